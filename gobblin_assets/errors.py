@@ -1,0 +1,55 @@
+"""The six families of errors, told apart by what the caller does next.
+
+    GobblinError
+    ├── RetryableError        repeat it, within bounds
+    ├── OutcomeUnknownError   it may have happened: read the log first, clean nothing
+    ├── FencedError           another owner took over: stop, delete nothing
+    ├── ConflictError         two facts contradict each other: report both
+    ├── RejectedError         a person mends the input
+    └── CorruptionError       halt the dataset and alert
+
+Code catches families, never single leaves; ``assets.outcomes`` is the one place where families become
+Dagster outcomes. Every error carries its facts as ``fields`` and, where there is one, the fix as ``hint``.
+No field may hold a secret.
+"""
+
+
+class GobblinError(Exception):
+    """The root. It is never raised itself: a caller could not tell what to do."""
+
+    def __init__(self, message: str, *, hint: str = "", **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class RetryableError(GobblinError):
+    """Nothing happened, and the same call may succeed later (a busy server, a full disk)."""
+
+
+class OutcomeUnknownError(GobblinError):
+    """It may or may not have taken effect; only the log in Postgres can tell."""
+
+
+class FencedError(GobblinError):
+    """The lease was lost: somebody else may own the dataset now."""
+
+
+class ConflictError(GobblinError):
+    """What was found contradicts what the log says; nothing may be overwritten."""
+
+
+class RejectedError(GobblinError):
+    """The input can't be accepted as it is. ``field`` names it, ``hint`` says the fix."""
+
+    def __init__(self, message: str, *, field: str, hint: str = "", **fields: object) -> None:
+        super().__init__(f"{field}: {message}", hint=hint, field=field, **fields)
+        self.field = field
+
+
+class CorruptionError(GobblinError):
+    """Stored facts are impossible (an unknown state, a digest that does not match)."""
