@@ -1,0 +1,132 @@
+"""Named places in the protocol where a test may kill, stop or disturb this process.
+
+In production nothing is armed and ``reach`` is one dictionary look-up. A crash test starts a real
+process with ``GOBBLIN_FAILPOINT=<point>=<action>[@<n>]`` (several joined by commas); the action is taken
+at the n-th time (default 1) that the process reaches the point. Actions:
+
+    kill    SIGKILL to this process: no handler runs, nothing is flushed
+    stop    SIGSTOP to this process: a zombie, until somebody sends SIGCONT
+    lose    raise ``AcknowledgementLost``: what went before took effect, the caller isn't told
+    error   raise ``OSError(EIO)``: the call before it reported an error although it took effect
+    exit    leave through ``os._exit(70)``
+
+``GOBBLIN_FAILPOINT_LOG`` names a file that gets one line for each armed point that was reached, so that
+a test can tell "survived" from "never got there". In-process tests use ``install`` with a callable.
+"""
+
+import errno
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+
+
+class Failpoint(StrEnum):
+    """Each value is a place between two effects: what stands before it has happened, what follows has not."""
+
+    LEASE_TAKEN = "lease_taken"
+    RECOVERY_STARTED = "recovery_started"
+    SEQUENCE_BEGUN = "sequence_begun"
+    ATTEMPT_REGISTERED = "attempt_registered"
+    ATTEMPT_WRITTEN = "attempt_written"
+    ATTEMPT_DURABLE = "attempt_durable"
+    STAGE_COMMITTED = "stage_committed"
+    STAGED_BEFORE_SEAL = "staged_before_seal"
+    SEAL_COMMITTED = "seal_committed"
+    SEALED_BEFORE_EXECUTE = "sealed_before_execute"
+    STEP_BEFORE = "step_before"
+    STEP_AFTER = "step_after"
+    EXECUTED_BEFORE_SYNC = "executed_before_sync"
+    SYNCED_BEFORE_VERIFY = "synced_before_verify"
+    VERIFIED_BEFORE_FINISH = "verified_before_finish"
+    FINISH_COMMITTED = "finish_committed"
+    FINISHED_BEFORE_EVENTS = "finished_before_events"
+    EVENTS_BEFORE_CLEANUP = "events_before_cleanup"
+    CLEANUP_MARKED = "cleanup_marked"
+    CLEANUP_CAPTURED = "cleanup_captured"
+    CLEANUP_REMOVED = "cleanup_removed"
+    ABANDON_RECORDED = "abandon_recorded"
+    ABANDON_CAPTURED = "abandon_captured"
+    ABANDON_RETURNED = "abandon_returned"
+    ABANDON_COMMITTED = "abandon_committed"
+    RETIRE_MARKED = "retire_marked"
+    RETIRE_REMOVED = "retire_removed"
+
+
+class AcknowledgementLost(ConnectionError):  # noqa: N818  it plays the driver's lost connection, not an error of ours
+    """Stands for the broken connection after a COMMIT that the server did carry out."""
+
+
+Hook = Callable[[Failpoint], None]
+
+_hooks: list[Hook] = []
+
+
+def reach(point: Failpoint) -> None:
+    """Say that the process is here. Does nothing unless a test armed the point."""
+    for hook in tuple(_hooks):
+        hook(point)
+
+
+@contextmanager
+def install(hook: Hook) -> Iterator[None]:
+    """Call ``hook`` at every point reached inside the block, in any thread."""
+    _hooks.append(hook)
+    try:
+        yield
+    finally:
+        _hooks.remove(hook)
+
+
+class ArmedFailpoints:
+    """The points that the environment armed, with the count that each waits for."""
+
+    def __init__(self, text: str, log_path: str | None = None) -> None:
+        self._log_path = log_path
+        self._seen: Counter[Failpoint] = Counter()
+        self._armed: dict[tuple[Failpoint, int], str] = {}
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            name, _, rest = entry.partition("=")
+            action, _, count = rest.partition("@")
+            if action not in _ACTIONS:
+                raise ValueError(f"GOBBLIN_FAILPOINT: {entry!r} has no action out of {sorted(_ACTIONS)}")
+            self._armed[Failpoint(name), int(count or 1)] = action
+
+    def __call__(self, point: Failpoint) -> None:
+        self._seen[point] += 1
+        action = self._armed.get((point, self._seen[point]))
+        if action is None:
+            return
+        if self._log_path is not None:
+            with Path(self._log_path).open("a", encoding="utf-8") as log:
+                log.write(f"{point}={action}@{self._seen[point]}\n")
+        _ACTIONS[action](point)
+
+
+def _kill(_point: Failpoint) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop(_point: Failpoint) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _lose(point: Failpoint) -> None:
+    raise AcknowledgementLost(f"acknowledgement lost at {point}")
+
+
+def _error(point: Failpoint) -> None:
+    raise OSError(errno.EIO, f"injected at {point}")
+
+
+def _exit(_point: Failpoint) -> None:
+    os._exit(70)
+
+
+_ACTIONS: dict[str, Hook] = {"kill": _kill, "stop": _stop, "lose": _lose, "error": _error, "exit": _exit}
+
+if armed := os.environ.get("GOBBLIN_FAILPOINT"):
+    _hooks.append(ArmedFailpoints(armed, os.environ.get("GOBBLIN_FAILPOINT_LOG")))

@@ -1,0 +1,1 @@
+"""File systems as the commit protocol needs them: no-replace renames, explicit durability, honest listings."""

@@ -1,0 +1,45 @@
+"""Files as the protocol sees them: an identity that survives a rename, and entries of a published directory."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What tells that a file is still the one that was staged, whatever its name is now.
+
+    ``inode`` and ``mtime_ns`` are None where the file system has none; ``tag`` is an HDFS file id or an
+    object's ETag. The device number is left out on purpose: a remount changes it.
+    """
+
+    size_bytes: int
+    inode: int | None = None
+    mtime_ns: int | None = None
+    tag: str | None = None
+
+    def matches(self, other: "FileIdentity") -> bool:
+        """Compare size, then each of the others that both sides know."""
+        return self.size_bytes == other.size_bytes and all(
+            mine is None or theirs is None or mine == theirs
+            for mine, theirs in (
+                (self.inode, other.inode),
+                (self.mtime_ns, other.mtime_ns),
+                (self.tag, other.tag),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """One regular file found by a listing: its full path and identity."""
+
+    path: str
+    identity: FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file inside a directory that is published as one; ``name`` is relative to that directory."""
+
+    name: str
+    identity: FileIdentity
+    row_count: int

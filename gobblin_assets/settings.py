@@ -1,0 +1,32 @@
+"""What the process takes from its environment, read once by the entry points and passed on as a value."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DATABASE_URL_VARIABLE = "GOBBLIN_DATABASE_URL"
+HOME_VARIABLE = "GOBBLIN_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
+
+    ``database_url`` is None for the embedded Postgres; else a SQLAlchemy URL of a server that somebody
+    else keeps (its schema is never upgraded unasked).
+    """
+
+    home: Path
+    database_url: str | None = None
+
+    def __repr__(self) -> str:
+        """Without the URL, which may carry a password."""
+        return f"Settings(home={str(self.home)!r}, database={'given' if self.database_url else 'embedded'})"
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read ``GOBBLIN_HOME`` (default ``.gobblin`` in the working directory) and ``GOBBLIN_DATABASE_URL``."""
+    variables = os.environ if environment is None else environment
+    home = Path(variables.get(HOME_VARIABLE) or ".gobblin").expanduser().absolute()
+    return Settings(home=home, database_url=variables.get(DATABASE_URL_VARIABLE) or None)
