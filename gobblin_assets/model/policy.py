@@ -1,0 +1,116 @@
+"""Commit policies: which part of what was read may be published, decided without doing anything.
+
+An attempt's files can't be divided, so it is published whole or not at all. That makes the published part
+a fixed point: a WorkUnit counts as good only while its whole attempt lies inside the prefixes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.state import AttemptId
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.work_unit import WorkUnit
+
+
+class CommitPolicy(StrEnum):
+    """``FULL``: all or nothing of a dataset partition. ``SUCCESSFUL``: the contiguous prefix of good
+    WorkUnits per watermark key. ``PARTIAL``: the same, ending at the failed unit's vouched high.
+    """
+
+    FULL = "full"
+    SUCCESSFUL = "successful"
+    PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResult:
+    """How one WorkUnit ended. ``attempt`` is the staged attempt that holds its rows; None: nothing staged.
+
+    ``vouched_high``: a failed reader's word that everything below was read and staged (log readers only).
+    """
+
+    unit: WorkUnit
+    succeeded: bool
+    attempt: AttemptId | None
+    vouched_high: Watermark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAdvance:
+    """``interval`` of ``key`` that is published; None for a snapshot's generation."""
+
+    key: str
+    interval: Interval | None
+    reread_from: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``publish`` False: nothing of this partition is published, and no watermark moves.
+
+    ``complete`` tells whether everything that was planned is in. ``discarded`` are staged attempts that must
+    be cleaned up: their intervals will be read again.
+    """
+
+    publish: bool
+    complete: bool
+    winners: tuple[AttemptId, ...]
+    discarded: tuple[AttemptId, ...]
+    advances: tuple[KeyAdvance, ...]
+
+
+def decide_commit(policy: CommitPolicy, results: Sequence[UnitResult], *, replaces: bool) -> Decision:
+    """Decide for one dataset partition. ``replaces``: a refresh or snapshot, which must be complete."""
+    staged = tuple(dict.fromkeys(r.attempt for r in results if r.attempt is not None))
+    complete = all(result.succeeded for result in results)
+    if not complete and (policy is CommitPolicy.FULL or replaces):
+        return Decision(publish=False, complete=False, winners=(), discarded=staged, advances=())
+    vouching = policy is CommitPolicy.PARTIAL
+    excluded: set[AttemptId] = set()
+    while True:
+        prefixes = _prefixes(results, excluded, vouching=vouching)
+        inside = {result.unit.id for prefix in prefixes.values() for result in prefix}
+        outside = {r.attempt for r in results if r.attempt is not None and r.unit.id not in inside}
+        if outside <= excluded:
+            break
+        excluded |= outside
+    winners = tuple(attempt for attempt in staged if attempt not in excluded)
+    advances = tuple(_advance(key, prefix) for key, prefix in prefixes.items() if prefix)
+    return Decision(
+        publish=complete or bool(advances),
+        complete=complete,
+        winners=winners,
+        discarded=tuple(attempt for attempt in staged if attempt in excluded),
+        advances=advances,
+    )
+
+
+def _prefixes(
+    results: Sequence[UnitResult], excluded: set[AttemptId], *, vouching: bool
+) -> dict[str, list[UnitResult]]:
+    prefixes: dict[str, list[UnitResult]] = {}
+    ended: set[str] = set()
+    for result in sorted(results, key=lambda r: (r.unit.key, r.unit.number)):
+        key = result.unit.key
+        prefix = prefixes.setdefault(key, [])
+        if key in ended:
+            continue
+        if result.attempt in excluded:
+            ended.add(key)
+        elif result.succeeded:
+            prefix.append(result)
+        else:
+            ended.add(key)
+            if vouching and result.attempt is not None and result.vouched_high is not None:
+                prefix.append(result)
+    return prefixes
+
+
+def _advance(key: str, prefix: Sequence[UnitResult]) -> KeyAdvance:
+    first, last = prefix[0].unit, prefix[-1]
+    if first.interval is None or last.unit.interval is None:
+        return KeyAdvance(key, None, None)
+    high = last.unit.interval.high if last.succeeded else (last.vouched_high or last.unit.interval.high)
+    return KeyAdvance(key, Interval(first.interval.low, high), first.reread_from)

@@ -1,0 +1,110 @@
+"""Gobblin's states as values: of a job run, of its tasks, and of a dataset between runs."""
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark
+
+RunId = NewType("RunId", uuid.UUID)
+AttemptId = NewType("AttemptId", uuid.UUID)
+SequenceId = NewType("SequenceId", uuid.UUID)
+DatasetId = NewType("DatasetId", int)
+KeyId = NewType("KeyId", int)
+
+
+class WorkingState(StrEnum):
+    """Where a job run, a task or a WorkUnit is."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUCCESSFUL = "SUCCESSFUL"
+    COMMITTED = "COMMITTED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
+
+
+class DatasetOutcome(StrEnum):
+    """How one dataset partition left a run.
+
+    ``PARTIAL``: a prefix was published under the policy that allows it. ``SKIPPED``: somebody else holds the
+    dataset, or there was no reason to read it. ``BLOCKED``: an earlier publication waits for a person.
+    ``FENCED``: the lease was lost on the way.
+    """
+
+    COMMITTED = "COMMITTED"
+    PARTIAL = "PARTIAL"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    BLOCKED = "BLOCKED"
+    FENCED = "FENCED"
+
+    @property
+    def is_good(self) -> bool:
+        return self in (DatasetOutcome.COMMITTED, DatasetOutcome.PARTIAL, DatasetOutcome.SKIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The published position of one watermark key, in one asset partition ("" when there are none)."""
+
+    key_id: KeyId
+    name: str
+    partition: str
+    watermark: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetState:
+    """What is known of a dataset between runs, whatever the last run touched.
+
+    ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the
+    partitions that have an active generation or interval. ``source_columns`` is the source's schema as last
+    accepted: column name to type text; None before the first run.
+    """
+
+    dataset_id: DatasetId
+    job: JobName
+    urn: DatasetUrn
+    version: int
+    keys: Mapping[tuple[str, str], KeyState] = field(default_factory=dict)
+    published: frozenset[str] = frozenset()
+    source_columns: Mapping[str, str] | None = None
+
+    def find_watermark(self, key: str, partition: str) -> Watermark | None:
+        state = self.keys.get((key, partition))
+        return None if state is None else state.watermark
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """One attempt at one MultiWorkUnit for one dataset partition, with its figures."""
+
+    attempt_id: AttemptId
+    multi_work_unit: int
+    try_number: int
+    state: WorkingState
+    started_at: dt.datetime
+    ended_at: dt.datetime | None = None
+    row_count: int = 0
+    file_bytes: int = 0
+    file_count: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """One run of a job."""
+
+    run_id: RunId
+    job: JobName
+    state: WorkingState
+    started_at: dt.datetime
+    ended_at: dt.datetime | None = None
+    dagster_run_id: str | None = None
+    error: str | None = None
