@@ -113,8 +113,8 @@ class Watermark:
             case tuple() as parts:
                 *rest, last = parts
                 if isinstance(last, Watermark):
-                    return Watermark(self.type, (*rest, last.successor()))
-                return Watermark(self.type, (*rest, last + 1))  # type: ignore[arg-type]  # longs stay longs
+                    return Watermark(self.type, (*rest, last.successor()))  # type: ignore[arg-type]  # a composite stays a pair of positions
+                return Watermark(self.type, (*rest, last + 1))
             case _:
                 assert_never(self.value)
 

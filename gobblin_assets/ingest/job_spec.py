@@ -1,0 +1,189 @@
+"""The specification of a job: what the YAML component, the Python function and the command line all build.
+
+Pydantic checks shapes; ``parse_job`` turns what it finds into RejectedErrors that name the field, what was
+expected, what was found, and the fix. Values that name a secret never hold it: a connection is a name that
+a resource resolves when a run starts.
+"""
+
+import datetime as dt
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gobblin_assets.model.extract import ExtractType, OnNull
+from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import WatermarkType
+
+MIB = 1 << 20
+
+
+class SpecModel(BaseModel):
+    """An unknown option is an error, never silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class WatermarkSpec(SpecModel):
+    """The column of positions of a dataset and what is promised about it."""
+
+    column: str
+    type: WatermarkType | None = Field(None, description="Default: from the column's type at the source.")
+    key_column: str | None = Field(None, description="Makes positions (column, key_column) pairs: composite.")
+    zone: str = Field("UTC", description="The zone of a wall-clock column at the source (IANA name).")
+    start: str | None = Field(None, description="Where the first run starts, inclusive. Default: everything.")
+    commit_lag_s: float = Field(
+        60.0, ge=0, description="Times: positions younger than this wait for the next run. In seconds."
+    )
+    late_window: float = Field(
+        0.0, ge=0, description="How far below the watermark each run looks again: seconds for times, else a count."
+    )
+    on_null: OnNull = OnNull.FAIL
+
+
+class PartitionsSpec(SpecModel):
+    """The asset's partitions. Time partitions are windows of the watermark column."""
+
+    kind: PartitionKind = PartitionKind.NONE
+    start: dt.date | dt.datetime | None = Field(None, description="First window, for time partitions.")
+    end: dt.date | dt.datetime | None = None
+    zone: str = "UTC"
+    keys: tuple[str, ...] = Field((), description="For static partitions.")
+    column: str | None = Field(None, description="Column whose value is the key, for static and dynamic ones.")
+    name: str | None = Field(None, description="Name of the dynamic partitions definition.")
+
+
+class ConverterSpec(SpecModel):
+    """One link of the chain, exactly one of its fields set. Links run in order."""
+
+    select: tuple[str, ...] | None = Field(None, description="Keep these columns, in this order.")
+    drop: tuple[str, ...] | None = None
+    rename: dict[str, str] | None = Field(None, description="Old name to new name.")
+    cast: dict[str, str] | None = Field(None, description="Column to Spark SQL type.")
+    sql: dict[str, str] | None = Field(None, description="New or replaced column to Spark SQL expression.")
+    where: str | None = Field(None, description="Spark SQL condition; rows without it are left out, and counted.")
+    flatten: str | None = Field(None, description="Struct columns become columns, joined by this separator.")
+    function: str | None = Field(None, description="package.module:name of a DataFrame -> DataFrame function.")
+
+
+class RowPolicySpec(SpecModel):
+    """A row passes when ``check`` is true; NULL counts as a failure."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]
+    check: str = Field(description="Spark SQL condition over the converted row.")
+    on_failure: Literal["fail", "err_file", "optional"] = "fail"
+
+
+class TaskPolicySpec(SpecModel):
+    """A check of a whole dataset partition before the seal."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]
+    kind: Literal["row_count", "row_count_range", "schema_compatible"]
+    min_row_count: int | None = None
+    max_row_count: int | None = None
+    range_fraction: float | None = Field(
+        None, ge=0, description="row_count_range: |written + set aside - read| / read may be at most this."
+    )
+    blocking: bool = True
+
+
+class QualitySpec(SpecModel):
+    rows: tuple[RowPolicySpec, ...] = ()
+    tasks: tuple[TaskPolicySpec, ...] = ()
+    quarantine_fraction_max: float = Field(
+        1.0, ge=0, le=1, description="More rows than this set aside by err_file policies fail the task."
+    )
+
+
+class WriterSpec(SpecModel):
+    """Parquet files and the directories that they go to."""
+
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    file_bytes_max: int = Field(512 * MIB, ge=1 * MIB, description="Aim for files no larger than this.")
+    file_rows_max: int | None = Field(None, ge=1, description="A hard bound on the rows of a file.")
+    partition_by: tuple[str, ...] = Field((), description="Columns that become directories.")
+    time_column: str | None = Field(None, description="Time column that becomes a directory by ``time_pattern``.")
+    time_pattern: str | None = Field(None, description="Spark date pattern, such as yyyy-MM-dd.")
+    time_name: str = Field("time", description="Name of the directory column made by ``time_pattern``.")
+
+
+class SplitSpec(SpecModel):
+    """How a read is divided into WorkUnits and packed into MultiWorkUnits."""
+
+    work_unit_rows: int = Field(1_000_000, ge=1, description="Aim for WorkUnits of this many rows.")
+    max_partitions: int = Field(20, ge=1, le=1000, description="At most so many WorkUnits for a dataset partition.")
+    max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most so many tasks for a run.")
+    fetch_size_rows: int = Field(10_000, ge=1, description="Rows per round trip of the JDBC driver.")
+
+
+class SchemaChangeSpec(SpecModel):
+    """Added columns always flow through; these say whether the others may."""
+
+    allow_dropped: bool = False
+    allow_retyped: bool = False
+
+
+class DatasetSpec(SpecModel):
+    """One dataset. Fields left out come from the job's ``defaults``."""
+
+    urn: str | None = Field(None, description="Default: the table's name, such as public.orders.")
+    table: str | None = Field(None, description="The table at the source; default: the URN.")
+    extract: ExtractType = ExtractType.SNAPSHOT_ONLY
+    watermark: WatermarkSpec | None = None
+    primary_key: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = Field(None, description="Read only these columns.")
+    casts: dict[str, str] = Field(
+        default_factory=dict, description="Column to an expression in the source's SQL, for types Spark can't hold."
+    )
+    where: str | None = Field(None, description="Condition in the source's SQL that bounds the dataset.")
+    partitions: PartitionsSpec = PartitionsSpec()
+    converters: tuple[ConverterSpec, ...] = ()
+    quality: QualitySpec = QualitySpec()
+    writer: WriterSpec = WriterSpec()
+    split: SplitSpec = SplitSpec()
+    schema_change: SchemaChangeSpec = SchemaChangeSpec()
+    group: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    description: str | None = None
+
+
+class JdbcSourceSpec(SpecModel):
+    """Tables of one JDBC connection."""
+
+    type: Literal["jdbc"] = "jdbc"
+    connection: str = Field(description="Name of a JDBC connection resource.")
+    include: tuple[str, ...] = Field((), description="Patterns of table names, such as public.*; from discovery.")
+    exclude: tuple[str, ...] = ()
+    read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
+
+
+class RetrySpec(SpecModel):
+    task_tries_max: int = Field(3, ge=1, le=100)
+    back_off_s: float = Field(1.0, ge=0)
+    back_off_max_s: float = Field(60.0, ge=0)
+
+
+class LeaseSpec(SpecModel):
+    ttl_s: float = Field(60.0, gt=0)
+    wait_s: float = Field(30.0, ge=0, description="How long a run by hand waits for a busy dataset; sensors skip.")
+
+
+class JobSpec(SpecModel):
+    """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
+
+    job: str
+    source: JdbcSourceSpec
+    destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
+    datasets: tuple[DatasetSpec, ...] = ()
+    defaults: DatasetSpec = DatasetSpec()
+    commit_policy: CommitPolicy = CommitPolicy.FULL
+    parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
+    retry: RetrySpec = RetrySpec()
+    lease: LeaseSpec = LeaseSpec()
+    publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
+    retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
+    umask: Annotated[int, Field(ge=0, le=0o777)] = 0o022
+    backfill: Literal["multi_run", "single_run"] = "multi_run"
+    description: str | None = None
+    roles: tuple[Role, ...] = Field((Role.DATA,), description="Roles that get an asset of their own.")

@@ -1,0 +1,1 @@
+"""Sources: one package each, behind the port in ``port``."""

@@ -1,0 +1,83 @@
+"""The port of a source: it plans WorkUnits from previous states, and gives a DataFrame for some of them.
+
+``open_plan`` gives one planning session for a run. While it is open, a source that can pins what its
+readers see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Plan one partition of one dataset. ``mode`` may still be AUTO; ``by_hand`` is what AUTO asks about."""
+
+    spec: DatasetSpec
+    urn: DatasetUrn
+    partition: AssetPartition
+    state: DatasetState
+    mode: Mode
+    by_hand: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What to read for one dataset partition.
+
+    ``mode`` is APPEND or REFRESH. ``replaces``: the active generation and intervals of this partition are
+    retired when this one is finished (a refresh, or a snapshot). ``is_snapshot``: no interval is recorded.
+    ``columns`` is the source's schema, name to type text, in order. ``notes`` are sentences for the run's log
+    (rows ignored because their position is NULL, columns that were added, ...). ``late_key``: the columns
+    that, with the watermark column, tell a late row from one that was published; set when some WorkUnit has
+    ``reread_from``.
+    """
+
+    urn: DatasetUrn
+    partition: AssetPartition
+    mode: Mode
+    replaces: bool
+    is_snapshot: bool
+    work_units: tuple[WorkUnit, ...]
+    columns: Mapping[str, str]
+    watermark_column: str | None
+    late_key: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class PlanSession(Protocol):
+    """One run's view of the source."""
+
+    def plan(self, request: PlanRequest) -> PartitionPlan:
+        """Ask the source for bounds and schema, and cut WorkUnits. RejectedError names table and column."""
+        ...
+
+    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
+        """A lazy DataFrame of exactly the rows of ``units``, which all belong to ``plan``."""
+        ...
+
+    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
+        """Turn what Spark or the driver raised into one of the families, naming table and column if it can."""
+        ...
+
+
+class Source(Protocol):
+    """A kind of source, with its connection."""
+
+    def open_plan(
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None]
+    ) -> AbstractContextManager[PlanSession]: ...
+
+    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
+        """The names of all tables of the connection, sorted; patterns are applied by the caller."""
+        ...
