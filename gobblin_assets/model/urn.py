@@ -1,22 +1,30 @@
-"""Names of jobs and datasets, stored exactly as given."""
+"""The names that people give: of datasets, of jobs, and of the roles that a dataset's files play.
+
+A name is kept exactly as it was given; ``path_names`` derives paths and asset keys from it and goes back.
+"""
 
 import re
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 from gobblin_assets.errors import RejectedError
 
 DatasetUrn = NewType("DatasetUrn", str)
-JobName = NewType("JobName", str)
+"""Any text that ``parse_urn`` lets through; unique within its job."""
 
-# Postgres' unique index holds rows of at most about 2,700 bytes; a path and an asset key must fit as well.
-URN_BYTES_MAX = 1024
-# A job's name becomes part of a Dagster op's name, which allows nothing else.
-_JOB_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
+JobName = NewType("JobName", str)
+"""Letters, digits and underscores: what Dagster takes as the name of an op."""
+
+URN_BYTES_MAX: Final = 1_024
+"""Percent-encoded three to one, and with the dataset's root before it, this still fits Linux's 4,096-byte paths."""
+
+JOB_NAME_LENGTH_MAX: Final = 100
+
+_JOB_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Role(StrEnum):
-    """What a dataset's files are. Roles share the lease, the version and the sequence, never a directory."""
+    """What a file is to its dataset. All roles share the dataset's lease, version and sequences."""
 
     DATA = "data"
     QUARANTINE = "quarantine"
@@ -24,25 +32,39 @@ class Role(StrEnum):
 
 
 def parse_urn(text: str) -> DatasetUrn:
-    """Accept any text of 1 to 1,024 UTF-8 bytes without NUL; RejectedError otherwise."""
-    hint = f"A URN is any text of 1 to {URN_BYTES_MAX} bytes in UTF-8, without NUL."
+    """Accept 1 to 1,024 UTF-8 bytes of any text without NUL. Raises RejectedError."""
+    if not text:
+        raise RejectedError("expected a dataset's name, found an empty text", field="urn", hint="Give it a name.")
+    shown = ascii(text[:80])
     try:
-        length = len(text.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise RejectedError("the URN is not valid Unicode text", field="urn", hint=hint) from None
-    if not 1 <= length <= URN_BYTES_MAX:
-        raise RejectedError(f"the URN has {length} bytes", field="urn", hint=hint)
-    if "\x00" in text:
-        raise RejectedError("the URN holds a NUL character", field="urn", hint=hint)
+        size_bytes = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise RejectedError(
+            f"expected valid Unicode, found a lone surrogate at position {error.start} of {shown}",
+            field="urn",
+            hint="Decode the name with the encoding that it was written in.",
+        ) from error
+    if "\0" in text:
+        raise RejectedError(
+            f"expected text without NUL characters, found one in {shown}",
+            field="urn",
+            hint="Remove it: neither Postgres nor a file system can store it.",
+        )
+    if size_bytes > URN_BYTES_MAX:
+        raise RejectedError(
+            f"expected at most {URN_BYTES_MAX} bytes of UTF-8, found {size_bytes} in {shown}…",
+            field="urn",
+            hint="Give the dataset a shorter name.",
+        )
     return DatasetUrn(text)
 
 
 def parse_job_name(text: str) -> JobName:
-    """Accept what Dagster accepts as an op's name; RejectedError otherwise."""
-    if not _JOB_NAME.fullmatch(text):
+    """Accept 1 to 100 ASCII letters, digits and underscores. Raises RejectedError."""
+    if not _JOB_NAME.fullmatch(text) or len(text) > JOB_NAME_LENGTH_MAX:
         raise RejectedError(
-            f"{text!r} is not a job name",
+            f"expected 1 to {JOB_NAME_LENGTH_MAX} letters, digits or underscores, found {ascii(text[:120])}",
             field="job",
-            hint="Use 1 to 100 letters, digits and underscores.",
+            hint="Dagster names an op after the job and takes nothing else.",
         )
     return JobName(text)
