@@ -1,0 +1,359 @@
+"""The tables of the commit log, in the Postgres schema ``gobblin``. The database's clock is the only one.
+
+    dataset           one row a dataset (job, URN): its version, and the source's schema as last accepted
+    lease             who may work on the dataset now; ``fence`` grows with each owner
+    watermark_key     the finest things with a position of their own, and their published positions
+    run, run_dataset  history: JobState, and how each dataset partition left the run
+    commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
+    attempt           one write to one staging directory; history of tasks
+    work_unit         what was planned and read: TaskState's intervals
+    segment           compressed steps of a sequence; once it is DONE, the list of the published files
+    planned_move      the watermark moves that a sealed sequence will make when it is finished
+    ledger            which interval of which key which sequence published
+
+A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    event,
+    literal_column,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, ExcludeConstraint
+
+SCHEMA: Final = "gobblin"
+
+metadata = MetaData(
+    schema=SCHEMA,
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+    },
+)
+
+# Only a range type can stand in an exclusion constraint; the embedded server has no btree_gist, so the key
+# joins in as a one-number int8range.
+CREATE_RANGE_TYPE: Final = f"CREATE TYPE {SCHEMA}.wm_range AS RANGE (subtype = bytea)"
+DROP_RANGE_TYPE: Final = f"DROP TYPE {SCHEMA}.wm_range"
+
+event.listen(metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+event.listen(metadata, "before_create", DDL(CREATE_RANGE_TYPE))
+
+
+def _moment(name: str, *, nullable: bool = True, default_now: bool = False) -> Column[object]:
+    default = text("clock_timestamp()") if default_now else None
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=default)
+
+
+def _states(*names: str) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+dataset = Table(
+    "dataset",
+    metadata,
+    Column("dataset_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("urn", Text, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+    Column("source_columns", JSONB),
+    _moment("created_at", nullable=False, default_now=True),
+    UniqueConstraint("job", "urn"),
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),
+    Column("owner", Text),
+    Column("run_id", Uuid),
+    Column("dagster_run_id", Text),
+    _moment("taken_at"),
+    _moment("expires_at"),
+)
+
+watermark_key = Table(
+    "watermark_key",
+    metadata,
+    Column("key_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("watermark", JSONB),
+    Column("watermark_bytes", LargeBinary),
+    Column("sequence_id", Uuid),
+    _moment("moved_at"),
+    UniqueConstraint("dataset_id", "name", "partition"),
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("dagster_run_id", Text),
+    Column("error", Text),
+    Column("figures", JSONB),
+    _moment("started_at", nullable=False, default_now=True),
+    _moment("ended_at"),
+    CheckConstraint(
+        f"state IN ({_states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
+        name="state",
+    ),
+    Index(None, "job", "started_at"),
+)
+
+SEQUENCE_STATES: Final = ("BUILDING", "PREPARED", "DONE", "BLOCKED", "ABANDONING", "ABORTED")
+OPEN_STATES: Final = ("PREPARED", "BLOCKED", "ABANDONING")
+
+commit_sequence = Table(
+    "commit_sequence",
+    metadata,
+    Column("sequence_id", Uuid, primary_key=True),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("run_id", ForeignKey(run.c.run_id), nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("replaces", Boolean, nullable=False),
+    # The fence under which it was begun. Recovery finishes it under a later one.
+    Column("fence", BigInteger, nullable=False),
+    # BUILDING -> PREPARED -> DONE; BUILDING -> ABORTED; PREPARED <-> BLOCKED; PREPARED or BLOCKED ->
+    # ABANDONING -> ABORTED. commit.machine.EDGES is the same table in Python.
+    Column("state", Text, nullable=False),
+    Column("base_version", BigInteger),
+    Column("result_version", BigInteger),
+    Column("digest", LargeBinary),
+    Column("segment_count", Integer),
+    Column("step_count", BigInteger),
+    Column("file_count", BigInteger),
+    Column("row_count", BigInteger),
+    Column("file_bytes", BigInteger),
+    Column("complete", Boolean),
+    Column("failed_tries", Integer, nullable=False, server_default=text("0")),
+    Column("last_error", Text),
+    Column("details", JSONB),
+    _moment("next_try_at"),
+    _moment("created_at", nullable=False, default_now=True),
+    _moment("prepared_at"),
+    _moment("done_at"),
+    _moment("aborted_at"),
+    # When its events reached Dagster at least once; they carry the sequence's id.
+    _moment("announced_at"),
+    CheckConstraint(f"state IN ({_states(*SEQUENCE_STATES)})", name="state"),
+    CheckConstraint(f"mode IN ({_states('append', 'refresh')})", name="mode"),
+    CheckConstraint(
+        "state IN ('BUILDING', 'ABORTED') OR (base_version IS NOT NULL AND digest IS NOT NULL)",
+        name="sealed",
+    ),
+    CheckConstraint("(state = 'DONE') = (result_version IS NOT NULL)", name="done"),
+    Index(
+        "commit_sequence_one_open",
+        "dataset_id",
+        unique=True,
+        postgresql_where=text(f"state IN ({_states(*OPEN_STATES)})"),
+    ),
+    Index(
+        "commit_sequence_unfinished",
+        "next_try_at",
+        "sequence_id",
+        postgresql_where=text("state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')"),
+    ),
+    Index(
+        "commit_sequence_unannounced",
+        "sequence_id",
+        postgresql_where=text("state = 'DONE' AND announced_at IS NULL"),
+    ),
+    UniqueConstraint("dataset_id", "result_version"),
+    Index(None, "run_id"),
+)
+
+run_dataset = Table(
+    "run_dataset",
+    metadata,
+    Column("run_id", ForeignKey(run.c.run_id), primary_key=True),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
+    Column("partition", Text, primary_key=True),
+    Column("outcome", Text, nullable=False),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id)),
+    Column("error", Text),
+    Column("figures", JSONB),
+    _moment("ended_at", nullable=False, default_now=True),
+    CheckConstraint(
+        f"outcome IN ({_states('COMMITTED', 'PARTIAL', 'FAILED', 'SKIPPED', 'BLOCKED', 'FENCED')})",
+        name="outcome",
+    ),
+)
+
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("attempt_id", Uuid, primary_key=True),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("multi_work_unit", Integer, nullable=False),
+    Column("try_number", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    # Absolute path on the destination's file system; unique to this attempt and never used again.
+    Column("staging_uri", Text, nullable=False, unique=True),
+    # What recovery needs to interrupt the attempt's Spark work before its staging is touched.
+    Column("spark_session_id", Text),
+    Column("spark_user", Text),
+    Column("spark_tag", Text),
+    Column("row_count", BigInteger),
+    Column("file_count", BigInteger),
+    Column("file_bytes", BigInteger),
+    Column("error", Text),
+    _moment("started_at", nullable=False, default_now=True),
+    _moment("ended_at"),
+    # Cleanup: marked (with the fence that captures), then cleaned when nothing was found any more.
+    Column("cleanup_fence", BigInteger),
+    _moment("cleaned_at"),
+    CheckConstraint(f"state IN ({_states('RUNNING', 'STAGED', 'FAILED', 'CANCELLED')})", name="state"),
+    # One winner for each MultiWorkUnit of a sequence.
+    Index(
+        "attempt_one_winner",
+        "sequence_id",
+        "multi_work_unit",
+        unique=True,
+        postgresql_where=text("state = 'STAGED'"),
+    ),
+    Index("attempt_to_clean", "dataset_id", postgresql_where=text("cleaned_at IS NULL")),
+)
+
+work_unit = Table(
+    "work_unit",
+    metadata,
+    Column("work_unit_id", Uuid, primary_key=True),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
+    Column("multi_work_unit", Integer),
+    Column("key_name", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("low", JSONB),
+    Column("expected_high", JSONB),
+    Column("actual_high", JSONB),
+    Column("reread_from", JSONB),
+    Column("estimated_row_count", BigInteger),
+    Column("state", Text, nullable=False),
+    CheckConstraint(
+        "state IN (" + _states("PENDING", "RUNNING", "SUCCESSFUL", "COMMITTED", "FAILED", "CANCELLED", "SKIPPED") + ")",
+        name="state",
+    ),
+    Index(None, "sequence_id"),
+)
+
+segment = Table(
+    "segment",
+    metadata,
+    Column("segment_id", Uuid, primary_key=True),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
+    Column("attempt_id", ForeignKey(attempt.c.attempt_id), nullable=False),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("partition", Text, nullable=False),
+    # An Arrow IPC stream, compressed with Zstandard: commit.segment describes its columns.
+    Column("payload", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("step_count", BigInteger, nullable=False),
+    Column("file_count", BigInteger, nullable=False),
+    Column("row_count", BigInteger, nullable=False),
+    Column("file_bytes", BigInteger, nullable=False),
+    # The Spark schema of its files, as Spark's own JSON; null where the files are not tabular.
+    Column("file_schema", JSONB),
+    # Only segments in the sealed digest are ever executed or read.
+    Column("sealed", Boolean, nullable=False, server_default=text("false")),
+    Column("retired_by", ForeignKey(commit_sequence.c.sequence_id)),
+    _moment("retired_at"),
+    _moment("removed_at"),
+    UniqueConstraint("attempt_id", "number"),
+    CheckConstraint(f"role IN ({_states('data', 'quarantine', 'dead_letter')})", name="role"),
+    Index(None, "sequence_id"),
+    Index(
+        "segment_active",
+        "dataset_id",
+        "partition",
+        postgresql_where=text("sealed AND retired_by IS NULL"),
+    ),
+    Index(
+        "segment_to_remove",
+        "retired_at",
+        postgresql_where=text("retired_by IS NOT NULL AND removed_at IS NULL"),
+    ),
+)
+
+planned_move = Table(
+    "planned_move",
+    metadata,
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), primary_key=True),
+    Column("key_id", ForeignKey(watermark_key.c.key_id), primary_key=True, autoincrement=False),
+    # The compare-and-set's old value; null when the key has never been published.
+    Column("old_bytes", LargeBinary),
+    # Null for a snapshot, which has a generation and no position.
+    Column("new_watermark", JSONB),
+    Column("new_bytes", LargeBinary),
+    Column("low", JSONB),
+    Column("low_bytes", LargeBinary),
+    Column("reread_from", JSONB),
+    CheckConstraint("(new_bytes IS NULL) = (low_bytes IS NULL)", name="interval"),
+)
+
+_WM_RANGE = literal_column(f"{SCHEMA}.wm_range(low_bytes, high_bytes)")
+_KEY_RANGE = literal_column("int8range(key_id, key_id, '[]'::text)")
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("ledger_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("key_id", ForeignKey(watermark_key.c.key_id), nullable=False),
+    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
+    Column("is_generation", Boolean, nullable=False),
+    Column("low", JSONB),
+    Column("high", JSONB),
+    Column("low_bytes", LargeBinary),
+    Column("high_bytes", LargeBinary),
+    Column("reread_from", JSONB),
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    Column("retired_by", ForeignKey(commit_sequence.c.sequence_id)),
+    CheckConstraint("is_generation = (high_bytes IS NULL)", name="generation"),
+    CheckConstraint("active = (retired_by IS NULL)", name="retired"),
+    ExcludeConstraint(
+        (_KEY_RANGE, "="),
+        (_WM_RANGE, "&&"),
+        name="ledger_no_overlap",
+        using="gist",
+        where=text("active AND NOT is_generation"),
+    ),
+    Index(
+        "ledger_one_generation",
+        "key_id",
+        unique=True,
+        postgresql_where=text("active AND is_generation"),
+    ),
+    Index(None, "sequence_id"),
+    Index(None, "key_id"),
+)
