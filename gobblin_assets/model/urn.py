@@ -63,7 +63,7 @@ def parse_job_name(text: str) -> JobName:
     """Accept 1 to 100 ASCII letters, digits and underscores. Raises RejectedError."""
     if not _JOB_NAME.fullmatch(text) or len(text) > JOB_NAME_LENGTH_MAX:
         raise RejectedError(
-            f"expected 1 to {JOB_NAME_LENGTH_MAX} letters, digits or underscores, found {ascii(text[:120])}",
+            f"expected 1 to {JOB_NAME_LENGTH_MAX} letters, digits or underscores, found {text[:120]!a}",
             field="job",
             hint="Dagster names an op after the job and takes nothing else.",
         )
