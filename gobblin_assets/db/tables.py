@@ -38,6 +38,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB, ExcludeConstraint
+from sqlalchemy.sql.expression import ColumnClause
 
 SCHEMA: Final = "gobblin"
 
@@ -57,8 +58,8 @@ metadata = MetaData(
 CREATE_RANGE_TYPE: Final = f"CREATE TYPE {SCHEMA}.wm_range AS RANGE (subtype = bytea)"
 DROP_RANGE_TYPE: Final = f"DROP TYPE {SCHEMA}.wm_range"
 
-event.listen(metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-event.listen(metadata, "before_create", DDL(CREATE_RANGE_TYPE))
+event.listen(metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves DDL untyped
+event.listen(metadata, "before_create", DDL(CREATE_RANGE_TYPE))  # type: ignore[no-untyped-call]  # the same
 
 
 def _moment(name: str, *, nullable: bool = True, default_now: bool = False) -> Column[object]:
@@ -322,8 +323,8 @@ planned_move = Table(
     CheckConstraint("(new_bytes IS NULL) = (low_bytes IS NULL)", name="interval"),
 )
 
-_WM_RANGE = literal_column(f"{SCHEMA}.wm_range(low_bytes, high_bytes)")
-_KEY_RANGE = literal_column("int8range(key_id, key_id, '[]'::text)")
+_WM_RANGE: ColumnClause[object] = literal_column(f"{SCHEMA}.wm_range(low_bytes, high_bytes)")
+_KEY_RANGE: ColumnClause[object] = literal_column("int8range(key_id, key_id, '[]'::text)")
 
 ledger = Table(
     "ledger",

@@ -1,0 +1,58 @@
+"""Dataset states between runs, and the history of runs, as ports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gobblin_assets.model.state import (
+    DatasetId,
+    DatasetOutcome,
+    DatasetState,
+    JobState,
+    RunId,
+    SequenceId,
+    WorkingState,
+)
+from gobblin_assets.model.urn import DatasetUrn, JobName
+
+
+@dataclass(frozen=True, slots=True)
+class RunDatasetRecord:
+    """How one dataset partition left a run. ``figures`` are plain JSON values."""
+
+    dataset_id: DatasetId
+    partition: str
+    outcome: DatasetOutcome
+    sequence_id: SequenceId | None = None
+    error: str | None = None
+    figures: Mapping[str, object] = field(default_factory=dict)
+
+
+class DatasetStore(Protocol):
+    """Previous states by URN, whatever the last run touched."""
+
+    def register(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetId]:
+        """Make the rows that are missing; being there already is fine."""
+        ...
+
+    def load(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetState]:
+        """The states of those that were ever registered."""
+        ...
+
+    def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]: ...
+
+    def accept_source_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> None:
+        """Remember the source's schema after a run that published under it."""
+        ...
+
+
+class RunStore(Protocol):
+    """JobState and its datasets as history."""
+
+    def begin(self, run: JobState, *, owner: str) -> None: ...
+
+    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
+        """Write or replace the outcome of one dataset partition."""
+        ...
+
+    def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...

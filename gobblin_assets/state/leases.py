@@ -1,0 +1,172 @@
+"""Leases: who may work on a dataset now.
+
+The promise: of two runners, at most one passes a guarded transaction for a dataset at a time, because each
+taking raises the dataset's fence and every guarded transaction names the fence that it was given. A lease
+that ran out is not taken away; it may be taken over. The database's clock alone decides about expiry. The
+local monotonic clock only makes a holder stop early, at two thirds of the lease, so that it seldom gets as
+far as being refused.
+
+Not promised: that a holder which lost its lease does nothing any more. A paused process may wake up and
+rename what it had planned; the protocol is made so that this is harmless.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gobblin_assets.errors import FencedError, GobblinError
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.state import DatasetId, RunId
+
+# A heartbeat each quarter of the lease leaves room for two that fail before work stops at two thirds.
+HEARTBEATS_PER_LEASE: Final = 4
+LOCAL_LIMIT_FRACTION: Final = 2 / 3
+_STOP_WAIT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One dataset held under ``fence``."""
+
+    dataset_id: DatasetId
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who takes leases: text for people (host and process), and the run they belong to."""
+
+    owner: str
+    run_id: RunId
+    dagster_run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    """A lease as the database sees it now."""
+
+    dataset_id: DatasetId
+    fence: int
+    is_live: bool
+    owner: str | None
+    run_id: RunId | None
+    dagster_run_id: str | None
+
+
+class LeaseStore(Protocol):
+    """Implemented by ``state.postgres``; the fake of the simulated world passes the same contract suite."""
+
+    def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
+        """Try all, each in a short transaction, without waiting; return those that were free or had run out."""
+        ...
+
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
+        """Extend those still held under their fence, in one statement; return their datasets."""
+        ...
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        """End them at once, where they are still held. The fence stays: it never goes back."""
+        ...
+
+    def get_status(self, dataset_id: DatasetId) -> LeaseStatus: ...
+
+
+class LeaseKeeper:
+    """Renews leases from a thread of its own, and says when to stop.
+
+    ``require`` is called before each new piece of work. After ``stop`` nothing is renewed any more.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        *,
+        ttl_s: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ttl_s = ttl_s
+        self._report = report
+        self._lock = threading.Lock()
+        self._held: dict[DatasetId, Lease] = {}
+        self._stop_at: dict[DatasetId, float] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, dataset_ids: Sequence[DatasetId], holder: Holder) -> list[Lease]:
+        """Take what is free, and keep it alive from now on."""
+        # Read before the database grants: the local limit must never outlive the real one.
+        asked_at = self._clock.monotonic()
+        leases = self._store.take(dataset_ids, holder, ttl_s=self._ttl_s)
+        with self._lock:
+            for lease in leases:
+                self._held[lease.dataset_id] = lease
+                self._stop_at[lease.dataset_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
+        return leases
+
+    def start(self) -> None:
+        """Begin the heartbeats."""
+        self._thread = threading.Thread(target=self._beat, name="gobblin-lease-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the heartbeats and release what is still held."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(timeout=_STOP_WAIT_S)
+        with self._lock:
+            leases = list(self._held.values())
+            self._held.clear()
+        try:
+            self._store.release(leases)
+        except GobblinError as error:
+            # They run out by themselves; the next runner only waits a little longer.
+            self._report(f"leases could not be released and will run out: {error}")
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        """Give some back before the end of the run."""
+        given = list(leases)
+        with self._lock:
+            for lease in given:
+                self._held.pop(lease.dataset_id, None)
+        self._store.release(given)
+
+    def require(self, lease: Lease) -> None:
+        """Return if new work may start under this lease; FencedError otherwise."""
+        with self._lock:
+            held = self._held.get(lease.dataset_id)
+            stop_at = self._stop_at.get(lease.dataset_id, 0.0)
+        if held != lease:
+            raise FencedError("the lease of this dataset was lost", fence=lease.fence)
+        if self._clock.monotonic() >= stop_at:
+            raise FencedError(
+                "the lease of this dataset could not be renewed in time",
+                hint="The database was out of reach; the next run goes on from the log.",
+                fence=lease.fence,
+            )
+
+    def beat(self) -> None:
+        """Renew once; the thread does this, and a simulated world calls it by itself."""
+        with self._lock:
+            leases = list(self._held.values())
+        if not leases:
+            return
+        asked_at = self._clock.monotonic()
+        survivors = self._store.renew(leases, ttl_s=self._ttl_s)
+        with self._lock:
+            for lease in leases:
+                if lease.dataset_id in survivors:
+                    self._stop_at[lease.dataset_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
+                elif self._held.get(lease.dataset_id) == lease:
+                    del self._held[lease.dataset_id]
+                    self._report(f"lost the lease of dataset {lease.dataset_id}: its work stops here")
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(self._ttl_s / HEARTBEATS_PER_LEASE):
+            try:
+                self.beat()
+            except GobblinError as error:
+                self._report(f"heartbeat failed, will try again: {error}")
