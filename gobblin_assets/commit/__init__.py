@@ -1,0 +1,36 @@
+"""Publishing exactly once.
+
+The promise. Every row of a sealed attempt becomes visible in the ledger exactly once, and the watermark
+moves in the same transaction; whatever is killed, whenever, the next run, the recovery sensor or a person
+at the command line completes what was sealed before anything new is read.
+
+Who is authoritative. Postgres, and its clock. Until a sequence is DONE, a listing of the storage tells which
+of its steps have happened; from then on its segments are the list of its files. A directory listing never
+tells what a dataset is.
+
+The states of a sequence.
+
+    BUILDING ──seal──▶ PREPARED ──finish──▶ DONE
+        │                │   ▲ │
+        │           block│   │resume
+        │                ▼   │ │
+        │              BLOCKED │
+        │                │     │abandon
+        ▼                ▼     ▼
+     ABORTED ◀──────── ABANDONING
+
+What each crash leaves, and who repairs it.
+
+    while taking            a raised fence: the next taker
+    attempt being written   a partial staging directory: cleanup, under a new lease
+    staged, not sealed      BUILDING: ABORTED by the next taker, and read again
+    sealed, steps open      PREPARED: rolled forward, each step verified first
+    steps done, not synced  PREPARED: the renames may be gone; verified and done again
+    finish sent             PREPARED or DONE: read again under the lock, then issued again
+    finished, not announced DONE: its events are sent again under the sequence's id
+    while abandoning        ABANDONING: goes on abandoning
+
+What is not promised. Events reach Dagster at least once. A reader of the directory, not of the ledger, may
+see parts of a sequence before DONE, and two generations during a refresh. Storage that lies about syncing,
+or that loses synced bytes, is outside.
+"""

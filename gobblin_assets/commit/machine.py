@@ -1,0 +1,71 @@
+"""The states of a commit sequence and the only edges between them."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from gobblin_assets.errors import CorruptionError
+
+
+class SequenceState(StrEnum):
+    BUILDING = "BUILDING"
+    PREPARED = "PREPARED"
+    DONE = "DONE"
+    BLOCKED = "BLOCKED"
+    ABANDONING = "ABANDONING"
+    ABORTED = "ABORTED"
+
+    @property
+    def is_open(self) -> bool:
+        """Sealed and neither finished nor given up: nothing new may be sealed for the dataset."""
+        return self in (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
+
+
+class SequenceEvent(StrEnum):
+    SEAL = "seal"
+    FINISH = "finish"
+    ABORT = "abort"
+    BLOCK = "block"
+    RESUME = "resume"
+    ABANDON = "abandon"
+    GIVE_UP = "give_up"
+
+
+EDGES: Final[Mapping[tuple[SequenceState, SequenceEvent], SequenceState]] = MappingProxyType(
+    {
+        (SequenceState.BUILDING, SequenceEvent.SEAL): SequenceState.PREPARED,
+        (SequenceState.BUILDING, SequenceEvent.ABORT): SequenceState.ABORTED,
+        (SequenceState.PREPARED, SequenceEvent.FINISH): SequenceState.DONE,
+        (SequenceState.PREPARED, SequenceEvent.BLOCK): SequenceState.BLOCKED,
+        (SequenceState.BLOCKED, SequenceEvent.RESUME): SequenceState.PREPARED,
+        (SequenceState.PREPARED, SequenceEvent.ABANDON): SequenceState.ABANDONING,
+        (SequenceState.BLOCKED, SequenceEvent.ABANDON): SequenceState.ABANDONING,
+        (SequenceState.ABANDONING, SequenceEvent.GIVE_UP): SequenceState.ABORTED,
+    }
+)
+
+
+class IllegalTransitionError(CorruptionError):
+    """A sequence was asked to move along an edge that the machine does not have."""
+
+    def __init__(self, state: SequenceState, event: SequenceEvent) -> None:
+        super().__init__(
+            f"a {state} sequence has no way to {event}",
+            hint="Look at the sequence with `gobblin-assets commit show`; never edit its state by hand.",
+            state=state,
+            event=event,
+        )
+
+
+def next_state(state: SequenceState, event: SequenceEvent) -> SequenceState:
+    """The state that ``event`` leads to; IllegalTransitionError where there is no edge."""
+    try:
+        return EDGES[state, event]
+    except KeyError:
+        raise IllegalTransitionError(state, event) from None
+
+
+def sources_of(event: SequenceEvent) -> tuple[SequenceState, ...]:
+    """The states that ``event`` may start from: the guard of its UPDATE."""
+    return tuple(state for state, edge in EDGES if edge is event)

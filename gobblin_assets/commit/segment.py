@@ -1,0 +1,160 @@
+"""Segments: the steps of one dataset partition and role, compressed into one value.
+
+An Arrow IPC stream with Zstandard. One row a file: (step number, kind, source, target, name, size, inode,
+mtime, tag, rows); a step of another kind is one row whose ``payload`` is its JSON. Paths are split into the
+directory, which repeats and is dictionary-encoded, and the name, so that a million renames take about
+25 bytes each.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, read_step
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.model.urn import Role
+
+# One segment stays a value that Postgres stores and sends in one piece.
+STEPS_PER_SEGMENT_MAX: Final = 10_000
+
+_DIRECTORY = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA: Final = pa.schema(
+    [
+        ("step", pa.int32()),
+        ("kind", pa.dictionary(pa.int8(), pa.string())),
+        ("source_directory", _DIRECTORY),
+        ("source_name", pa.string()),
+        ("target_directory", _DIRECTORY),
+        ("target_name", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("inode", pa.uint64()),
+        ("mtime_ns", pa.int64()),
+        ("tag", pa.string()),
+        ("row_count", pa.int64()),
+        ("payload", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None."""
+
+    role: Role
+    partition: str
+    payload: bytes
+    digest: bytes
+    step_count: int
+    file_count: int
+    row_count: int
+    file_bytes: int
+    file_schema: object = None
+
+
+def encode_segments(
+    steps: Sequence[CommitStep], *, role: Role, partition: str, file_schema: object = None
+) -> list[Segment]:
+    """Cut ``steps`` into segments of bounded size, keeping their order."""
+    return [
+        _encode(steps[start : start + STEPS_PER_SEGMENT_MAX], role, partition, file_schema)
+        for start in range(0, len(steps), STEPS_PER_SEGMENT_MAX)
+    ]
+
+
+def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:
+    """Rebuild the steps. CorruptionError when the payload is not the one that was sealed."""
+    if hashlib.sha256(payload).digest() != digest:
+        raise CorruptionError("a segment of the commit log does not match its digest")
+    try:
+        with pa.ipc.open_stream(payload) as stream:
+            table = stream.read_all()
+    except pa.ArrowInvalid as error:
+        raise CorruptionError(f"a segment of the commit log can't be read: {error}") from error
+    return list(_steps_of(table))
+
+
+def combine_digests(digests: Iterable[bytes]) -> bytes:
+    """The digest that a seal fixes: over the digests of all segments, whatever their order."""
+    return hashlib.sha256(b"".join(sorted(digests))).digest()
+
+
+def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema: object) -> Segment:
+    columns: dict[str, list[object]] = {name: [] for name in _SCHEMA.names}
+    appends = [columns[name].append for name in _SCHEMA.names]
+    row_count = file_bytes = file_count = 0
+    for number, step in enumerate(steps):
+        for row in _rows_of(number, step):
+            for append, value in zip(appends, row, strict=True):
+                append(value)
+        for _path, identity, rows in step.published_files():
+            file_count += 1
+            row_count += rows
+            file_bytes += identity.size_bytes
+    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+    payload = sink.getvalue().to_pybytes()
+    return Segment(
+        role=role,
+        partition=partition,
+        payload=payload,
+        digest=hashlib.sha256(payload).digest(),
+        step_count=len(steps),
+        file_count=file_count,
+        row_count=row_count,
+        file_bytes=file_bytes,
+        file_schema=file_schema,
+    )
+
+
+def _rows_of(number: int, step: CommitStep) -> Iterator[tuple[object, ...]]:
+    if isinstance(step, RenameFile):
+        source_directory, _, source_name = step.source.rpartition("/")
+        target_directory, _, target_name = step.target.rpartition("/")
+        i = step.identity
+        yield (
+            number, step.kind, source_directory, source_name, target_directory, target_name,
+            i.size_bytes, i.inode, i.mtime_ns, i.tag, step.row_count, None,
+        )  # fmt: skip
+    elif isinstance(step, RenameDirectory):
+        for file in step.files:
+            i = file.identity
+            yield (
+                number, step.kind, step.source, file.name, step.target, file.name,
+                i.size_bytes, i.inode, i.mtime_ns, i.tag, file.row_count, None,
+            )  # fmt: skip
+    else:
+        payload = json.dumps(step.to_json(), sort_keys=True)
+        yield (number, step.kind, None, None, None, None, None, None, None, None, None, payload)
+
+
+def _steps_of(table: pa.Table) -> Iterator[CommitStep]:
+    directory: tuple[int, str, str] | None = None
+    files: list[DataFile] = []
+    for row in _tuples(table):
+        (number, kind, source_dir, source_name, target_dir, target_name, size, inode, mtime, tag, rows, payload) = row
+        if directory is not None and (kind != "rename_directory" or number != directory[0]):
+            yield RenameDirectory(directory[1], directory[2], tuple(files))
+            directory, files = None, []
+        if payload is not None:
+            yield read_step(kind, json.loads(payload))
+            continue
+        identity = FileIdentity(size, inode, mtime, tag)
+        if kind == "rename_directory":
+            directory = (number, source_dir, target_dir)
+            files.append(DataFile(source_name, identity, rows))
+        else:
+            yield RenameFile(f"{source_dir}/{source_name}", f"{target_dir}/{target_name}", identity, rows)
+    if directory is not None:
+        yield RenameDirectory(directory[1], directory[2], tuple(files))
+
+
+def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table.column(name).to_pylist() for name in _SCHEMA.names), strict=True)

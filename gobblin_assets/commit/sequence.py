@@ -1,0 +1,152 @@
+"""Commit sequences as values: what is begun, staged, sealed, found open, and finished."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.segment import Segment
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.work_unit import WorkUnit
+
+
+@dataclass(frozen=True, slots=True)
+class NewSequence:
+    """What a run begins for one dataset partition. ``root_uri`` is the destination that its steps stay below."""
+
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    run_id: RunId
+    partition: str
+    mode: Mode
+    replaces: bool
+    fence: int
+    root_uri: str
+    work_units: tuple[tuple[int | None, WorkUnit], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttempt:
+    """One try at one MultiWorkUnit of a sequence, recorded before it writes its first byte."""
+
+    attempt_id: AttemptId
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    fence: int
+    multi_work_unit: int
+    try_number: int
+    staging_uri: str
+    spark_session_id: str | None = None
+    spark_user: str | None = None
+    spark_tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAttempt:
+    """What a finished write leaves: its segments, and the highs that its WorkUnits reached."""
+
+    attempt_id: AttemptId
+    sequence_id: SequenceId
+    fence: int
+    segments: tuple[Segment, ...]
+    segment_ids: tuple[uuid.UUID, ...]
+    actual_highs: Mapping[uuid.UUID, Watermark | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMove:
+    """A watermark that the finish will set: ``old`` is compared, ``new`` is set, ``low`` opens the interval.
+
+    ``new`` None: a snapshot, which has a generation and no position.
+    """
+
+    key: str
+    old: Watermark | None
+    new: Watermark | None
+    low: Watermark | None
+    reread_from: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class SealOrder:
+    """Everything that the decision fixes."""
+
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    partition: str
+    fence: int
+    base_version: int
+    winners: tuple[AttemptId, ...]
+    digest: bytes
+    segment_count: int
+    row_count: int
+    moves: tuple[KeyMove, ...]
+    complete: bool
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRecord:
+    """A sequence as it stands in the log."""
+
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    job: JobName
+    urn: DatasetUrn
+    run_id: RunId
+    partition: str
+    mode: Mode
+    replaces: bool
+    fence: int
+    state: SequenceState
+    root_uri: str
+    base_version: int | None
+    digest: bytes | None
+    failed_tries: int
+    last_error: str | None
+    details: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """An attempt that may have left something on storage."""
+
+    attempt_id: AttemptId
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    staging_uri: str
+    sequence_state: SequenceState
+    cleanup_fence: int | None
+    spark_session_id: str | None
+    spark_user: str | None
+    spark_tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A finished sequence, with what its events and a person's summary need.
+
+    ``watermarks`` maps each moved key to its position (before, after) as text; ``recovered`` tells that
+    another run than the one that sealed it finished it.
+    """
+
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    job: JobName
+    urn: DatasetUrn
+    partition: str
+    run_id: RunId
+    mode: Mode
+    replaces: bool
+    complete: bool
+    version: int
+    row_count: int
+    file_count: int
+    file_bytes: int
+    rows_by_role: Mapping[str, int]
+    watermarks: Mapping[str, tuple[str | None, str | None]]
+    details: Mapping[str, object]
+    recovered: bool = False

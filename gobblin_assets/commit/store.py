@@ -1,0 +1,141 @@
+"""The commit step store: every transaction of the protocol, as a port.
+
+Each method is one transaction, or says otherwise. Each is written so that repeating it with the same
+arguments is harmless and tells the truth: the adapter repeats it by itself after a lost acknowledgement.
+A refused transition raises FencedError (the fence was replaced) or ConflictError (the log says something
+else); neither has changed anything.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gobblin_assets.commit.sequence import (
+    AttemptRecord,
+    NewAttempt,
+    NewSequence,
+    Publication,
+    SealOrder,
+    SequenceRecord,
+    StagedAttempt,
+)
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.urn import JobName
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment as it is executed or removed."""
+
+    segment_id: uuid.UUID
+    payload: bytes
+    digest: bytes
+    root_uri: str
+
+
+class CommitStepStore(Protocol):
+    """Implemented by ``commit.postgres``; fakes pass the same contract suite."""
+
+    # Building -------------------------------------------------------------------------------------------
+
+    def begin(self, sequence: NewSequence) -> None:
+        """Write the BUILDING row with its WorkUnits, under the lease's fence."""
+        ...
+
+    def register_attempt(self, attempt: NewAttempt) -> None:
+        """Write the RUNNING row. It stands before the first byte, so that no staging is ever unknown."""
+        ...
+
+    def fail_attempt(self, attempt_id: AttemptId, *, error: str, cancelled: bool) -> None:
+        """RUNNING becomes FAILED or CANCELLED. A STAGED one stays: its acknowledgement was lost."""
+        ...
+
+    def stage(self, staged: StagedAttempt) -> None:
+        """T1: the attempt is STAGED and its segments are stored, while the sequence is BUILDING and ours."""
+        ...
+
+    def seal(self, order: SealOrder) -> None:
+        """T2, the decision: BUILDING becomes PREPARED under fence, version, winners, counts and digests."""
+        ...
+
+    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
+        """BUILDING becomes ABORTED. One that is not BUILDING any more: ConflictError."""
+        ...
+
+    # Executing and finishing ----------------------------------------------------------------------------
+
+    def get(self, sequence_id: SequenceId) -> SequenceRecord:
+        """RejectedError when there is none."""
+        ...
+
+    def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
+        """The segments in the sealed digest, in a fixed order, a few at a time (several transactions)."""
+        ...
+
+    def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
+        """Whether the sequence is open and ``fence`` is still the dataset's: what LOST and CONFLICT wait for."""
+        ...
+
+    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        """T3: PREPARED becomes DONE, watermarks and version move; returns the dataset's new version."""
+        ...
+
+    def record_failure(
+        self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
+    ) -> SequenceRecord:
+        """Count a failed try; BLOCKED after ``tries_max`` of them, or at once when ``block``."""
+        ...
+
+    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
+        """BLOCKED becomes PREPARED, its tries counted anew."""
+        ...
+
+    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
+        """PREPARED or BLOCKED becomes ABANDONING, and its attempts are marked with ``fence`` for capture."""
+        ...
+
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
+        """ABANDONING becomes ABORTED."""
+        ...
+
+    # Looking --------------------------------------------------------------------------------------------
+
+    def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
+        """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of a dataset, oldest first."""
+        ...
+
+    def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
+        """PREPARED and ABANDONING sequences that are due and whose lease is free, oldest first."""
+        ...
+
+    def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
+        """PREPARED, BLOCKED and ABANDONING sequences, oldest first."""
+        ...
+
+    def load_publication(self, sequence_id: SequenceId) -> Publication:
+        """The summary of a DONE sequence."""
+        ...
+
+    def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
+        """DONE sequences whose events have not been acknowledged by Dagster."""
+        ...
+
+    def mark_announced(self, sequence_id: SequenceId) -> None: ...
+
+    # Cleaning -------------------------------------------------------------------------------------------
+
+    def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
+        """Mark, with our fence, attempts whose sequence is over; return them as they were before.
+
+        Attempts of BUILDING or open sequences are never returned.
+        """
+        ...
+
+    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None: ...
+
+    def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        """Segments that a DONE sequence retired longer ago than ``grace_s``."""
+        ...
+
+    def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...
