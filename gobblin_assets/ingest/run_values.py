@@ -1,0 +1,109 @@
+"""A run's request, its ports and its report: what Dagster's assets, the command line and tests share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.ingest.sources.port import Source
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.state.datasets import DatasetStore, RunStore
+from gobblin_assets.state.leases import LeaseStore
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Materialize these partitions of these datasets of one job.
+
+    ``datasets`` holds the full specification of every dataset of the job, by URN, defaults applied.
+    ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
+    waited for); False: a sensor or schedule asked, and busy datasets are skipped.
+    """
+
+    job: JobSpec
+    datasets: Mapping[DatasetUrn, DatasetSpec]
+    selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]]
+    mode: Mode = Mode.AUTO
+    by_hand: bool = True
+    dagster_run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The log and the state, as ports."""
+
+    leases: LeaseStore
+    datasets: DatasetStore
+    runs: RunStore
+    commits: CommitStepStore
+
+
+@dataclass(frozen=True, slots=True)
+class RunPorts:
+    """Everything a run needs from outside. ``spark`` is called at most once the first data is to be read.
+
+    ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
+    semantics: the run marks the sequence as announced after it returned.
+    """
+
+    stores: Stores
+    fs: FileSystem
+    source: Source
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    report: Callable[[str], None]
+    on_publication: Callable[["DatasetReport"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One quality check of a dataset partition, shown as a Dagster asset check."""
+
+    name: str
+    passed: bool
+    blocking: bool
+    description: str
+    figures: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """How one dataset partition left the run. ``publication`` is set when a sequence was finished.
+
+    ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
+    without secrets; ``error_family`` the name of its family in ``errors``.
+    """
+
+    urn: DatasetUrn
+    partition: AssetPartition
+    outcome: DatasetOutcome
+    publication: Publication | None = None
+    checks: tuple[CheckResult, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    uri: str | None = None
+    error: str | None = None
+    error_family: str | None = None
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, float | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A finished run. ``recovered`` are the publications of earlier runs that this one completed."""
+
+    run_id: RunId
+    state: WorkingState
+    datasets: tuple[DatasetReport, ...]
+    recovered: tuple[DatasetReport, ...] = ()
+
+    @property
+    def failed(self) -> tuple[DatasetReport, ...]:
+        return tuple(d for d in self.datasets if not d.outcome.is_good)
