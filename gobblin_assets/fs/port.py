@@ -39,7 +39,7 @@ class FileSystem(Protocol):
         ...
 
     def is_directory(self, path: str) -> bool:
-        """Whether a directory is there now."""
+        """Whether a directory is there now. A symbolic link there is a ConflictError."""
         ...
 
     def list_files(self, directory: str) -> Sequence[FileStat]:
@@ -56,12 +56,18 @@ class FileSystem(Protocol):
     def rename_no_replace(self, source: str, target: str) -> RenameOutcome:
         """Rename a file or a directory, atomically, never replacing anything that is there.
 
-        The target's parent must exist. An empty directory at the target also counts as TARGET_EXISTS.
+        The target's parent must exist. An empty directory at the target also counts as TARGET_EXISTS. Where both
+        answers would be true, either may be given. A crash, or an OutcomeUnknownError, may leave a file under both
+        names with one identity: the source is then removed by ``remove_file``.
         """
         ...
 
     def make_durable(self, files: Iterable[str]) -> None:
-        """Return after the contents of these files, and their names below their directory, survive a power cut."""
+        """Return after the contents of these files, and their names in their own directories, survive a power cut.
+
+        Not for a second try: after a failure the files are given up and written anew under other names, since an
+        operating system may report a lost write only once.
+        """
         ...
 
     def sync_directories(self, directories: Iterable[str]) -> None:
@@ -81,7 +87,7 @@ class FileSystem(Protocol):
         ...
 
     def apply_modes(self, root: str) -> None:
-        """Give ``root`` and everything below it the modes that the configured umask asks for."""
+        """Give ``root`` and all below it the modes that the configured umask asks for; before ``make_durable``."""
         ...
 
     def probe(self, staging_root: str, final_root: str) -> None:

@@ -1,0 +1,351 @@
+"""Local disks, and network file systems that are mounted: what POSIX promises, and Linux adds.
+
+Durability is that of fsync: on a network mount it is the server's word, so its export must be ``sync``.
+An fsync that failed is never repeated on the same file: the kernel reports a lost write once, and the next
+call would succeed although the data is gone. The caller gets RetryableError and writes a new attempt.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.posix_errors import families, family_of
+from gobblin_assets.fs.posix_probe import prove_publication
+from gobblin_assets.model.files import FileIdentity, FileStat
+
+SYNC_THREADS_MAX: Final = 8
+"""A journal commits waiting callers together, so that a few more threads than cores pay; many more only queue."""
+
+SYNC_BATCH_FILES: Final = 2_048
+"""Files handed to the pool at once: bounds what a million of them hold in memory."""
+
+RACE_TRIES_MAX: Final = 5
+"""Another process may remove an empty parent, or add to a tree that is being removed, between two calls."""
+
+_KERNEL_RENAME: Final = find_exclusive_rename()
+_OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+_TAKES_FROM_OWNER: Final = 0o700
+
+
+class PosixFileSystem:
+    """The FileSystem port over the operating system's calls. Safe to share between threads.
+
+    ``umask`` is what published files and directories get (None: whatever the process has). Without
+    ``exclusive_rename``, or where a file system does not know it, files are linked and unlinked, and
+    directories renamed after a look at the target; ``_rename_by_link`` says what that leaves open.
+    """
+
+    def __init__(self, umask: int | None = None, *, exclusive_rename: ExclusiveRename | None = _KERNEL_RENAME) -> None:
+        if umask is not None and (not 0 <= umask <= 0o777 or umask & _TAKES_FROM_OWNER):
+            raise RejectedError(
+                f"expected a umask from 0o000 to 0o077, found {umask:#o}",
+                field="umask",
+                hint="Write it in octal, as 0o027; the owner must keep all rights.",
+            )
+        self._umask = umask
+        self._exclusive_rename = exclusive_rename
+
+    @property
+    def scheme(self) -> str:
+        return "file"
+
+    def to_uri(self, path: str) -> str:
+        """Spark takes everything after ``file://`` as it stands, percent signs and spaces included."""
+        return f"file://{path}"
+
+    def find_identity(self, path: str) -> FileIdentity | None:
+        found = _find_stat(path)
+        if found is None:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise _unexpected(path, found.st_mode, expected="a regular file")
+        return _identity_of(found)
+
+    def is_directory(self, path: str) -> bool:
+        """A symbolic link to a directory is a ConflictError, as any link where the protocol looks."""
+        found = _find_stat(path)
+        if found is not None and stat.S_ISLNK(found.st_mode):
+            raise _unexpected(path, found.st_mode, expected="a directory")
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def list_files(self, directory: str) -> Sequence[FileStat]:
+        """Only ``directory`` itself may be reached through a link: a person may have put the destination behind one."""
+        with families("list", directory):
+            files = [
+                FileStat(path, _identity_of(found)) for path, found in _walk(directory) if stat.S_ISREG(found.st_mode)
+            ]
+        return sorted(files, key=lambda file: file.path)
+
+    def make_directories(self, directory: str) -> None:
+        for _ in range(RACE_TRIES_MAX):
+            if self._make_missing(directory):
+                return
+        raise RetryableError(f"the parents of {directory} are removed while it is being made", path=directory)
+
+    def rename_no_replace(self, source: str, target: str) -> RenameOutcome:
+        found = _find_stat(source)
+        if found is None:
+            return RenameOutcome.SOURCE_MISSING
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise _unexpected(source, found.st_mode, expected="a file or a directory")
+        if self._exclusive_rename is not None:
+            try:
+                return _outcome_of(self._exclusive_rename, source, target)
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise family_of(error, action="rename to", path=target, changes=True) from error
+        by_other_means = _rename_directory if stat.S_ISDIR(found.st_mode) else _rename_by_link
+        try:
+            return _outcome_of(by_other_means, source, target)
+        except OSError as error:
+            raise family_of(error, action="rename to", path=target, changes=True) from error
+
+    def make_durable(self, files: Iterable[str]) -> None:
+        """All files first, then each file's own directory; directories further up are for ``sync_directories``."""
+        directories: set[str] = set()
+
+        def paths() -> Iterator[str]:
+            for path in files:
+                directories.add(path.rpartition("/")[0])
+                yield path
+
+        _sync_all(paths(), _sync_file)
+        _sync_all(sorted(directories), _sync_directory)
+
+    def sync_directories(self, directories: Iterable[str]) -> None:
+        _sync_all(dict.fromkeys(directories), _sync_directory)
+
+    def remove_file(self, path: str, identity: FileIdentity) -> bool:
+        """POSIX cannot compare and unlink in one call: that is safe because names are never used twice."""
+        found = self.find_identity(path)
+        if found is not None and not found.matches(identity):
+            raise ConflictError(
+                f"{path} is not the file to be removed",
+                hint="Somebody put another file there; move it away.",
+                path=path,
+                expected=identity,
+                found=found,
+            )
+        with families("remove", path, changes=True):
+            Path(path).unlink(missing_ok=True)
+        return True
+
+    def remove_tree(self, directory: str) -> None:
+        """Others may remove the same tree at the same time. Links inside are removed, not followed."""
+        for _ in range(RACE_TRIES_MAX):
+            if not self.is_directory(directory):
+                if _find_stat(directory) is None:
+                    return
+                raise ConflictError(f"{directory} is not a directory", path=directory)
+            with families("remove", directory):
+                if _remove_below(directory):
+                    return
+        raise RetryableError(f"{directory} keeps filling while it is being removed", path=directory)
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        with families("remove", directory, changes=True):
+            try:
+                Path(directory).rmdir()
+            except FileNotFoundError:
+                return True
+            except NotADirectoryError as error:
+                raise ConflictError(f"{directory} is not a directory", path=directory) from error
+            except OSError as error:
+                if error.errno in _NOT_EMPTY:
+                    return False
+                raise
+        return True
+
+    def apply_modes(self, root: str) -> None:
+        """To be called before ``make_durable``, which then covers the modes too."""
+        found = _find_stat(root)
+        if self._umask is None or found is None:
+            return
+        if stat.S_ISLNK(found.st_mode):
+            raise _unexpected(root, found.st_mode, expected="a file or a directory")
+        below = _walk(root) if stat.S_ISDIR(found.st_mode) else ()
+        with families("change the mode of", root):
+            for path, entry in chain([(root, found)], below):
+                wanted = _mode_of(entry.st_mode, self._umask)
+                if stat.S_IMODE(entry.st_mode) != wanted:
+                    Path(path).chmod(wanted)
+
+    def probe(self, staging_root: str, final_root: str) -> None:
+        prove_publication(self, staging_root, final_root)
+
+    def _make_missing(self, directory: str) -> bool:
+        """False when a parent that was there has gone meanwhile."""
+        missing: list[Path] = []
+        with families("make", directory):
+            for ancestor in (Path(directory), *Path(directory).parents):
+                if ancestor.is_dir():
+                    break
+                missing.append(ancestor)
+            for ancestor in reversed(missing):
+                try:
+                    ancestor.mkdir()
+                except FileExistsError as error:
+                    if not ancestor.is_dir():
+                        raise ConflictError(f"{ancestor} is not a directory", path=str(ancestor)) from error
+                except FileNotFoundError:
+                    return False
+                else:
+                    if self._umask is not None:
+                        ancestor.chmod(_mode_of(ancestor.stat().st_mode, self._umask))
+        return True
+
+
+def _find_stat(path: str) -> os.stat_result | None:
+    with families("look at", path):
+        try:
+            return os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _identity_of(found: os.stat_result) -> FileIdentity:
+    return FileIdentity(size_bytes=found.st_size, inode=found.st_ino, mtime_ns=found.st_mtime_ns)
+
+
+def _mode_of(mode: int, umask: int) -> int:
+    """A directory keeps its set-group-id bit: it is how a shared folder hands its group on."""
+    if stat.S_ISDIR(mode):
+        return 0o777 & ~umask | mode & stat.S_ISGID
+    return 0o666 & ~umask
+
+
+def _unexpected(path: str, mode: int, *, expected: str) -> ConflictError:
+    return ConflictError(
+        f"expected {expected} at {path}, found {stat.filemode(mode)}",
+        hint="Nothing of ours makes links or special files, nor changes one kind into another: move it away.",
+        path=path,
+    )
+
+
+def _walk(directory: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file and directory below, in no order. What disappears meanwhile was renamed: it is left out."""
+    pending = [directory]
+    while pending:
+        current = pending.pop()
+        try:
+            entries = os.scandir(current)
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError as error:
+            raise ConflictError(f"{current} is not a directory", path=current) from error
+        with entries:
+            for entry in entries:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    pending.append(entry.path)
+                elif not stat.S_ISREG(found.st_mode):
+                    raise _unexpected(entry.path, found.st_mode, expected="files and directories only")
+                yield entry.path, found
+
+
+def _remove_below(directory: str) -> bool:
+    """Remove the tree; False if something was added to it meanwhile."""
+
+    def complain(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for current, directories, files in os.walk(directory, topdown=False, onerror=complain):
+        for name in files:
+            Path(current, name).unlink(missing_ok=True)
+        for name in directories:
+            if (link := Path(current, name)).is_symlink():
+                link.unlink(missing_ok=True)
+        try:
+            Path(current).rmdir()
+        except FileNotFoundError:
+            continue  # another remover was faster
+        except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                return False
+            raise
+    return True
+
+
+def _outcome_of(rename: ExclusiveRename, source: str, target: str) -> RenameOutcome:
+    try:
+        rename(source, target)
+    except FileNotFoundError:
+        if _find_stat(source) is None:
+            return RenameOutcome.SOURCE_MISSING
+        raise  # the target's parent is what is missing
+    except OSError as error:
+        if error.errno in _NOT_EMPTY:
+            return RenameOutcome.TARGET_EXISTS
+        raise
+    return RenameOutcome.RENAMED
+
+
+def _rename_by_link(source: str, target: str) -> None:
+    """A link never replaces. A crash before the unlink leaves both names with one identity: the source is then
+    removed by whoever verifies. Unlike a rename, two callers with *different* targets may both succeed.
+    """
+    os.link(source, target, follow_symlinks=False)
+    try:
+        Path(source).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutcomeUnknownError(
+            f"{target} is there, but {source} could not be removed: {error.strerror}",
+            hint="Both names are the same file; only the source is to be removed.",
+            path=source,
+        ) from error
+
+
+def _rename_directory(source: str, target: str) -> None:
+    """A rename refuses a file or a directory with entries at the target. What is left open: an *empty* directory
+    that is made between the look and the rename is replaced, by which nothing is lost.
+    """
+    if _find_stat(target) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)
+    Path(source).rename(target)
+
+
+def _sync_all(paths: Iterable[str], sync: Callable[[str], None]) -> None:
+    remaining = iter(paths)
+    with ThreadPoolExecutor(SYNC_THREADS_MAX, thread_name_prefix="sync") as pool:
+        while batch := list(islice(remaining, SYNC_BATCH_FILES)):
+            for _ in pool.map(sync, batch):
+                pass
+
+
+def _sync_file(path: str) -> None:
+    with families("sync", path):
+        try:
+            descriptor = os.open(path, _OPEN_FILE)
+        except FileNotFoundError as error:
+            raise RetryableError(f"{path} disappeared before it was durable", path=path) from error
+        _sync_and_close(descriptor)
+
+
+def _sync_directory(path: str) -> None:
+    with families("sync", path):
+        try:
+            descriptor = os.open(path, _OPEN_DIRECTORY)
+        except FileNotFoundError:
+            return
+        _sync_and_close(descriptor)
+
+
+def _sync_and_close(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

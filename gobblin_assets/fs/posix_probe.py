@@ -1,0 +1,77 @@
+"""A rehearsal of one publication with files of a few bytes, so that a destination is refused before a run writes."""
+
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.posix_errors import families
+
+PROBE_PREFIX: Final = ".gobblin-probe-"
+"""Hidden from readers; a probe that was killed leaves a few bytes under such a name."""
+
+
+_KINDS: Final = {"file": "", "directory": "/inside"}
+
+PROBE_TRIES_MAX: Final = 5
+"""Two first runs probe one destination at once, and one takes the directories away that it had made."""
+
+
+def prove_publication(file_system: FileSystem, staging_root: str, final_root: str) -> None:
+    """Make both roots, write, sync and rename a file and a directory, and see that neither is ever replaced.
+
+    Leaves nothing behind, also not the directories that it made, unless another probe is using them at that
+    moment: then they may stay, empty. RejectedError names the destination.
+    """
+    roots = (staging_root, final_root)
+    for tries in range(1, PROBE_TRIES_MAX + 1):
+        missing = [path for root in roots for path in _missing_directories(root)]
+        name = PROBE_PREFIX + uuid4().hex
+        try:
+            for root in roots:
+                file_system.make_directories(root)
+            _prove(file_system, Path(staging_root, name), Path(final_root, name))
+        except GobblinError:
+            if tries == PROBE_TRIES_MAX or all(Path(root).is_dir() for root in roots):
+                raise
+        else:
+            return
+        finally:
+            _clean_up(file_system, [f"{root}/{name}-{kind}" for root in roots for kind in _KINDS], missing)
+
+
+def _prove(file_system: FileSystem, staged: Path, final: Path) -> None:
+    for kind, written in _KINDS.items():
+        source, target = f"{staged}-{kind}", f"{final}-{kind}"
+        for expected in (RenameOutcome.RENAMED, RenameOutcome.TARGET_EXISTS):
+            if kind == "directory":
+                file_system.make_directories(source)
+            with families("write", source):
+                Path(source + written).write_bytes(b"probe\n")
+            file_system.make_durable([source + written])
+            found = file_system.rename_no_replace(source, target)
+            if found is not expected:
+                raise RejectedError(
+                    f"expected a rename to {target} to answer {expected.value!r}, it answered {found.value!r}",
+                    field="destination",
+                    hint="Use a file system that keeps POSIX's rules for rename and link.",
+                )
+            file_system.sync_directories([str(final.parent), str(staged.parent)])
+
+
+def _missing_directories(root: str) -> list[str]:
+    path = Path(root)
+    with families("look at", root):
+        return [str(ancestor) for ancestor in (path, *path.parents) if not ancestor.exists()]
+
+
+def _clean_up(file_system: FileSystem, probes: list[str], made: list[str]) -> None:
+    for path in probes:
+        if Path(path).is_dir():
+            file_system.remove_tree(path)
+        else:
+            with families("remove", path):
+                Path(path).unlink(missing_ok=True)
+    for path in sorted(made, key=len, reverse=True):
+        file_system.remove_empty_directory(path)
