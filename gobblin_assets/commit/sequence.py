@@ -119,7 +119,7 @@ class AttemptRecord:
     dataset_id: DatasetId
     staging_uri: str
     sequence_state: SequenceState
-    cleanup_fence: int | None
+    cleanup_fences: tuple[int, ...]
     spark_session_id: str | None
     spark_user: str | None
     spark_tag: str | None

@@ -95,6 +95,10 @@ class CommitStepStore(Protocol):
         """PREPARED or BLOCKED becomes ABANDONING, and its attempts are marked with ``fence`` for capture."""
         ...
 
+    def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
+        """All attempts of a sequence, whatever their state."""
+        ...
+
     def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
         """ABANDONING becomes ABORTED."""
         ...
@@ -126,7 +130,7 @@ class CommitStepStore(Protocol):
     # Cleaning -------------------------------------------------------------------------------------------
 
     def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
-        """Mark, with our fence, attempts whose sequence is over; return them as they were before.
+        """Mark, with our fence, attempts whose sequence is over, and return them.
 
         Attempts of BUILDING or open sequences are never returned.
         """

@@ -37,7 +37,7 @@ from sqlalchemy import (
     literal_column,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, ExcludeConstraint
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, ExcludeConstraint
 from sqlalchemy.sql.expression import ColumnClause
 
 SCHEMA: Final = "gobblin"
@@ -231,8 +231,8 @@ attempt = Table(
     Column("error", Text),
     _moment("started_at", nullable=False, default_now=True),
     _moment("ended_at"),
-    # Cleanup: marked (with the fence that captures), then cleaned when nothing was found any more.
-    Column("cleanup_fence", BigInteger),
+    # Every fence that captured, or was about to capture, its directory: their names follow from these.
+    Column("cleanup_fences", ARRAY(BigInteger), nullable=False, server_default=text("'{}'")),
     _moment("cleaned_at"),
     CheckConstraint(f"state IN ({_states('RUNNING', 'STAGED', 'FAILED', 'CANCELLED')})", name="state"),
     # One winner for each MultiWorkUnit of a sequence.

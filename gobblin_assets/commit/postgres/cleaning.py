@@ -1,0 +1,96 @@
+"""What may be removed: staging of attempts whose sequence is over, and files of retired generations."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.guards import hold_fence
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+
+_ATTEMPT_COLUMNS = """
+    a.attempt_id, a.sequence_id, a.dataset_id, a.staging_uri, a.cleanup_fences, a.spark_session_id,
+    a.spark_user, a.spark_tag, s.state AS sequence_state
+"""
+
+_MARK = text(f"""
+    UPDATE gobblin.attempt a
+       SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[CAST(:fence AS bigint)] THEN a.cleanup_fences
+                                 ELSE a.cleanup_fences || CAST(:fence AS bigint) END
+      FROM gobblin.commit_sequence s
+     WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED')
+       AND a.attempt_id IN (
+           SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
+            WHERE o.dataset_id = :dataset_id AND o.cleaned_at IS NULL AND q.state IN ('DONE', 'ABORTED')
+            ORDER BY o.started_at, o.attempt_id
+            LIMIT :limit
+       )
+ RETURNING {_ATTEMPT_COLUMNS}
+""")
+
+_LIST_ATTEMPTS = text(f"""
+    SELECT {_ATTEMPT_COLUMNS}
+      FROM gobblin.attempt a JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE a.sequence_id = :sequence_id
+     ORDER BY a.started_at, a.attempt_id
+""")
+
+_MARK_CLEANED = text("""
+    UPDATE gobblin.attempt SET cleaned_at = clock_timestamp()
+     WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[]))
+""")
+
+_LIST_REMOVABLE = text("""
+    SELECT g.segment_id
+      FROM gobblin.segment g
+      JOIN gobblin.commit_sequence r ON r.sequence_id = g.retired_by
+     WHERE g.dataset_id = :dataset_id AND g.removed_at IS NULL AND r.state = 'DONE'
+       AND g.retired_at <= clock_timestamp() - make_interval(secs => :grace_s)
+     ORDER BY g.retired_at, g.segment_id
+     LIMIT :limit
+""")
+
+_MARK_REMOVED = text("""
+    UPDATE gobblin.segment SET removed_at = clock_timestamp()
+     WHERE segment_id = ANY (CAST(:segment_ids AS uuid[]))
+""")
+
+
+def mark_for_cleanup(connection: Connection, dataset_id: DatasetId, fence: int, limit: int) -> list[AttemptRecord]:
+    hold_fence(connection, dataset_id, fence)
+    arguments = {"dataset_id": dataset_id, "fence": fence, "limit": limit}
+    return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
+
+
+def list_attempts(connection: Connection, sequence_id: SequenceId) -> list[AttemptRecord]:
+    return [_attempt_of(row) for row in connection.execute(_LIST_ATTEMPTS, {"sequence_id": sequence_id})]
+
+
+def mark_cleaned(connection: Connection, attempt_ids: Sequence[AttemptId]) -> None:
+    connection.execute(_MARK_CLEANED, {"attempt_ids": list(attempt_ids)})
+
+
+def list_removable(connection: Connection, dataset_id: DatasetId, grace_s: float, limit: int) -> list[uuid.UUID]:
+    arguments = {"dataset_id": dataset_id, "grace_s": grace_s, "limit": limit}
+    return list(connection.execute(_LIST_REMOVABLE, arguments).scalars())
+
+
+def mark_removed(connection: Connection, segment_ids: Sequence[uuid.UUID]) -> None:
+    connection.execute(_MARK_REMOVED, {"segment_ids": list(segment_ids)})
+
+
+def _attempt_of(row: Row[Any]) -> AttemptRecord:
+    return AttemptRecord(
+        attempt_id=AttemptId(row.attempt_id),
+        sequence_id=SequenceId(row.sequence_id),
+        dataset_id=DatasetId(row.dataset_id),
+        staging_uri=row.staging_uri,
+        sequence_state=SequenceState(row.sequence_state),
+        cleanup_fences=tuple(row.cleanup_fences),
+        spark_session_id=row.spark_session_id,
+        spark_user=row.spark_user,
+        spark_tag=row.spark_tag,
+    )

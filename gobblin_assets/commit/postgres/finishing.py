@@ -1,0 +1,199 @@
+"""After the seal: T3, failures, blocking, resuming and abandoning."""
+
+from sqlalchemy import Connection, text
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.guards import (
+    hold_fence_of,
+    lock_sequence,
+    require_one,
+    unexpected_state,
+)
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.state import SequenceId
+
+_MOVE_VERSION = text("""
+    UPDATE gobblin.dataset SET version = version + 1
+     WHERE dataset_id = :dataset_id AND version = :base_version
+ RETURNING version
+""")
+
+_RETIRE_SEGMENTS = text("""
+    UPDATE gobblin.segment s
+       SET retired_by = :sequence_id, retired_at = clock_timestamp()
+     WHERE s.dataset_id = :dataset_id AND s.partition = :partition AND s.sealed AND s.retired_by IS NULL
+       AND s.sequence_id <> :sequence_id
+""")
+
+_RETIRE_LEDGER = text("""
+    UPDATE gobblin.ledger l
+       SET active = false, retired_by = :sequence_id
+      FROM gobblin.watermark_key k
+     WHERE k.key_id = l.key_id AND k.dataset_id = :dataset_id AND k.partition = :partition AND l.active
+""")
+
+_COUNT_MOVES = text("SELECT count(*) FROM gobblin.planned_move WHERE sequence_id = :sequence_id")
+
+_MOVE_WATERMARKS = text("""
+    UPDATE gobblin.watermark_key k
+       SET watermark = coalesce(m.new_watermark, k.watermark),
+           watermark_bytes = coalesce(m.new_bytes, k.watermark_bytes),
+           sequence_id = m.sequence_id, moved_at = clock_timestamp()
+      FROM gobblin.planned_move m
+     WHERE m.sequence_id = :sequence_id AND k.key_id = m.key_id
+       AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes
+""")
+
+# An interval without positions holds nothing and would only make the ledger longer; the sequence's own row
+# records the empty run.
+_WRITE_LEDGER = text("""
+    INSERT INTO gobblin.ledger
+           (key_id, sequence_id, is_generation, low, high, low_bytes, high_bytes, reread_from)
+    SELECT key_id, sequence_id, new_bytes IS NULL, low, new_watermark, low_bytes, new_bytes, reread_from
+      FROM gobblin.planned_move
+     WHERE sequence_id = :sequence_id AND (new_bytes IS NULL OR low_bytes <> new_bytes)
+""")
+
+_COMMIT_WORK_UNITS = text("""
+    UPDATE gobblin.work_unit w
+       SET state = 'COMMITTED'
+     WHERE w.sequence_id = :sequence_id AND w.state = 'SUCCESSFUL'
+       AND EXISTS (
+           SELECT FROM gobblin.attempt a JOIN gobblin.segment s USING (attempt_id)
+            WHERE a.sequence_id = w.sequence_id AND a.multi_work_unit = w.multi_work_unit AND s.sealed
+       )
+""")
+
+_DONE = text("""
+    UPDATE gobblin.commit_sequence
+       SET state = 'DONE', result_version = :version, done_at = clock_timestamp(), last_error = NULL
+     WHERE sequence_id = :sequence_id AND state = 'PREPARED'
+""")
+
+_RECORD_FAILURE = text("""
+    UPDATE gobblin.commit_sequence
+       SET failed_tries = failed_tries + 1, last_error = :error,
+           next_try_at = clock_timestamp() + make_interval(secs => :retry_in_s),
+           state = CASE WHEN :block OR failed_tries + 1 >= :tries_max THEN 'BLOCKED' ELSE state END
+     WHERE sequence_id = :sequence_id AND state = 'PREPARED'
+""")
+
+_RESUME = text("""
+    UPDATE gobblin.commit_sequence
+       SET state = 'PREPARED', failed_tries = 0, next_try_at = NULL
+     WHERE sequence_id = :sequence_id AND state = 'BLOCKED'
+""")
+
+_ABANDON = text("""
+    UPDATE gobblin.commit_sequence
+       SET state = 'ABANDONING', last_error = :reason, next_try_at = NULL
+     WHERE sequence_id = :sequence_id AND state IN ('PREPARED', 'BLOCKED')
+""")
+
+_MARK_FOR_CAPTURE = text("""
+    UPDATE gobblin.attempt
+       SET cleanup_fences = cleanup_fences || CAST(:fence AS bigint)
+     WHERE sequence_id = :sequence_id AND NOT cleanup_fences @> ARRAY[CAST(:fence AS bigint)]
+""")
+
+_GIVE_UP = text("""
+    UPDATE gobblin.commit_sequence
+       SET state = 'ABORTED', aborted_at = clock_timestamp()
+     WHERE sequence_id = :sequence_id AND state = 'ABANDONING'
+""")
+
+_UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")
+
+
+def finish(connection: Connection, sequence_id: SequenceId, fence: int) -> int:
+    hold_fence_of(connection, sequence_id, fence)
+    row = lock_sequence(connection, sequence_id)
+    state = SequenceState(row.state)
+    if state is SequenceState.DONE:
+        return int(row.result_version)
+    if state is not SequenceState.PREPARED:
+        raise unexpected_state(sequence_id, state, "be finished")
+    scope = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "partition": row.partition}
+    arguments = {"dataset_id": row.dataset_id, "base_version": row.base_version}
+    version = connection.execute(_MOVE_VERSION, arguments).scalar_one_or_none()
+    if version is None:
+        raise ConflictError(f"the dataset is not at version {row.base_version} any more", **_shown(sequence_id))
+    if row.replaces:
+        connection.execute(_RETIRE_SEGMENTS, scope)
+        connection.execute(_RETIRE_LEDGER, scope)
+    planned = connection.execute(_COUNT_MOVES, {"sequence_id": sequence_id}).scalar_one()
+    moved = connection.execute(_MOVE_WATERMARKS, {"sequence_id": sequence_id}).rowcount
+    if moved != planned:
+        raise ConflictError(
+            f"{planned - moved} of {planned} watermarks are not where this sequence left from",
+            **_shown(sequence_id),
+        )
+    connection.execute(_WRITE_LEDGER, {"sequence_id": sequence_id})
+    connection.execute(_COMMIT_WORK_UNITS, {"sequence_id": sequence_id})
+    done = connection.execute(_DONE, {"sequence_id": sequence_id, "version": version}).rowcount
+    require_one(done, "the finish", sequence_id)
+    return int(version)
+
+
+def record_failure(
+    connection: Connection,
+    sequence_id: SequenceId,
+    fence: int,
+    *,
+    error: str,
+    tries_max: int,
+    retry_in_s: float,
+    block: bool,
+) -> None:
+    hold_fence_of(connection, sequence_id, fence)
+    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    if state is SequenceState.BLOCKED:
+        return
+    if state is not SequenceState.PREPARED:
+        raise unexpected_state(sequence_id, state, "have failed")
+    arguments = {
+        "sequence_id": sequence_id,
+        "error": error,
+        "tries_max": tries_max,
+        "retry_in_s": retry_in_s,
+        "block": block,
+    }
+    changed = connection.execute(_RECORD_FAILURE, arguments).rowcount
+    require_one(changed, "recording a failure", sequence_id)
+
+
+def resume(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+    hold_fence_of(connection, sequence_id, fence)
+    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    if state is SequenceState.PREPARED:
+        return
+    if state is not SequenceState.BLOCKED:
+        raise unexpected_state(sequence_id, state, "be resumed")
+    require_one(connection.execute(_RESUME, {"sequence_id": sequence_id}).rowcount, "the resume", sequence_id)
+
+
+def begin_abandon(connection: Connection, sequence_id: SequenceId, fence: int, reason: str) -> None:
+    hold_fence_of(connection, sequence_id, fence)
+    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    if state is not SequenceState.ABANDONING:
+        if state not in (SequenceState.PREPARED, SequenceState.BLOCKED):
+            raise unexpected_state(sequence_id, state, "be abandoned")
+        changed = connection.execute(_ABANDON, {"sequence_id": sequence_id, "reason": reason}).rowcount
+        require_one(changed, "the abandonment", sequence_id)
+    connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
+
+
+def end_abandon(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+    hold_fence_of(connection, sequence_id, fence)
+    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    if state is SequenceState.ABORTED:
+        return
+    if state is not SequenceState.ABANDONING:
+        raise unexpected_state(sequence_id, state, "be given up")
+    connection.execute(_UNSEAL_SEGMENTS, {"sequence_id": sequence_id})
+    changed = connection.execute(_GIVE_UP, {"sequence_id": sequence_id}).rowcount
+    require_one(changed, "giving up", sequence_id)
+
+
+def _shown(sequence_id: SequenceId) -> dict[str, str]:
+    return {"sequence_id": str(sequence_id)}

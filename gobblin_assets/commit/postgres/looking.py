@@ -1,0 +1,201 @@
+"""Reading the log: sequences, segments, publications."""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, Row, text
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
+from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.state import DatasetId, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import parse_watermark
+
+# Segments read in one transaction: each holds up to 10,000 steps.
+_SEGMENTS_PER_READ: Final = 8
+
+_SEQUENCE_COLUMNS: Final = """
+    s.sequence_id, s.dataset_id, d.job, d.urn, s.run_id, s.partition, s.mode, s.replaces, s.fence, s.state,
+    s.base_version, s.digest, s.failed_tries, s.last_error, s.details
+"""
+
+_GET = text(f"""
+    SELECT {_SEQUENCE_COLUMNS}
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE s.sequence_id = :sequence_id
+""")
+
+_FIND_UNFINISHED = text(f"""
+    SELECT {_SEQUENCE_COLUMNS}
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE s.dataset_id = :dataset_id AND s.state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')
+     ORDER BY s.created_at, s.sequence_id
+""")
+
+_LIST_RECOVERABLE = text(f"""
+    SELECT {_SEQUENCE_COLUMNS}
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+      JOIN gobblin.lease l USING (dataset_id)
+     WHERE s.state IN ('PREPARED', 'ABANDONING')
+       AND (s.next_try_at IS NULL OR s.next_try_at <= clock_timestamp())
+       AND (l.expires_at IS NULL OR l.expires_at <= clock_timestamp())
+       AND (CAST(:jobs AS text[]) IS NULL OR d.job = ANY (CAST(:jobs AS text[])))
+     ORDER BY s.next_try_at NULLS FIRST, s.created_at, s.sequence_id
+     LIMIT :limit
+""")
+
+_LIST_OPEN = text(f"""
+    SELECT {_SEQUENCE_COLUMNS}
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE s.state IN ('PREPARED', 'BLOCKED', 'ABANDONING') AND (CAST(:job AS text) IS NULL OR d.job = :job)
+     ORDER BY s.created_at, s.sequence_id
+     LIMIT :limit
+""")
+
+_SEGMENT_IDS = text("""
+    SELECT segment_id FROM gobblin.segment
+     WHERE sequence_id = :sequence_id AND sealed
+     ORDER BY attempt_id, number
+""")
+
+_SEGMENTS = text("""
+    SELECT g.segment_id, g.payload, g.digest, s.details ->> 'root_uri' AS root_uri
+      FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE g.segment_id = ANY (CAST(:segment_ids AS uuid[]))
+     ORDER BY g.attempt_id, g.number
+""")
+
+_IS_OPEN_AND_HELD = text("""
+    SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.lease l USING (dataset_id)
+     WHERE s.sequence_id = :sequence_id AND s.state IN ('PREPARED', 'ABANDONING') AND l.fence = :fence
+""")
+
+_PUBLICATION = text(f"""
+    SELECT {_SEQUENCE_COLUMNS}, s.complete, s.result_version, s.row_count, s.file_count, s.file_bytes
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE s.sequence_id = :sequence_id
+""")
+
+_ROWS_BY_ROLE = text("""
+    SELECT role, sum(row_count)::bigint AS row_count FROM gobblin.segment
+     WHERE sequence_id = :sequence_id AND sealed
+     GROUP BY role
+""")
+
+_MOVES = text("""
+    SELECT k.name, m.low, m.new_watermark
+      FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
+     WHERE m.sequence_id = :sequence_id
+     ORDER BY k.name
+""")
+
+_LIST_UNANNOUNCED = text("""
+    SELECT s.sequence_id FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE s.state = 'DONE' AND s.announced_at IS NULL AND d.job = :job
+     ORDER BY s.done_at, s.sequence_id
+     LIMIT :limit
+""")
+
+
+def get(connection: Connection, sequence_id: SequenceId) -> SequenceRecord:
+    row = connection.execute(_GET, {"sequence_id": sequence_id}).one_or_none()
+    if row is None:
+        raise unknown_sequence(sequence_id)
+    return record_of(row)
+
+
+def find_unfinished(connection: Connection, dataset_id: DatasetId) -> list[SequenceRecord]:
+    return [record_of(row) for row in connection.execute(_FIND_UNFINISHED, {"dataset_id": dataset_id})]
+
+
+def list_recoverable(connection: Connection, jobs: Sequence[JobName] | None, limit: int) -> list[SequenceRecord]:
+    arguments = {"jobs": None if jobs is None else list(jobs), "limit": limit}
+    return [record_of(row) for row in connection.execute(_LIST_RECOVERABLE, arguments)]
+
+
+def list_open(connection: Connection, job: JobName | None, limit: int) -> list[SequenceRecord]:
+    return [record_of(row) for row in connection.execute(_LIST_OPEN, {"job": job, "limit": limit})]
+
+
+def read_segments(engine: Engine, sequence_id: SequenceId) -> Iterator[StoredSegment]:
+    ids = transact(
+        engine,
+        "list segments",
+        lambda c: c.execute(_SEGMENT_IDS, {"sequence_id": sequence_id}).scalars().all(),
+    )
+    for start in range(0, len(ids), _SEGMENTS_PER_READ):
+        yield from load_segments(engine, ids[start : start + _SEGMENTS_PER_READ])
+
+
+def load_segments(engine: Engine, segment_ids: Sequence[uuid.UUID]) -> list[StoredSegment]:
+    arguments = {"segment_ids": list(segment_ids)}
+    rows = transact(engine, "read segments", lambda c: c.execute(_SEGMENTS, arguments).all())
+    return [StoredSegment(row.segment_id, row.payload, row.digest, row.root_uri) for row in rows]
+
+
+def is_open_and_held(connection: Connection, sequence_id: SequenceId, fence: int) -> bool:
+    arguments = {"sequence_id": sequence_id, "fence": fence}
+    return connection.execute(_IS_OPEN_AND_HELD, arguments).scalar_one() == 1
+
+
+def load_publication(connection: Connection, sequence_id: SequenceId) -> Publication:
+    row = connection.execute(_PUBLICATION, {"sequence_id": sequence_id}).one_or_none()
+    if row is None:
+        raise unknown_sequence(sequence_id)
+    if SequenceState(row.state) is not SequenceState.DONE:
+        raise unexpected_state(sequence_id, row.state, "be shown as published")
+    roles = {found.role: found.row_count for found in connection.execute(_ROWS_BY_ROLE, {"sequence_id": sequence_id})}
+    moves = connection.execute(_MOVES, {"sequence_id": sequence_id}).all()
+    return Publication(
+        sequence_id=SequenceId(row.sequence_id),
+        dataset_id=DatasetId(row.dataset_id),
+        job=JobName(row.job),
+        urn=DatasetUrn(row.urn),
+        partition=row.partition,
+        run_id=RunId(row.run_id),
+        mode=Mode(row.mode),
+        replaces=row.replaces,
+        complete=row.complete,
+        version=row.result_version,
+        row_count=row.row_count,
+        file_count=row.file_count,
+        file_bytes=row.file_bytes,
+        rows_by_role=roles,
+        watermarks={move.name: (_shown(move.low), _shown(move.new_watermark)) for move in moves},
+        details=row.details,
+    )
+
+
+def list_unannounced(connection: Connection, job: JobName, limit: int) -> list[Publication]:
+    ids = connection.execute(_LIST_UNANNOUNCED, {"job": job, "limit": limit}).scalars().all()
+    return [load_publication(connection, SequenceId(sequence_id)) for sequence_id in ids]
+
+
+def record_of(row: Row[Any]) -> SequenceRecord:
+    return SequenceRecord(
+        sequence_id=SequenceId(row.sequence_id),
+        dataset_id=DatasetId(row.dataset_id),
+        job=JobName(row.job),
+        urn=DatasetUrn(row.urn),
+        run_id=RunId(row.run_id),
+        partition=row.partition,
+        mode=Mode(row.mode),
+        replaces=row.replaces,
+        fence=row.fence,
+        state=SequenceState(row.state),
+        root_uri=row.details["root_uri"],
+        base_version=row.base_version,
+        digest=row.digest,
+        failed_tries=row.failed_tries,
+        last_error=row.last_error,
+        details=row.details,
+    )
+
+
+def _shown(watermark: Mapping[str, object] | None) -> str | None:
+    return None if watermark is None else str(parse_watermark(watermark))

@@ -1,0 +1,181 @@
+"""The adapter: each method of the port is one transaction, repeated within bounds until its outcome is known."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Engine, text
+
+from gobblin_assets.commit.postgres import building, cleaning, finishing, looking
+from gobblin_assets.commit.sequence import (
+    AttemptRecord,
+    NewAttempt,
+    NewSequence,
+    Publication,
+    SealOrder,
+    SequenceRecord,
+    StagedAttempt,
+)
+from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.urn import JobName
+
+_MARK_ANNOUNCED = text("""
+    UPDATE gobblin.commit_sequence SET announced_at = clock_timestamp()
+     WHERE sequence_id = :sequence_id AND state = 'DONE' AND announced_at IS NULL
+""")
+
+
+class PostgresCommitStepStore:
+    """``CommitStepStore`` over one engine. Safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, sequence: NewSequence) -> None:
+        transact(
+            self._engine,
+            "begin sequence",
+            lambda c: building.begin(c, sequence),
+            committed=Failpoint.SEQUENCE_BEGUN,
+        )
+
+    def register_attempt(self, attempt: NewAttempt) -> None:
+        transact(
+            self._engine,
+            "register attempt",
+            lambda c: building.register_attempt(c, attempt),
+            committed=Failpoint.ATTEMPT_REGISTERED,
+        )
+
+    def fail_attempt(self, attempt_id: AttemptId, *, error: str, cancelled: bool) -> None:
+        transact(
+            self._engine,
+            "fail attempt",
+            lambda c: building.fail_attempt(c, attempt_id, error, cancelled=cancelled),
+        )
+
+    def stage(self, staged: StagedAttempt) -> None:
+        transact(
+            self._engine,
+            "stage attempt",
+            lambda c: building.stage(c, staged),
+            committed=Failpoint.STAGE_COMMITTED,
+        )
+
+    def seal(self, order: SealOrder) -> None:
+        transact(
+            self._engine,
+            "seal sequence",
+            lambda c: building.seal(c, order),
+            committed=Failpoint.SEAL_COMMITTED,
+        )
+
+    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
+        transact(self._engine, "abort sequence", lambda c: building.abort(c, sequence_id, fence, error))
+
+    def get(self, sequence_id: SequenceId) -> SequenceRecord:
+        return transact(self._engine, "read sequence", lambda c: looking.get(c, sequence_id))
+
+    def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
+        return looking.read_segments(self._engine, sequence_id)
+
+    def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
+        return transact(self._engine, "confirm sequence", lambda c: looking.is_open_and_held(c, sequence_id, fence))
+
+    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        return transact(
+            self._engine,
+            "finish sequence",
+            lambda c: finishing.finish(c, sequence_id, fence),
+            committed=Failpoint.FINISH_COMMITTED,
+        )
+
+    def record_failure(
+        self,
+        sequence_id: SequenceId,
+        *,
+        fence: int,
+        error: str,
+        tries_max: int,
+        retry_in_s: float,
+        block: bool,
+    ) -> SequenceRecord:
+        transact(
+            self._engine,
+            "record failure",
+            lambda c: finishing.record_failure(
+                c,
+                sequence_id,
+                fence,
+                error=error,
+                tries_max=tries_max,
+                retry_in_s=retry_in_s,
+                block=block,
+            ),
+        )
+        return self.get(sequence_id)
+
+    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
+        transact(self._engine, "resume sequence", lambda c: finishing.resume(c, sequence_id, fence))
+
+    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
+        transact(
+            self._engine,
+            "abandon sequence",
+            lambda c: finishing.begin_abandon(c, sequence_id, fence, reason),
+            committed=Failpoint.ABANDON_RECORDED,
+        )
+
+    def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
+        return transact(self._engine, "list attempts", lambda c: cleaning.list_attempts(c, sequence_id))
+
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
+        transact(
+            self._engine,
+            "give up sequence",
+            lambda c: finishing.end_abandon(c, sequence_id, fence),
+            committed=Failpoint.ABANDON_COMMITTED,
+        )
+
+    def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
+        return transact(self._engine, "find unfinished", lambda c: looking.find_unfinished(c, dataset_id))
+
+    def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
+        return transact(self._engine, "list recoverable", lambda c: looking.list_recoverable(c, jobs, limit))
+
+    def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
+        return transact(self._engine, "list open", lambda c: looking.list_open(c, job, limit))
+
+    def load_publication(self, sequence_id: SequenceId) -> Publication:
+        return transact(self._engine, "read publication", lambda c: looking.load_publication(c, sequence_id))
+
+    def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
+        return transact(self._engine, "list unannounced", lambda c: looking.list_unannounced(c, job, limit))
+
+    def mark_announced(self, sequence_id: SequenceId) -> None:
+        arguments = {"sequence_id": sequence_id}
+        transact(self._engine, "mark announced", lambda c: c.execute(_MARK_ANNOUNCED, arguments).rowcount)
+
+    def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
+        return transact(
+            self._engine,
+            "mark for cleanup",
+            lambda c: cleaning.mark_for_cleanup(c, dataset_id, fence, limit),
+            committed=Failpoint.CLEANUP_MARKED,
+        )
+
+    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
+        transact(self._engine, "mark cleaned", lambda c: cleaning.mark_cleaned(c, attempt_ids))
+
+    def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        ids = transact(
+            self._engine,
+            "list removable",
+            lambda c: cleaning.list_removable(c, dataset_id, grace_s, limit),
+        )
+        return looking.load_segments(self._engine, ids) if ids else []
+
+    def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
+        transact(self._engine, "mark removed", lambda c: cleaning.mark_removed(c, segment_ids))

@@ -1,0 +1,279 @@
+"""Leases, dataset states and history in Postgres. Every statement's clock is the database's."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, Engine, text
+
+from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.state import (
+    DatasetId,
+    DatasetState,
+    JobState,
+    KeyId,
+    KeyState,
+    RunId,
+    WorkingState,
+)
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import parse_watermark
+from gobblin_assets.state.datasets import RunDatasetRecord
+from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
+
+_LOCK_LEASE = text("""
+    SELECT fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+      FROM gobblin.lease
+     WHERE dataset_id = :dataset_id
+       FOR UPDATE
+""")
+
+_TAKE = text("""
+    UPDATE gobblin.lease
+       SET fence = fence + 1, owner = :owner, run_id = :run_id, dagster_run_id = :dagster_run_id,
+           taken_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
+     WHERE dataset_id = :dataset_id
+ RETURNING fence
+""")
+
+_RENEW = text("""
+    UPDATE gobblin.lease l
+       SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
+      FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
+     WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence AND l.owner IS NOT NULL
+ RETURNING l.dataset_id
+""")
+
+_RELEASE = text("""
+    UPDATE gobblin.lease l
+       SET owner = NULL, expires_at = NULL
+      FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
+     WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence
+""")
+
+_LEASE_STATUS = text("""
+    SELECT fence, owner, run_id, dagster_run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+      FROM gobblin.lease
+     WHERE dataset_id = :dataset_id
+""")
+
+
+class PostgresLeaseStore:
+    """``LeaseStore`` over the table ``lease``.
+
+    Taking locks the row FOR UPDATE, which is what a guarded transition's FOR KEY SHARE collides with; the
+    heartbeat's plain UPDATE collides with neither, so that it never waits for a long transition.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
+        leases = []
+        for dataset_id in dataset_ids:
+            lease = transact(
+                self._engine,
+                "take lease",
+                lambda c, d=dataset_id: _take_one(c, d, holder, ttl_s),
+                committed=Failpoint.LEASE_TAKEN,
+            )
+            if lease is not None:
+                leases.append(lease)
+        return leases
+
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
+        arguments = {**_lease_arrays(leases), "ttl_s": ttl_s}
+        rows = transact(self._engine, "renew leases", lambda c: c.execute(_RENEW, arguments).scalars().all())
+        return frozenset(DatasetId(row) for row in rows)
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        arguments = _lease_arrays(leases)
+        if arguments["dataset_ids"]:
+            transact(self._engine, "release leases", lambda c: c.execute(_RELEASE, arguments).rowcount)
+
+    def get_status(self, dataset_id: DatasetId) -> LeaseStatus:
+        row = transact(
+            self._engine,
+            "read lease",
+            lambda c: c.execute(_LEASE_STATUS, {"dataset_id": dataset_id}).one_or_none(),
+        )
+        if row is None:
+            raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+        return LeaseStatus(dataset_id, row.fence, row.is_live, row.owner, row.run_id, row.dagster_run_id)
+
+
+def _take_one(connection: Connection, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:
+    found = connection.execute(_LOCK_LEASE, {"dataset_id": dataset_id}).one_or_none()
+    if found is None:
+        raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+    if found.is_live:
+        # Ours already when the acknowledgement of an earlier try was lost.
+        mine = found.run_id == holder.run_id and found.owner == holder.owner
+        return Lease(dataset_id, found.fence) if mine else None
+    arguments = {
+        "dataset_id": dataset_id,
+        "owner": holder.owner,
+        "run_id": holder.run_id,
+        "dagster_run_id": holder.dagster_run_id,
+        "ttl_s": ttl_s,
+    }
+    return Lease(dataset_id, connection.execute(_TAKE, arguments).scalar_one())
+
+
+def _lease_arrays(leases: Iterable[Lease]) -> dict[str, list[int]]:
+    held = list(leases)
+    return {"dataset_ids": [lease.dataset_id for lease in held], "fences": [lease.fence for lease in held]}
+
+
+_REGISTER = text("""
+    WITH named AS (SELECT DISTINCT unnest(CAST(:urns AS text[])) AS urn),
+    made AS (
+        INSERT INTO gobblin.dataset (job, urn)
+        SELECT :job, urn FROM named ORDER BY urn
+            ON CONFLICT (job, urn) DO NOTHING
+     RETURNING dataset_id, urn
+    )
+    SELECT dataset_id, urn FROM made
+     UNION
+    SELECT d.dataset_id, d.urn FROM gobblin.dataset d JOIN named USING (urn) WHERE d.job = :job
+""")
+
+_REGISTER_LEASES = text("""
+    INSERT INTO gobblin.lease (dataset_id)
+    SELECT unnest(CAST(:dataset_ids AS bigint[]))
+        ON CONFLICT (dataset_id) DO NOTHING
+""")
+
+_LOAD_DATASETS = text("""
+    SELECT d.dataset_id, d.urn, d.version, d.source_columns,
+           ARRAY(
+               SELECT DISTINCT k.partition
+                 FROM gobblin.watermark_key k
+                 JOIN gobblin.ledger l USING (key_id)
+                WHERE k.dataset_id = d.dataset_id AND l.active
+           ) AS published
+      FROM gobblin.dataset d
+     WHERE d.job = :job AND d.urn = ANY (CAST(:urns AS text[]))
+""")
+
+_LOAD_KEYS = text("""
+    SELECT key_id, dataset_id, name, partition, watermark
+      FROM gobblin.watermark_key
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+""")
+
+_LIST_URNS = text("""
+    SELECT job, urn FROM gobblin.dataset
+     WHERE CAST(:job AS text) IS NULL OR job = :job
+     ORDER BY job, urn
+""")
+
+_ACCEPT_COLUMNS = text("""
+    UPDATE gobblin.dataset SET source_columns = CAST(:columns AS jsonb) WHERE dataset_id = :dataset_id
+""")
+
+
+class PostgresDatasetStore:
+    """``DatasetStore`` over ``dataset`` and ``watermark_key``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def register(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetId]:
+        def body(connection: Connection) -> dict[DatasetUrn, DatasetId]:
+            arguments = {"job": job, "urns": list(urns)}
+            rows = connection.execute(_REGISTER, arguments).all()
+            if len(rows) < len(set(urns)):
+                # Another process made some between the two halves of the statement; they are visible now.
+                rows = connection.execute(_REGISTER, arguments).all()
+            connection.execute(_REGISTER_LEASES, {"dataset_ids": [row.dataset_id for row in rows]})
+            return {DatasetUrn(row.urn): DatasetId(row.dataset_id) for row in rows}
+
+        return transact(self._engine, "register datasets", body)
+
+    def load(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetState]:
+        def body(connection: Connection) -> dict[DatasetUrn, DatasetState]:
+            rows = connection.execute(_LOAD_DATASETS, {"job": job, "urns": list(urns)}).all()
+            keys: dict[int, dict[tuple[str, str], KeyState]] = {row.dataset_id: {} for row in rows}
+            for key in connection.execute(_LOAD_KEYS, {"dataset_ids": list(keys)}):
+                watermark = None if key.watermark is None else parse_watermark(key.watermark)
+                keys[key.dataset_id][key.name, key.partition] = KeyState(
+                    KeyId(key.key_id), key.name, key.partition, watermark
+                )
+            return {
+                DatasetUrn(row.urn): DatasetState(
+                    dataset_id=DatasetId(row.dataset_id),
+                    job=job,
+                    urn=DatasetUrn(row.urn),
+                    version=row.version,
+                    keys=keys[row.dataset_id],
+                    published=frozenset(row.published),
+                    source_columns=row.source_columns,
+                )
+                for row in rows
+            }
+
+        return transact(self._engine, "load dataset states", body)
+
+    def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
+        rows = transact(self._engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).all())
+        return [(JobName(row.job), DatasetUrn(row.urn)) for row in rows]
+
+    def accept_source_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> None:
+        arguments = {"dataset_id": dataset_id, "columns": to_jsonb(dict(columns))}
+        transact(self._engine, "accept columns", lambda c: c.execute(_ACCEPT_COLUMNS, arguments).rowcount)
+
+
+_BEGIN_RUN = text("""
+    INSERT INTO gobblin.run (run_id, job, state, owner, dagster_run_id)
+    VALUES (:run_id, :job, :state, :owner, :dagster_run_id)
+        ON CONFLICT (run_id) DO NOTHING
+""")
+
+_RECORD_DATASET = text("""
+    INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
+    VALUES (:run_id, :dataset_id, :partition, :outcome, :sequence_id, :error, CAST(:figures AS jsonb))
+        ON CONFLICT (run_id, dataset_id, partition) DO UPDATE
+       SET outcome = excluded.outcome, sequence_id = excluded.sequence_id, error = excluded.error,
+           figures = excluded.figures, ended_at = clock_timestamp()
+""")
+
+_END_RUN = text("""
+    UPDATE gobblin.run
+       SET state = :state, error = :error, figures = CAST(:figures AS jsonb), ended_at = clock_timestamp()
+     WHERE run_id = :run_id
+""")
+
+
+class PostgresRunStore:
+    """``RunStore`` over ``run`` and ``run_dataset``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, run: JobState, *, owner: str) -> None:
+        arguments = {
+            "run_id": run.run_id,
+            "job": run.job,
+            "state": run.state.value,
+            "owner": owner,
+            "dagster_run_id": run.dagster_run_id,
+        }
+        transact(self._engine, "begin run", lambda c: c.execute(_BEGIN_RUN, arguments).rowcount)
+
+    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
+        arguments = {
+            "run_id": run_id,
+            "dataset_id": record.dataset_id,
+            "partition": record.partition,
+            "outcome": record.outcome.value,
+            "sequence_id": record.sequence_id,
+            "error": record.error,
+            "figures": to_jsonb(record.figures),
+        }
+        transact(self._engine, "record dataset", lambda c: c.execute(_RECORD_DATASET, arguments).rowcount)
+
+    def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
+        arguments = {"run_id": run_id, "state": state.value, "error": error, "figures": to_jsonb(figures)}
+        transact(self._engine, "end run", lambda c: c.execute(_END_RUN, arguments).rowcount)
