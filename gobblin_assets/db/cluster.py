@@ -43,6 +43,8 @@ _SETTINGS = {
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
+    # The default begins with a schema called like the role, which is where Dagster's tables would then go.
+    "search_path": "public",
     "log_line_prefix": "%m [%p] ",
     # Parallel queries need shared memory in /dev/shm, of which a container often has 64 MB.
     "max_parallel_workers_per_gather": "0",

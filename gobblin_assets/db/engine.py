@@ -1,0 +1,192 @@
+"""The one way to a database connection: the embedded Postgres, or the server that GOBBLIN_DATABASE_URL names."""
+
+import urllib.parse
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from gobblin_assets.db import embedded, schema
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings
+
+DATABASE: Final = "gobblin"
+APPLICATION_NAME: Final = "gobblin-assets"
+
+# Enough for one run's driver threads and its heartbeat; a hundred runs still fit into an ordinary server.
+POOL_SIZE: Final = 5
+POOL_OVERFLOW_MAX: Final = 10
+POOL_WAIT_S_MAX: Final = 30
+CONNECT_WAIT_S_MAX: Final = 10
+
+# A peer that vanished without a word is noticed within a minute, idle (keepalives) or with data on its way.
+_CONNECT_ARGUMENTS: Final[dict[str, Any]] = {
+    "connect_timeout": CONNECT_WAIT_S_MAX,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+    "application_name": APPLICATION_NAME,
+}
+
+_DIALECTS: Final = {"postgresql", "postgres", "postgresql+psycopg", "postgresql+psycopg2"}
+_SECRET_OPTIONS: Final = ("password", "sslpassword", "oauth_client_secret")
+_SECRET_MASK: Final = "***"  # noqa: S105  what stands where a secret was
+# What a server says of a mistake that waiting does not mend; a refused connection has no SQLSTATE.
+_MISTAKES: Final = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+_URL_HINT: Final = f"Set {DATABASE_URL_VARIABLE} to postgresql://user:password@host:5432/database."
+
+
+def connect(settings: Settings, report: Callable[[str], None]) -> Engine:
+    """An engine whose schema this code can work with. Nothing of it shows a password.
+
+    The embedded server is started, and its schema upgraded, as needed. A schema on somebody else's server is
+    only looked at.
+
+    Raises:
+        RejectedError: not a Postgres URL, wrong credentials, or a schema that is older or newer than the code.
+        RetryableError: the server can't be reached.
+
+    """
+    if settings.database_url is None:
+        engine = open_embedded(settings, report)
+        try:
+            schema.upgrade(engine, report)
+        except BaseException:
+            engine.dispose()
+            raise
+        return engine
+    engine = open_external(settings.database_url)
+    try:
+        status = _first_look(engine)
+        if status.relation is not schema.SchemaRelation.CURRENT:
+            raise schema.refusal(status)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def open_for_upgrade(settings: Settings, report: Callable[[str], None]) -> Engine:
+    """An engine whatever the schema's version: for ``db upgrade`` and ``db check`` alone.
+
+    Raises:
+        RejectedError: not a Postgres URL, or wrong credentials.
+        RetryableError: the server can't be reached.
+
+    """
+    if settings.database_url is None:
+        return open_embedded(settings, report)
+    engine = open_external(settings.database_url)
+    try:
+        _first_look(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def open_embedded(settings: Settings, report: Callable[[str], None]) -> Engine:
+    """The embedded server's database ``gobblin``, both made as needed, its schema as it is."""
+    server = embedded.start(settings.home, report)
+    embedded.create_database(server, DATABASE)
+    return _make_engine(make_url(server.url(DATABASE)), {})
+
+
+def open_external(database_url: str) -> Engine:
+    """An engine for a URL; connects to nothing."""
+    return _make_engine(*parse_database_url(database_url))
+
+
+def parse_database_url(database_url: str) -> tuple[URL, dict[str, str]]:
+    """The URL with our driver, and the secrets of its query as connection arguments, where no repr shows them.
+
+    Raises:
+        RejectedError: not a Postgres URL. The message never repeats any of it.
+
+    """
+    if database_url.partition("?")[0].count("@") > 1:
+        # The rest of such a password would pass for a host name, and be printed as one.
+        raise RejectedError(
+            "the URL has more than one '@'.",
+            field=DATABASE_URL_VARIABLE,
+            hint="Write an '@' inside the user or password as %40.",
+        )
+    try:
+        url = make_url(database_url)
+    except (ArgumentError, ValueError):
+        raise RejectedError("this is no database URL.", field=DATABASE_URL_VARIABLE, hint=_URL_HINT) from None
+    if url.drivername not in _DIALECTS:
+        raise RejectedError(
+            f"expected a Postgres URL, found the dialect {url.drivername!r}.",
+            field=DATABASE_URL_VARIABLE,
+            hint=_URL_HINT,
+        )
+    secrets = {name: str(url.query[name]) for name in _SECRET_OPTIONS if name in url.query}
+    return url.set(drivername=embedded.DRIVER).difference_update_query(secrets), secrets
+
+
+def scrub(message: str, secrets: Collection[str]) -> str:
+    """The message without any of the secrets, as they are or as a URL writes them."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        for written in {secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret)}:
+            message = message.replace(written, _SECRET_MASK)
+    return message
+
+
+def _make_engine(url: URL, secrets: dict[str, str]) -> Engine:
+    given = {name: value for name, value in _CONNECT_ARGUMENTS.items() if name not in url.query}
+    engine = create_engine(
+        url,
+        isolation_level="READ COMMITTED",
+        pool_pre_ping=True,
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_OVERFLOW_MAX,
+        pool_timeout=POOL_WAIT_S_MAX,
+        # Parameters hold whole segments, and error messages travel into logs.
+        hide_parameters=True,
+        connect_args=given | secrets,
+    )
+    passwords = {secret for secret in (url.password, *secrets.values()) if secret}
+    # First of all: SQLAlchemy asks a new connection for its default schema.
+    event.listen(engine, "connect", _settle_session, insert=True)
+    if passwords:
+        event.listen(engine, "handle_error", _scrubber(passwords))
+    return engine
+
+
+def _settle_session(connection: DBAPIConnection, _record: object) -> None:
+    """Timestamps come back in UTC, and only qualified names mean anything, whatever the role's settings are.
+
+    By default a role that is called like our schema would find our tables without their schema's name.
+    """
+    cursor = connection.cursor()
+    cursor.execute("SELECT set_config('TimeZone', 'UTC', false), set_config('search_path', '', false)")
+    cursor.close()
+    connection.commit()
+
+
+def _scrubber(passwords: Collection[str]) -> Callable[[ExceptionContext], None]:
+    def scrub_error(context: ExceptionContext) -> None:
+        for error in (context.original_exception, context.sqlalchemy_exception):
+            if error is not None:
+                error.args = tuple(scrub(part, passwords) if isinstance(part, str) else part for part in error.args)
+
+    return scrub_error
+
+
+def _first_look(engine: Engine) -> schema.SchemaStatus:
+    try:
+        return schema.read_version(engine)
+    except DBAPIError as error:
+        said = str(error.orig).strip()
+        where = f"{engine.url.host or 'the local socket'}:{engine.url.port or 5432}, database {engine.url.database!r}"
+        if any(mistake in said for mistake in _MISTAKES):
+            raise RejectedError(f"{where}: {said}", field=DATABASE_URL_VARIABLE, hint=_URL_HINT) from None
+        raise RetryableError(
+            f"the Postgres server at {where} does not answer: {said}",
+            hint=f"Look whether it runs, and at {DATABASE_URL_VARIABLE}.",
+        ) from None

@@ -1,0 +1,176 @@
+"""The schema's versions: which one a database has, which one this code wants, and the way from one to the other.
+
+    ABSENT ──upgrade──▶ CURRENT        OLDER ──upgrade──▶ CURRENT        NEWER: only a newer package can use it
+
+An upgrade is one transaction under a transaction-level advisory lock, so that many processes may ask for it at
+once and a kill leaves the version that was there before. A role with CREATE on the database is enough.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from gobblin_assets.db.tables import SCHEMA, metadata
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
+
+UPGRADE_LOCK_WAIT_S_MAX: Final = 600
+UPGRADE_COMMAND: Final = "gobblin-assets db upgrade"
+
+# Any constant does, as long as nobody else in the database uses it: the first bytes of "gobblin".
+_UPGRADE_LOCK_KEY: Final = int.from_bytes(b"gobblin")
+_VERSION_TABLE: Final = "alembic_version"
+
+
+def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    """Leave the database's other schemas, and Alembic's own table, out of the comparison."""
+    return name == SCHEMA if kind == "schema" else not (kind == "table" and name == _VERSION_TABLE)
+
+
+SCHEMA_OPTIONS: Final[dict[str, Any]] = {
+    "version_table": _VERSION_TABLE,
+    "version_table_schema": SCHEMA,
+    "include_schemas": True,
+    "include_name": _is_ours,
+    "compare_type": True,
+    "compare_server_default": True,
+}
+
+
+class SchemaRelation(StrEnum):
+    """How the database's schema stands to this code."""
+
+    ABSENT = "absent"  # -> current, by an upgrade
+    OLDER = "older"  # -> current, by an upgrade
+    CURRENT = "current"
+    NEWER = "newer"  # a revision that this code has never heard of
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """``differences`` are between the tables found and the tables of the code; looked for only when CURRENT."""
+
+    relation: SchemaRelation
+    current: str | None
+    head: str
+    differences: tuple[str, ...] = ()
+
+
+def upgrade(engine: Engine, report: Callable[[str], None] = lambda _line: None) -> SchemaStatus:
+    """Bring the schema to this code's version; nothing happens if it is there already.
+
+    Raises:
+        RejectedError: the schema is newer than the code, or the role may not create it.
+        RetryableError: another upgrade has held the lock for ``UPGRADE_LOCK_WAIT_S_MAX``.
+
+    """
+
+    def body(connection: Connection) -> SchemaStatus:
+        connection.execute(text(f"SET LOCAL lock_timeout = '{UPGRADE_LOCK_WAIT_S_MAX}s'"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK_KEY})
+        status = _read_version(connection)
+        if status.relation is SchemaRelation.CURRENT:
+            return status
+        if status.relation is SchemaRelation.NEWER:
+            raise refusal(status)
+        # IF NOT EXISTS would ask for CREATE on the database even where the schema is there.
+        if connection.execute(text("SELECT to_regnamespace(:name)"), {"name": SCHEMA}).scalar() is None:
+            connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        report(f"Upgrading the schema {SCHEMA!r} from {status.current or 'nothing'} to {status.head}.")
+        command.upgrade(_config(connection), "head")
+        return _read_version(connection)
+
+    try:
+        return transact(engine, "schema upgrade", body)
+    except DBAPIError as error:
+        match error.orig:
+            case psycopg.errors.InsufficientPrivilege():
+                raise RejectedError(
+                    f"the role may not make or change the schema {SCHEMA!r}: {error.orig.diag.message_primary}.",
+                    field="GOBBLIN_DATABASE_URL",
+                    hint=f"GRANT CREATE ON DATABASE … TO the role, or let the owner run: {UPGRADE_COMMAND}.",
+                ) from error
+            case psycopg.errors.LockNotAvailable():
+                raise RetryableError(
+                    f"another process has been using the schema {SCHEMA!r} for {UPGRADE_LOCK_WAIT_S_MAX} s.",
+                    hint="Let running work end, then upgrade again.",
+                ) from error
+            case _:
+                raise
+
+
+def check(engine: Engine) -> SchemaStatus:
+    """Compare the database with the code; changes nothing.
+
+    Raises:
+        RetryableError: the server does not answer.
+
+    """
+
+    def body(connection: Connection) -> SchemaStatus:
+        status = _read_version(connection)
+        if status.relation is not SchemaRelation.CURRENT:
+            return status
+        context = MigrationContext.configure(connection, opts=SCHEMA_OPTIONS)
+        differences = tuple(str(difference) for difference in compare_metadata(context, metadata))
+        return SchemaStatus(status.relation, status.current, status.head, differences)
+
+    return transact(engine, "schema check", body)
+
+
+def read_version(engine: Engine) -> SchemaStatus:
+    """As ``check``, without comparing the tables: quick enough for every start."""
+    with engine.connect() as connection:
+        return _read_version(connection)
+
+
+def refusal(status: SchemaStatus) -> RejectedError:
+    """What to answer somebody who wants to work on a schema that is not CURRENT."""
+    if status.relation is SchemaRelation.NEWER:
+        return RejectedError(
+            f"the schema {SCHEMA!r} is at version {status.current}, which is newer than this package's {status.head}.",
+            field="schema",
+            hint="Upgrade the package gobblin-assets.",
+        )
+    return RejectedError(
+        f"the schema {SCHEMA!r} is at version {status.current or 'none'}, this package needs {status.head}.",
+        field="schema",
+        hint=f"Run: {UPGRADE_COMMAND}.",
+    )
+
+
+def _config(connection: Connection | None = None) -> Config:
+    # Alembic's options are read through %-interpolation, which an installation path may trip.
+    location = str(Path(__file__).with_name("migrations")).replace("%", "%%")
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", location)
+    return config
+
+
+def _read_version(connection: Connection) -> SchemaStatus:
+    scripts = ScriptDirectory.from_config(_config())
+    known = {revision.revision for revision in scripts.walk_revisions()}
+    head = scripts.get_current_head()
+    heads = MigrationContext.configure(connection, opts=SCHEMA_OPTIONS).get_current_heads()
+    if head is None or len(heads) > 1:
+        raise CorruptionError(f"the versions of the schema {SCHEMA!r} do not form a line: {heads} before {head}.")
+    current = heads[0] if heads else None
+    match current:
+        case None:
+            relation = SchemaRelation.ABSENT
+        case _ if current == head:
+            relation = SchemaRelation.CURRENT
+        case _:
+            relation = SchemaRelation.OLDER if current in known else SchemaRelation.NEWER
+    return SchemaStatus(relation, current, head)

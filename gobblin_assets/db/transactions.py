@@ -1,0 +1,150 @@
+"""One transaction, repeated within bounds until its outcome is known.
+
+What an exception says about the transaction:
+
+    rolled back   the server answered (deadlock, serialization, no room): it has not happened
+    lost          the connection broke: before COMMIT was sent it has not happened; from then on nobody knows
+    anything else it has not happened, and repeating it would not help
+
+A body is written so that a repeat is safe: ids are made by the client, and a guarded statement that finds its own
+work done is content. So a lost acknowledgement is resolved by running the body again.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import psycopg
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from gobblin_assets import failpoints
+from gobblin_assets.errors import OutcomeUnknownError, RetryableError
+from gobblin_assets.failpoints import Failpoint
+
+T = TypeVar("T")
+
+# Together about 11 seconds of waiting: longer than the restart of a server, shorter than a lease.
+TRIES_MAX: Final = 10
+BACKOFF_S_FIRST: Final = 0.05
+BACKOFF_S_MAX: Final = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+class Fault(StrEnum):
+    """What an exception tells about the transaction in which it was raised."""
+
+    ROLLED_BACK = "rolled back"
+    LOST = "lost"
+    FINAL = "final"
+
+
+def transact(
+    engine: Engine,
+    name: str,
+    body: Callable[[Connection], T],
+    *,
+    committed: Failpoint | None = None,
+    tries: int = TRIES_MAX,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Run ``body`` in one transaction and return what it returned in the try that was acknowledged.
+
+    ``committed`` is reached after each COMMIT and inside the retry, so that an acknowledgement lost there is
+    met by the code that a really lost one meets. Errors that a repeat does not mend (constraints, programming
+    errors, our own families) pass through as they are.
+
+    Raises:
+        RetryableError: the tries are used up, and it has not happened.
+        OutcomeUnknownError: the tries are used up, and in one of them the connection broke at the COMMIT.
+
+    """
+    in_doubt = False
+    for number in range(1, tries + 1):
+        commit_sent = False
+        try:
+            with engine.connect() as connection, connection.begin() as transaction:
+                result = body(connection)
+                commit_sent = True
+                transaction.commit()
+            if committed is not None:
+                failpoints.reach(committed)
+        except (DBAPIError, psycopg.Error, PoolTimeoutError, OSError) as error:
+            fault = decide_fault(error, commit_sent=commit_sent)
+            if fault is Fault.FINAL:
+                raise
+            in_doubt = in_doubt or (fault is Fault.LOST and commit_sent)
+            if number == tries:
+                raise _exhausted(name, tries, error, in_doubt=in_doubt) from error
+            wait_s = _backoff_s(number)
+            _log.warning(
+                "transaction %s: try %d of %d %s (%s); again in %.2f s",
+                name,
+                number,
+                tries,
+                fault,
+                _said(error),
+                wait_s,
+            )
+            sleep(wait_s)
+        else:
+            return result
+    raise ValueError(f"transaction {name}: tries must be at least 1, not {tries}")
+
+
+def decide_fault(error: Exception, *, commit_sent: bool) -> Fault:
+    """What ``error`` says, judged by its SQLSTATE; pure."""
+    if isinstance(error, PoolTimeoutError):
+        return Fault.ROLLED_BACK
+    if isinstance(error, OSError):
+        # Bodies may touch other things than Postgres; a broken connection, or anything at the COMMIT, is ours.
+        return Fault.LOST if commit_sent or isinstance(error, ConnectionError) else Fault.FINAL
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return Fault.LOST
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(cause, psycopg.OperationalError):
+        return Fault.FINAL
+    match cause.sqlstate:
+        case None | "57P01" | "57P02" | "57P03":
+            # Without a SQLSTATE libpq itself is speaking; the others are a server that stops, died, or starts.
+            return Fault.LOST
+        case "40001" | "40P01":
+            return Fault.ROLLED_BACK
+        case state if state.startswith("08"):
+            return Fault.LOST
+        case state if state.startswith("53"):
+            # No disk, memory or connections left: the server says so, and it may pass.
+            return Fault.ROLLED_BACK
+        case _:
+            return Fault.FINAL
+
+
+def _backoff_s(number: int) -> float:
+    longest = min(BACKOFF_S_MAX, BACKOFF_S_FIRST * 2.0 ** (number - 1))
+    # Half of it by chance, so that the clients of a restarted server don't come back all at once.
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311  jitter, not a secret
+
+
+def _exhausted(name: str, tries: int, error: Exception, *, in_doubt: bool) -> RetryableError | OutcomeUnknownError:
+    if in_doubt:
+        return OutcomeUnknownError(
+            f"transaction {name}: the connection broke at the COMMIT, and {tries} tries did not bring an answer:"
+            f" {_said(error)}",
+            hint="Read the log first; clean nothing up.",
+            transaction=name,
+        )
+    return RetryableError(
+        f"transaction {name} did not happen in {tries} tries: {_said(error)}",
+        hint="Look whether Postgres runs (gobblin-assets db status).",
+        transaction=name,
+    )
+
+
+def _said(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return f"{type(cause).__name__}: {str(cause).strip()}"
