@@ -1,0 +1,63 @@
+"""What every kind of test may ask for: a Postgres, and a database of its own in it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from gobblin_assets.db import embedded
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.db.engine import open_external
+from tests.support import postgres
+from tests.support.postgres import Database, SessionHome
+
+_SESSION_HOME = pytest.StashKey[SessionHome]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[_SESSION_HOME] = SessionHome()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _SESSION_HOME in config.stash:
+        config.stash[_SESSION_HOME].close()
+
+
+@pytest.fixture(scope="session")
+def server() -> EmbeddedServer:
+    """The session's Postgres. Tests that stop or kill a server take ``home`` and start their own."""
+    return postgres.start_session_server()
+
+
+@pytest.fixture
+def database_url(server: EmbeddedServer) -> Iterator[str]:
+    """A migrated database of the test's own, as a URL without a secret that other processes can be given too."""
+    with postgres.temporary_database(server, migrated=True) as name:
+        yield server.url(name)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine on the same database as ``database_url``."""
+    opened = open_external(database_url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def fresh_database(server: EmbeddedServer) -> Iterator[Database]:
+    """An empty database, to play a source."""
+    with postgres.temporary_database(server, migrated=False) as name:
+        yield postgres.describe_database(server, name)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """An empty home for a server of the test's own, which is stopped when the test is over."""
+    made = postgres.make_reachable_directory("gobblin-home-")
+    yield made
+    embedded.stop(made)
+    shutil.rmtree(made)

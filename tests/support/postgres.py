@@ -1,0 +1,159 @@
+"""One embedded Postgres for a whole test session, shared by xdist's workers, with a database for each test.
+
+The process that the user started makes the home and hands it on through the environment; the first test that
+asks starts the server; the same process stops it in the end. What a killed session left behind is swept by the
+next one: a session holds a lock on its home for as long as it lives.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from gobblin_assets.db import embedded, schema
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.db.engine import open_external
+
+SESSION_HOME_VARIABLE = "GOBBLIN_TEST_SESSION_HOME"
+
+_PREFIX = "gobblin-tests-"
+_LOCK = "session.lock"
+_TEMPLATE = "gobblin_template"
+_UNFINISHED_TEMPLATE = "gobblin_template_unfinished"
+_TEMPLATE_LOCK_KEY = 1
+# A database's pages are checked for nothing here: no test pulls the plug of the machine.
+_FASTER = ("fsync", "synchronous_commit", "full_page_writes")
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An empty database, in the parts that JDBC and psycopg want. ``url`` is SQLAlchemy's, without the password."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    url: str
+    jdbc_url: str
+
+    def connect(self, *, autocommit: bool = True) -> "psycopg.Connection[tuple[object, ...]]":
+        return psycopg.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            dbname=self.database,
+            autocommit=autocommit,
+        )
+
+
+def make_reachable_directory(prefix: str = _PREFIX) -> Path:
+    """A temporary directory that the server's user can pass through, which pytest's own (0700) are not for root's."""
+    made = Path(tempfile.mkdtemp(prefix=prefix))
+    made.chmod(0o711)
+    return made
+
+
+class SessionHome:
+    """The home of this test session's server; held by the process that the user started."""
+
+    def __init__(self) -> None:
+        _sweep_dead_sessions()
+        self.path = make_reachable_directory()
+        self._lock = (self.path / _LOCK).open("w", encoding="ascii")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.environ[SESSION_HOME_VARIABLE] = str(self.path)
+
+    def close(self) -> None:
+        _remove_home(self.path)
+        self._lock.close()
+        os.environ.pop(SESSION_HOME_VARIABLE, None)
+
+
+def start_session_server() -> EmbeddedServer:
+    """The session's server with its template database; whoever asks first starts and makes them."""
+    server = embedded.start(Path(os.environ[SESSION_HOME_VARIABLE]), lambda _line: None)
+    with maintenance(server) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK_KEY])
+        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_TEMPLATE]).fetchone():
+            return server
+        for setting in _FASTER:
+            connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
+        connection.execute("SELECT pg_reload_conf()")
+        embedded.create_database(server, _UNFINISHED_TEMPLATE)
+        engine = open_external(server.url(_UNFINISHED_TEMPLATE))
+        schema.upgrade(engine)
+        engine.dispose()
+        _do(connection, "ALTER DATABASE {} RENAME TO {}", _UNFINISHED_TEMPLATE, _TEMPLATE)
+        # A connection of somebody's would stop CREATE DATABASE … TEMPLATE.
+        _do(connection, "ALTER DATABASE {} ALLOW_CONNECTIONS false", _TEMPLATE)
+    return server
+
+
+@contextmanager
+def temporary_database(server: EmbeddedServer, *, migrated: bool) -> Iterator[str]:
+    """A database of its own for the block: with our schema, or empty."""
+    name = f"test_{uuid.uuid4().hex}"
+    with maintenance(server) as connection:
+        _do(connection, "CREATE DATABASE {} TEMPLATE {}", name, _TEMPLATE if migrated else "template1")
+    try:
+        yield name
+    finally:
+        with maintenance(server) as connection:
+            _do(connection, "DROP DATABASE {} WITH (FORCE)", name)
+
+
+def describe_database(server: EmbeddedServer, name: str) -> Database:
+    return Database(
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password(),
+        database=name,
+        url=server.tcp_url(name),
+        jdbc_url=server.jdbc_url(name),
+    )
+
+
+@contextmanager
+def maintenance(server: EmbeddedServer) -> Iterator["psycopg.Connection[tuple[object, ...]]"]:
+    """An autocommitting superuser's connection to the server, outside of any test's database."""
+    with psycopg.connect(
+        host=str(server.socket_directory),
+        port=server.port,
+        user=server.user,
+        passfile=str(server.password_file),
+        dbname=embedded.MAINTENANCE_DATABASE,
+        autocommit=True,
+    ) as connection:
+        yield connection
+
+
+def _do(connection: "psycopg.Connection[tuple[object, ...]]", statement: str, *names: str) -> None:
+    connection.execute(sql.SQL(statement).format(*(sql.Identifier(name) for name in names)))
+
+
+def _sweep_dead_sessions() -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        if path.stat().st_uid != os.geteuid():
+            continue
+        with path.open("w", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            _remove_home(path.parent)
+
+
+def _remove_home(path: Path) -> None:
+    embedded.stop(path)
+    shutil.rmtree(path)
