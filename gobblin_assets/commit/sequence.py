@@ -38,7 +38,7 @@ class NewAttempt:
     fence: int
     multi_work_unit: int
     try_number: int
-    staging_uri: str
+    staging_path: str
     spark_session_id: str | None = None
     spark_user: str | None = None
     spark_tag: str | None = None
@@ -117,7 +117,7 @@ class AttemptRecord:
     attempt_id: AttemptId
     sequence_id: SequenceId
     dataset_id: DatasetId
-    staging_uri: str
+    staging_path: str
     sequence_state: SequenceState
     cleanup_fences: tuple[int, ...]
     spark_session_id: str | None

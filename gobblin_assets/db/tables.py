@@ -220,7 +220,7 @@ attempt = Table(
     Column("try_number", Integer, nullable=False),
     Column("state", Text, nullable=False),
     # Absolute path on the destination's file system; unique to this attempt and never used again.
-    Column("staging_uri", Text, nullable=False, unique=True),
+    Column("staging_path", Text, nullable=False, unique=True),
     # What recovery needs to interrupt the attempt's Spark work before its staging is touched.
     Column("spark_session_id", Text),
     Column("spark_user", Text),
@@ -313,6 +313,7 @@ planned_move = Table(
     Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), primary_key=True),
     Column("key_id", ForeignKey(watermark_key.c.key_id), primary_key=True, autoincrement=False),
     # The compare-and-set's old value; null when the key has never been published.
+    Column("old_watermark", JSONB),
     Column("old_bytes", LargeBinary),
     # Null for a snapshot, which has a generation and no position.
     Column("new_watermark", JSONB),

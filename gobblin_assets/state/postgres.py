@@ -1,6 +1,7 @@
 """Leases, dataset states and history in Postgres. Every statement's clock is the database's."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from sqlalchemy import Connection, Engine, text
 
@@ -75,7 +76,7 @@ class PostgresLeaseStore:
             lease = transact(
                 self._engine,
                 "take lease",
-                lambda c, d=dataset_id: _take_one(c, d, holder, ttl_s),
+                partial(_take_one, dataset_id=dataset_id, holder=holder, ttl_s=ttl_s),
                 committed=Failpoint.LEASE_TAKEN,
             )
             if lease is not None:

@@ -42,10 +42,10 @@ _PLAN_WORK_UNIT = text("""
 
 _REGISTER_ATTEMPT = text("""
     INSERT INTO gobblin.attempt
-           (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, state, staging_uri,
+           (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, state, staging_path,
             spark_session_id, spark_user, spark_tag)
     VALUES (:attempt_id, :sequence_id, :dataset_id, :fence, :multi_work_unit, :try_number, 'RUNNING',
-            :staging_uri, :spark_session_id, :spark_user, :spark_tag)
+            :staging_path, :spark_session_id, :spark_user, :spark_tag)
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
@@ -119,8 +119,8 @@ _MAKE_KEYS = text("""
 
 _PLAN_MOVE = text("""
     INSERT INTO gobblin.planned_move
-           (sequence_id, key_id, old_bytes, new_watermark, new_bytes, low, low_bytes, reread_from)
-    SELECT :sequence_id, key_id, :old_bytes, CAST(:new_watermark AS jsonb), :new_bytes,
+           (sequence_id, key_id, old_watermark, old_bytes, new_watermark, new_bytes, low, low_bytes, reread_from)
+    SELECT :sequence_id, key_id, CAST(:old_watermark AS jsonb), :old_bytes, CAST(:new_watermark AS jsonb), :new_bytes,
            CAST(:low AS jsonb), :low_bytes, CAST(:reread_from AS jsonb)
       FROM gobblin.watermark_key
      WHERE dataset_id = :dataset_id AND name = :name AND partition = :partition
@@ -160,7 +160,7 @@ def register_attempt(connection: Connection, attempt: NewAttempt) -> None:
         "fence": attempt.fence,
         "multi_work_unit": attempt.multi_work_unit,
         "try_number": attempt.try_number,
-        "staging_uri": attempt.staging_uri,
+        "staging_path": attempt.staging_path,
         "spark_session_id": attempt.spark_session_id,
         "spark_user": attempt.spark_user,
         "spark_tag": attempt.spark_tag,
@@ -280,6 +280,7 @@ def _move_row(order: SealOrder, move: KeyMove) -> dict[str, object]:
         "dataset_id": order.dataset_id,
         "name": move.key,
         "partition": order.partition,
+        "old_watermark": _watermark_json(move.old),
         "old_bytes": None if move.old is None else move.old.encode(),
         "new_watermark": _watermark_json(move.new),
         "new_bytes": None if interval is None else interval.high_bytes(),

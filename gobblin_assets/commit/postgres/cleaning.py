@@ -12,7 +12,7 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 
 _ATTEMPT_COLUMNS = """
-    a.attempt_id, a.sequence_id, a.dataset_id, a.staging_uri, a.cleanup_fences, a.spark_session_id,
+    a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.spark_session_id,
     a.spark_user, a.spark_tag, s.state AS sequence_state
 """
 
@@ -87,7 +87,7 @@ def _attempt_of(row: Row[Any]) -> AttemptRecord:
         attempt_id=AttemptId(row.attempt_id),
         sequence_id=SequenceId(row.sequence_id),
         dataset_id=DatasetId(row.dataset_id),
-        staging_uri=row.staging_uri,
+        staging_path=row.staging_path,
         sequence_state=SequenceState(row.sequence_state),
         cleanup_fences=tuple(row.cleanup_fences),
         spark_session_id=row.spark_session_id,

@@ -88,7 +88,7 @@ _ROWS_BY_ROLE = text("""
 """)
 
 _MOVES = text("""
-    SELECT k.name, m.low, m.new_watermark
+    SELECT k.name, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
      WHERE m.sequence_id = :sequence_id
      ORDER BY k.name
@@ -140,7 +140,7 @@ def load_segments(engine: Engine, segment_ids: Sequence[uuid.UUID]) -> list[Stor
 
 def is_open_and_held(connection: Connection, sequence_id: SequenceId, fence: int) -> bool:
     arguments = {"sequence_id": sequence_id, "fence": fence}
-    return connection.execute(_IS_OPEN_AND_HELD, arguments).scalar_one() == 1
+    return bool(connection.execute(_IS_OPEN_AND_HELD, arguments).scalar_one() == 1)
 
 
 def load_publication(connection: Connection, sequence_id: SequenceId) -> Publication:
@@ -166,7 +166,7 @@ def load_publication(connection: Connection, sequence_id: SequenceId) -> Publica
         file_count=row.file_count,
         file_bytes=row.file_bytes,
         rows_by_role=roles,
-        watermarks={move.name: (_shown(move.low), _shown(move.new_watermark)) for move in moves},
+        watermarks={move.name: (_shown(move.old_watermark), _shown(move.new_watermark)) for move in moves},
         details=row.details,
     )
 

@@ -1,0 +1,107 @@
+"""Cleanup: removes the staging of attempts whose sequence is over, and the files of retired generations.
+
+Order, always: marked in the log under our fence, then captured (renamed to a name that only the fence
+knows), then removed. Nothing is found by pattern: every name follows from a row. An attempt counts as clean
+only when a pass found nothing of it, because a writer that outlived its driver may make the directory again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from gobblin_assets.commit.abandonment import capture
+from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.commit.store import CommitStepStore, StoredSegment
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.state.leases import Lease
+
+ATTEMPTS_PER_PASS_MAX: Final = 1_000
+SEGMENTS_PER_PASS_MAX: Final = 200
+# The first pass removes, the second proves that nothing came back.
+PASSES_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What a cleanup removed. ``remaining`` attempts still had something at the last pass."""
+
+    attempt_count: int = 0
+    removed_file_count: int = 0
+    remaining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanup:
+    """``interrupt`` ends whatever still writes into an attempt's staging, as far as that is possible."""
+
+    store: CommitStepStore
+    open_file_system: OpenFileSystem
+    interrupt: Callable[[AttemptRecord], None]
+    require: Callable[[Lease], None]
+
+    def clean(self, lease: Lease, *, root_uri: str, retire_grace_s: float) -> Cleaned:
+        """Clean one leased dataset. Interrupting it anywhere leaves work for the next call, nothing else."""
+        fs, _root = self.open_file_system(root_uri)
+        cleaned = remaining = 0
+        for _pass in range(PASSES_MAX):
+            attempts = self.store.mark_for_cleanup(lease.dataset_id, fence=lease.fence, limit=ATTEMPTS_PER_PASS_MAX)
+            if not attempts:
+                break
+            empty = [attempt.attempt_id for attempt in attempts if not self._clear(fs, attempt, lease)]
+            fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
+            self.store.mark_cleaned(empty)
+            cleaned += len(empty)
+            remaining = len(attempts) - len(empty)
+        removed = self._remove_retired(lease, retire_grace_s)
+        return Cleaned(cleaned, removed, remaining)
+
+    def _clear(self, fs: FileSystem, attempt: AttemptRecord, lease: Lease) -> bool:
+        """Remove what there is of an attempt; True if there was something."""
+        self.require(lease)
+        self.interrupt(attempt)
+        found = capture(fs, attempt, lease.fence)
+        reach(Failpoint.CLEANUP_CAPTURED)
+        for fence in {*attempt.cleanup_fences, lease.fence}:
+            captured = captured_directory(attempt.staging_path, fence)
+            if fs.is_directory(captured):
+                found = True
+                fs.remove_tree(captured)
+        reach(Failpoint.CLEANUP_REMOVED)
+        return found
+
+    def _remove_retired(self, lease: Lease, grace_s: float) -> int:
+        segments = self.store.list_removable(lease.dataset_id, grace_s=grace_s, limit=SEGMENTS_PER_PASS_MAX)
+        removed = 0
+        for segment in segments:
+            self.require(lease)
+            reach(Failpoint.RETIRE_MARKED)
+            removed += self._remove_files(segment)
+            reach(Failpoint.RETIRE_REMOVED)
+            self.store.mark_removed([segment.segment_id])
+        return removed
+
+    def _remove_files(self, segment: StoredSegment) -> int:
+        fs, root = self.open_file_system(segment.root_uri)
+        removed = 0
+        directories: set[str] = set()
+        for step in decode_segment(segment.payload, segment.digest):
+            for path, identity, _rows in step.published_files():
+                if fs.find_identity(path) is not None:
+                    # The only deletion of a published name: its identity is compared once more inside.
+                    fs.remove_file(path, identity)
+                    removed += 1
+                directories.add(str(PurePosixPath(path).parent))
+        for directory in directories:
+            _remove_upwards(fs, directory, root)
+        return removed
+
+
+def _remove_upwards(fs: FileSystem, directory: str, root: str) -> None:
+    """Remove the directory of a retired sequence; its parents belong to the dataset and stay."""
+    if directory.startswith(f"{root}/"):
+        fs.remove_empty_directory(directory)

@@ -1,0 +1,179 @@
+"""The driver: carries a sealed sequence out and finishes it. Live runs and recovery use this same code.
+
+Each pass lists, verifies, executes what is not done, makes the directories durable, and verifies again with
+listings that are newer than the syncs. Only then is the sequence finished. A step that is found done is not
+done again; one that is found lost or contradicted counts only if the log still says "open, and ours".
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.steps import CommitStep, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.store import CommitStepStore, StoredSegment
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.state.leases import Lease
+
+# A step may lose a race with a zombie of the same sequence; each pass then finds more of it done.
+PASSES_MAX: Final = 4
+BACK_OFF_S_FIRST: Final = 5.0
+BACK_OFF_S_MAX: Final = 3600.0
+
+OpenFileSystem = Callable[[str], tuple[FileSystem, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishLimits:
+    """``tries_max``: failed tries after which a sequence is BLOCKED."""
+
+    tries_max: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """``require`` raises FencedError when the lease is too old to start another piece of work."""
+
+    store: CommitStepStore
+    open_file_system: OpenFileSystem
+    require: Callable[[Lease], None]
+    limits: PublishLimits = PublishLimits()
+
+    def publish(self, sequence_id: SequenceId, lease: Lease) -> Publication:
+        """Execute and finish a PREPARED sequence; count the try if it fails.
+
+        Raises:
+            FencedError: somebody else took the dataset over; nothing was counted.
+            GobblinError: any other family; the try was counted, and the sequence may be BLOCKED now.
+
+        """
+        sequence = self.store.get(sequence_id)
+        try:
+            self._execute(sequence, lease)
+            self.store.finish(sequence_id, fence=lease.fence)
+        except (FencedError, OutcomeUnknownError):
+            # Whoever reads the log next knows more than we do; there is nothing to count.
+            raise
+        except GobblinError as error:
+            self._count_failure(sequence, lease, error)
+            raise
+        except OSError as error:
+            failure = RetryableError(f"publishing failed: {error}", hint="It goes on at the next try.")
+            self._count_failure(sequence, lease, failure)
+            raise failure from error
+        return self.store.load_publication(sequence_id)
+
+    def _execute(self, sequence: SequenceRecord, lease: Lease) -> None:
+        reach(Failpoint.SEALED_BEFORE_EXECUTE)
+        fs, root = self.open_file_system(sequence.root_uri)
+        for segment in self.store.read_segments(sequence.sequence_id):
+            self.require(lease)
+            self._execute_segment(sequence, segment, fs, root, lease)
+        reach(Failpoint.VERIFIED_BEFORE_FINISH)
+
+    def _execute_segment(
+        self, sequence: SequenceRecord, segment: StoredSegment, fs: FileSystem, root: str, lease: Lease
+    ) -> None:
+        steps = decode_segment(segment.payload, segment.digest)
+        for _pass in range(PASSES_MAX):
+            pending = self._pending(sequence, steps, StepWorld(fs), lease)
+            try:
+                _execute_steps(pending, fs)
+            except ConflictError:
+                # The rename found another world than the verification did: look again.
+                continue
+            reach(Failpoint.EXECUTED_BEFORE_SYNC)
+            # Also those that were found done: whoever renamed them may have died before syncing.
+            fs.sync_directories(directories_to_sync(steps, root))
+            reach(Failpoint.SYNCED_BEFORE_VERIFY)
+            if not self._pending(sequence, steps, StepWorld(fs), lease):
+                return
+        raise ConflictError(
+            f"the steps of sequence {sequence.sequence_id} do not stay done",
+            hint="Something else moves files below the destination.",
+        )
+
+    def _pending(
+        self, sequence: SequenceRecord, steps: Sequence[CommitStep], world: StepWorld, lease: Lease
+    ) -> list[CommitStep]:
+        """The steps that are not done. ConflictError, confirmed by the log, for the first impossible one."""
+        pending = []
+        for step, verdict in zip(steps, verify_all(steps, world), strict=True):
+            if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
+                # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
+                if not self.store.is_open_and_held(sequence.sequence_id, fence=lease.fence):
+                    raise FencedError("the sequence was taken over while it was carried out")
+                raise _impossible(sequence, step, verdict)
+            if verdict is not StepVerdict.DONE:
+                pending.append(step)
+        return pending
+
+    def _count_failure(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
+        try:
+            self._record_failure(sequence, lease, error)
+        except RetryableError:
+            # The log is out of reach as well. The try is not counted; the error itself is what the caller needs.
+            return
+
+    def _record_failure(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
+        retry_in_s = min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2**sequence.failed_tries)
+        self.store.record_failure(
+            sequence.sequence_id,
+            fence=lease.fence,
+            error=f"{type(error).__name__}: {error}",
+            tries_max=self.limits.tries_max,
+            retry_in_s=retry_in_s,
+            # Repeating can't help against a contradiction: a person must look.
+            block=isinstance(error, ConflictError),
+        )
+
+
+def directories_to_sync(steps: Iterable[CommitStep], root: str) -> list[str]:
+    """Every directory whose entries the steps changed, and its parents up to the destination's root.
+
+    Whoever made a parent may have died before syncing it, so all are synced, deepest first.
+    """
+    found: set[str] = set()
+    for step in steps:
+        for directory in step.touched_directories():
+            current = PurePosixPath(directory)
+            while str(current) not in found:
+                found.add(str(current))
+                if str(current) == root or current == current.parent:
+                    break
+                current = current.parent
+    return sorted(found, key=lambda path: (-path.count("/"), path))
+
+
+def _execute_steps(pending: Sequence[CommitStep], fs: FileSystem) -> None:
+    parents: set[str] = set()
+    for step in pending:
+        for path, _identity, _rows in step.published_files():
+            parent = str(PurePosixPath(path).parent)
+            if step.kind == "rename_directory":
+                parent = str(PurePosixPath(parent).parent)
+            if parent not in parents:
+                fs.make_directories(parent)
+                parents.add(parent)
+    world = StepWorld(fs)
+    for step in pending:
+        reach(Failpoint.STEP_BEFORE)
+        step.execute(world)
+        reach(Failpoint.STEP_AFTER)
+
+
+def _impossible(sequence: SequenceRecord, step: CommitStep, verdict: StepVerdict) -> ConflictError:
+    path = next((path for path, _identity, _rows in step.published_files()), "")
+    found = "is neither staged nor published" if verdict is StepVerdict.LOST else "is not the file that was staged"
+    return ConflictError(
+        f"{path} {found}; sequence {sequence.sequence_id} of {sequence.urn} can't go on",
+        hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
+        path=path,
+        verdict=verdict.value,
+        step=step.kind,
+    )

@@ -1,0 +1,81 @@
+"""Recovery: brings whatever an earlier owner left of a dataset to an end. Runs, sensors and people call this.
+
+The caller holds the dataset's lease. What is decided depends on the sequence's state alone; what has
+happened of its steps is found out by the driver, which verifies each.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.state.leases import Lease
+
+
+class RecoveryAction(StrEnum):
+    ABORT = "abort"
+    ROLL_FORWARD = "roll_forward"
+    WAIT_FOR_A_PERSON = "wait_for_a_person"
+    GO_ON_ABANDONING = "go_on_abandoning"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """``blocked`` is set when the dataset must be left alone until a person has looked."""
+
+    published: tuple[Publication, ...] = ()
+    aborted: int = 0
+    blocked: SequenceRecord | None = None
+
+
+def decide_recovery(state: SequenceState) -> RecoveryAction:
+    """What to do with a sequence that an earlier owner left in ``state``."""
+    match state:
+        case SequenceState.BUILDING:
+            # Not sealed: nothing of it was ever visible, and its source will be read again.
+            return RecoveryAction.ABORT
+        case SequenceState.PREPARED:
+            return RecoveryAction.ROLL_FORWARD
+        case SequenceState.BLOCKED:
+            return RecoveryAction.WAIT_FOR_A_PERSON
+        case SequenceState.ABANDONING:
+            return RecoveryAction.GO_ON_ABANDONING
+        case SequenceState.DONE | SequenceState.ABORTED:
+            return RecoveryAction.NOTHING
+        case _:
+            assert_never(state)
+
+
+def recover_dataset(driver: Driver, abandonment: Abandonment, lease: Lease) -> Recovered:
+    """End every unfinished sequence of the leased dataset, oldest first.
+
+    Raises the families of ``Driver.publish``; what was done before stays done, and the next call goes on.
+    """
+    unfinished = driver.store.find_unfinished(lease.dataset_id)
+    if not unfinished:
+        return Recovered()
+    reach(Failpoint.RECOVERY_STARTED)
+    published: list[Publication] = []
+    aborted = 0
+    for sequence in unfinished:
+        match decide_recovery(sequence.state):
+            case RecoveryAction.ABORT:
+                if sequence.fence == lease.fence:
+                    continue
+                driver.store.abort(sequence.sequence_id, fence=lease.fence, error="left unsealed by its run")
+                aborted += 1
+            case RecoveryAction.ROLL_FORWARD:
+                published.append(driver.publish(sequence.sequence_id, lease))
+            case RecoveryAction.WAIT_FOR_A_PERSON:
+                return Recovered(tuple(published), aborted, sequence)
+            case RecoveryAction.GO_ON_ABANDONING:
+                abandonment.carry_out(sequence, lease)
+                aborted += 1
+            case RecoveryAction.NOTHING:
+                pass
+    return Recovered(tuple(published), aborted)
