@@ -22,6 +22,7 @@ from gobblin_assets.state.leases import Lease
 
 # A step may lose a race with a zombie of the same sequence; each pass then finds more of it done.
 PASSES_MAX: Final = 4
+PUBLISH_TRIES_MAX: Final = 5
 BACK_OFF_S_FIRST: Final = 5.0
 BACK_OFF_S_MAX: Final = 3600.0
 
@@ -29,20 +30,16 @@ OpenFileSystem = Callable[[str], tuple[FileSystem, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class PublishLimits:
-    """``tries_max``: failed tries after which a sequence is BLOCKED."""
-
-    tries_max: int = 5
-
-
-@dataclass(frozen=True, slots=True)
 class Driver:
-    """``require`` raises FencedError when the lease is too old to start another piece of work."""
+    """``require`` raises FencedError when the lease is too old to start another piece of work.
+
+    A sequence that failed ``tries_max`` times is BLOCKED.
+    """
 
     store: CommitStepStore
     open_file_system: OpenFileSystem
     require: Callable[[Lease], None]
-    limits: PublishLimits = PublishLimits()
+    tries_max: int = PUBLISH_TRIES_MAX
 
     def publish(self, sequence_id: SequenceId, lease: Lease) -> Publication:
         """Execute and finish a PREPARED sequence; count the try if it fails.
@@ -126,7 +123,7 @@ class Driver:
             sequence.sequence_id,
             fence=lease.fence,
             error=f"{type(error).__name__}: {error}",
-            tries_max=self.limits.tries_max,
+            tries_max=self.tries_max,
             retry_in_s=retry_in_s,
             # Repeating can't help against a contradiction: a person must look.
             block=isinstance(error, ConflictError),

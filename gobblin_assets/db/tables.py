@@ -79,6 +79,7 @@ dataset = Table(
     Column("urn", Text, nullable=False),
     Column("version", BigInteger, nullable=False, server_default=text("0")),
     Column("source_columns", JSONB),
+    Column("published_columns", JSONB),
     _moment("created_at", nullable=False, default_now=True),
     UniqueConstraint("job", "urn"),
 )

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.ingest.sources.port import Source
+from gobblin_assets.ingest.sources.port import PlanSession, Source
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -48,15 +50,22 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class RunPorts:
-    """Everything a run needs from outside. ``spark`` is called at most once the first data is to be read.
+    """Everything a run needs from outside. ``fs`` and ``root`` are the job's destination.
 
+    ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
+    ``open_extractor`` makes the extractor that reads what a plan session planned. ``interrupt`` ends what a
+    dead attempt may still be writing, as far as that is possible.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
     semantics: the run marks the sequence as announced after it returned.
     """
 
     stores: Stores
     fs: FileSystem
+    root: str
+    open_file_system: OpenFileSystem
     source: Source
+    open_extractor: Callable[[PlanSession], Extractor]
+    interrupt: Callable[[AttemptRecord], None]
     spark: Callable[[], SparkSession]
     clock: Clock
     report: Callable[[str], None]

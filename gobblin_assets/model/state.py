@@ -65,7 +65,8 @@ class DatasetState:
 
     ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the
     partitions that have an active generation or interval. ``source_columns`` is the source's schema as last
-    accepted: column name to type text; None before the first run.
+    accepted, ``published_columns`` those of the last publication that had rows: column name to type text; None
+    before the first.
     """
 
     dataset_id: DatasetId
@@ -75,6 +76,7 @@ class DatasetState:
     keys: Mapping[tuple[str, str], KeyState] = field(default_factory=dict)
     published: frozenset[str] = frozenset()
     source_columns: Mapping[str, str] | None = None
+    published_columns: Mapping[str, str] | None = None
 
     def find_watermark(self, key: str, partition: str) -> Watermark | None:
         state = self.keys.get((key, partition))

@@ -41,10 +41,6 @@ class DatasetStore(Protocol):
 
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]: ...
 
-    def accept_source_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> None:
-        """Remember the source's schema after a run that published under it."""
-        ...
-
 
 class RunStore(Protocol):
     """JobState and its datasets as history."""

@@ -147,7 +147,7 @@ _REGISTER_LEASES = text("""
 """)
 
 _LOAD_DATASETS = text("""
-    SELECT d.dataset_id, d.urn, d.version, d.source_columns,
+    SELECT d.dataset_id, d.urn, d.version, d.source_columns, d.published_columns,
            ARRAY(
                SELECT DISTINCT k.partition
                  FROM gobblin.watermark_key k
@@ -168,10 +168,6 @@ _LIST_URNS = text("""
     SELECT job, urn FROM gobblin.dataset
      WHERE CAST(:job AS text) IS NULL OR job = :job
      ORDER BY job, urn
-""")
-
-_ACCEPT_COLUMNS = text("""
-    UPDATE gobblin.dataset SET source_columns = CAST(:columns AS jsonb) WHERE dataset_id = :dataset_id
 """)
 
 
@@ -211,6 +207,7 @@ class PostgresDatasetStore:
                     keys=keys[row.dataset_id],
                     published=frozenset(row.published),
                     source_columns=row.source_columns,
+                    published_columns=row.published_columns,
                 )
                 for row in rows
             }
@@ -220,10 +217,6 @@ class PostgresDatasetStore:
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
         rows = transact(self._engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).all())
         return [(JobName(row.job), DatasetUrn(row.urn)) for row in rows]
-
-    def accept_source_columns(self, dataset_id: DatasetId, columns: Mapping[str, str]) -> None:
-        arguments = {"dataset_id": dataset_id, "columns": to_jsonb(dict(columns))}
-        transact(self._engine, "accept columns", lambda c: c.execute(_ACCEPT_COLUMNS, arguments).rowcount)
 
 
 _BEGIN_RUN = text("""

@@ -12,10 +12,15 @@ from gobblin_assets.commit.postgres.guards import (
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.state import SequenceId
 
+# The schemas that the next run compares with move together with the version they belong to.
 _MOVE_VERSION = text("""
-    UPDATE gobblin.dataset SET version = version + 1
-     WHERE dataset_id = :dataset_id AND version = :base_version
- RETURNING version
+    UPDATE gobblin.dataset d
+       SET version = d.version + 1,
+           source_columns = coalesce(nullif(s.details -> 'source_columns', '{}'), d.source_columns),
+           published_columns = coalesce(nullif(s.details -> 'columns', '{}'), d.published_columns)
+      FROM gobblin.commit_sequence s
+     WHERE s.sequence_id = :sequence_id AND d.dataset_id = :dataset_id AND d.version = :base_version
+ RETURNING d.version
 """)
 
 _RETIRE_SEGMENTS = text("""
@@ -114,7 +119,7 @@ def finish(connection: Connection, sequence_id: SequenceId, fence: int) -> int:
     if state is not SequenceState.PREPARED:
         raise unexpected_state(sequence_id, state, "be finished")
     scope = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "partition": row.partition}
-    arguments = {"dataset_id": row.dataset_id, "base_version": row.base_version}
+    arguments = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "base_version": row.base_version}
     version = connection.execute(_MOVE_VERSION, arguments).scalar_one_or_none()
     if version is None:
         raise ConflictError(f"the dataset is not at version {row.base_version} any more", **_shown(sequence_id))

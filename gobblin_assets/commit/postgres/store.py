@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
 
 from gobblin_assets.commit.postgres import building, cleaning, finishing, looking
 from gobblin_assets.commit.sequence import (
@@ -17,6 +18,7 @@ from gobblin_assets.commit.sequence import (
 )
 from gobblin_assets.commit.store import StoredSegment
 from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
@@ -65,12 +67,20 @@ class PostgresCommitStepStore:
         )
 
     def seal(self, order: SealOrder) -> None:
-        transact(
-            self._engine,
-            "seal sequence",
-            lambda c: building.seal(c, order),
-            committed=Failpoint.SEAL_COMMITTED,
-        )
+        try:
+            transact(
+                self._engine,
+                "seal sequence",
+                lambda c: building.seal(c, order),
+                committed=Failpoint.SEAL_COMMITTED,
+            )
+        except IntegrityError as error:
+            # The partial unique index: one open sequence for a dataset.
+            raise ConflictError(
+                "another sequence of this dataset is still open",
+                hint="It is completed first; see `gobblin-assets commit list`.",
+                sequence_id=str(order.sequence_id),
+            ) from error
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
         transact(self._engine, "abort sequence", lambda c: building.abort(c, sequence_id, fence, error))
@@ -85,12 +95,20 @@ class PostgresCommitStepStore:
         return transact(self._engine, "confirm sequence", lambda c: looking.is_open_and_held(c, sequence_id, fence))
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
-        return transact(
-            self._engine,
-            "finish sequence",
-            lambda c: finishing.finish(c, sequence_id, fence),
-            committed=Failpoint.FINISH_COMMITTED,
-        )
+        try:
+            return transact(
+                self._engine,
+                "finish sequence",
+                lambda c: finishing.finish(c, sequence_id, fence),
+                committed=Failpoint.FINISH_COMMITTED,
+            )
+        except IntegrityError as error:
+            # The exclusion constraint or the one-generation index of the ledger.
+            raise ConflictError(
+                "the ledger already holds a part of what this sequence would publish",
+                hint="Compare `gobblin-assets ledger` with `gobblin-assets commit show`.",
+                sequence_id=str(sequence_id),
+            ) from error
 
     def record_failure(
         self,

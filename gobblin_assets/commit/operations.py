@@ -1,0 +1,134 @@
+"""What sensors and people ask of the log outside a run: recover, resume, abandon, clean.
+
+Each takes the dataset's lease first, keeps it alive while it works, and gives it back. A dataset that
+somebody else holds is left alone: its holder does the same work.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.cleanup import Cleaned, Cleanup
+from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver, OpenFileSystem
+from gobblin_assets.commit.recovery import Recovered, recover_dataset
+from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
+
+# One call recovers at most so many sequences, so that a start after an outage stays bounded.
+RECOVERED_PER_CALL_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sequence whose recovery failed; the try was counted."""
+
+    sequence: SequenceRecord
+    error: GobblinError
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What one call brought to an end, and what it could not."""
+
+    published: tuple[Publication, ...]
+    aborted: int
+    failures: tuple[Failure, ...]
+    busy: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogOperations:
+    """The operations, over ports. ``holder`` names who acts."""
+
+    store: CommitStepStore
+    leases: LeaseStore
+    open_file_system: OpenFileSystem
+    interrupt: Callable[[AttemptRecord], None]
+    clock: Clock
+    holder: Holder
+    report: Callable[[str], None]
+    lease_ttl_s: float = 60.0
+    tries_max: int = PUBLISH_TRIES_MAX
+
+    def recover_due(
+        self,
+        jobs: Sequence[JobName] | None,
+        *,
+        on_publication: Callable[[Publication], None],
+        limit: int = RECOVERED_PER_CALL_MAX,
+    ) -> RecoveryReport:
+        """Complete the open sequences that are due and whose lease is free, oldest first."""
+        published: list[Publication] = []
+        failures: list[Failure] = []
+        aborted = busy = 0
+        due = self.store.list_recoverable(jobs=jobs, limit=limit)
+        for number, sequence in enumerate(due, start=1):
+            try:
+                with self._held(sequence.dataset_id) as (keeper, lease):
+                    done = recover_dataset(self._driver(keeper), self._abandonment(), lease)
+            except _BusyError:
+                busy += 1
+                continue
+            except GobblinError as error:
+                self.report(f"{sequence.urn}: recovery failed: {error}")
+                failures.append(Failure(sequence, error))
+                continue
+            aborted += done.aborted
+            for publication in done.published:
+                self.report(f"{number} of {len(due)}: completed {sequence.urn}, sequence {publication.sequence_id}")
+                published.append(publication)
+                on_publication(publication)
+        return RecoveryReport(tuple(published), aborted, tuple(failures), busy)
+
+    def resume(self, sequence_id: SequenceId) -> Recovered:
+        """A person says that a BLOCKED sequence may be tried again; it is tried at once."""
+        sequence = self.store.get(sequence_id)
+        with self._held(sequence.dataset_id) as (keeper, lease):
+            self.store.resume(sequence_id, fence=lease.fence)
+            return recover_dataset(self._driver(keeper), self._abandonment(), lease)
+
+    def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
+        """A person gives a sealed sequence up; its rows will be read again."""
+        sequence = self.store.get(sequence_id)
+        with self._held(sequence.dataset_id) as (_keeper, lease):
+            self._abandonment().begin(sequence, lease, reason=reason)
+
+    def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float) -> Cleaned:
+        """Remove what dead attempts and retired generations left of one dataset."""
+        with self._held(dataset_id) as (keeper, lease):
+            cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
+            return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
+
+    def _driver(self, keeper: LeaseKeeper) -> Driver:
+        return Driver(self.store, self.open_file_system, keeper.require, self.tries_max)
+
+    def _abandonment(self) -> Abandonment:
+        return Abandonment(self.store, self.open_file_system, self.interrupt)
+
+    @contextmanager
+    def _held(self, dataset_id: DatasetId) -> Iterator[tuple[LeaseKeeper, Lease]]:
+        keeper = LeaseKeeper(self.leases, self.clock, ttl_s=self.lease_ttl_s, report=self.report)
+        taken = keeper.take([dataset_id], self.holder)
+        if not taken:
+            status = self.leases.get_status(dataset_id)
+            raise _BusyError(
+                f"dataset {dataset_id} is being worked on by {status.owner}",
+                hint="Wait for that run to end, or stop it.",
+                dataset_id=dataset_id,
+            )
+        keeper.start()
+        try:
+            yield keeper, taken[0]
+        finally:
+            keeper.stop()
+
+
+class _BusyError(ConflictError):
+    """Somebody else holds the lease."""

@@ -1,0 +1,59 @@
+"""Events of finished sequences: sent at least once, each carrying the sequence's id.
+
+A sequence is finished before its event is sent. Whoever dies between the two leaves it unannounced in the
+log, and the next run or recovery of the job sends it again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetOutcome
+from gobblin_assets.model.urn import JobName
+
+# One run sends at most so many events that earlier ones left; the rest waits for the next.
+ANNOUNCED_PER_RUN_MAX: Final = 1_000
+
+
+def report_of(publication: Publication, partition: AssetPartition | None = None) -> DatasetReport:
+    """The report of a finished sequence, from what the log keeps of it."""
+    details: Mapping[str, Any] = publication.details
+    checks = tuple(CheckResult(**check) for check in details.get("checks", ()))
+    duration_s = float(details.get("duration_s", 0.0))
+    return DatasetReport(
+        urn=publication.urn,
+        partition=partition or AssetPartition(publication.partition or None),
+        outcome=DatasetOutcome.COMMITTED if publication.complete else DatasetOutcome.PARTIAL,
+        publication=publication,
+        checks=checks,
+        columns=details.get("columns", {}),
+        uri=details.get("uri"),
+        notes=tuple(details.get("notes", ())),
+        figures={"rows_read": int(details.get("rows_read", 0)), "duration_s": duration_s},
+    )
+
+
+def announce(store: CommitStepStore, report: DatasetReport, send: Callable[[DatasetReport], None]) -> None:
+    """Send one event, then remember that it was sent."""
+    if report.publication is None:
+        return
+    reach(Failpoint.FINISHED_BEFORE_EVENTS)
+    send(report)
+    store.mark_announced(report.publication.sequence_id)
+
+
+def announce_left_over(
+    store: CommitStepStore, job: JobName, send: Callable[[DatasetReport], None]
+) -> Sequence[DatasetReport]:
+    """Send the events that earlier runs of the job did not live to send."""
+    sent = []
+    for publication in store.list_unannounced(job=job, limit=ANNOUNCED_PER_RUN_MAX):
+        report = report_of(replace(publication, recovered=True))
+        announce(store, report, send)
+        sent.append(report)
+    return sent

@@ -1,0 +1,90 @@
+"""The port of extraction: what turns planned WorkUnits into files in a staging directory.
+
+Spark implements it (``ingest.spark.extractor``). The protocol's crash tests implement it with a few lines of
+pyarrow, so that thousands of real runs cost seconds.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.sources.port import PartitionPlan
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.state import AttemptId, DatasetId
+from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.work_unit import WorkUnit
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractOrder:
+    """Read ``units`` of ``plan`` and write them below ``directory``, which does not exist yet.
+
+    ``tag`` names the work to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with
+    rows published before (the late window).
+    """
+
+    job: JobName
+    dataset_id: DatasetId
+    plan: PartitionPlan
+    spec: DatasetSpec
+    units: tuple[WorkUnit, ...]
+    attempt_id: AttemptId
+    directory: str
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDirectory:
+    """One leaf directory that was written.
+
+    ``path`` is its full path in staging; ``partition_path`` its place below the dataset's partition, such as
+    ``day=2013-01-01``, or "" when the output is not divided.
+    """
+
+    role: Role
+    path: str
+    partition_path: str
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What an attempt wrote, complete and closed but not yet durable. Rows are counted from the files.
+
+    ``file_schemas`` is Spark's JSON by role; ``columns`` the published data columns, name to type text.
+    ``rows_read`` counts what the source gave, before converters and quality took rows out or aside.
+    """
+
+    directories: tuple[OutputDirectory, ...]
+    rows_read: int
+    file_schemas: Mapping[Role, object] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    actual_highs: Mapping[uuid.UUID, Watermark | None] = field(default_factory=dict)
+
+    def row_count(self, role: Role) -> int:
+        return sum(f.row_count for d in self.directories if d.role is role for f in d.files)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What recovery must know to interrupt this work after its driver died."""
+
+    session_id: str | None = None
+    user: str | None = None
+
+
+class Extractor(Protocol):
+    """Called from several threads at once, one for each running task."""
+
+    def session_facts(self) -> SessionFacts: ...
+
+    def extract(self, order: ExtractOrder) -> Extracted:
+        """Do it, or raise a family; whatever was raised, the directory may hold anything."""
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """End the work of that tag as soon as possible; not knowing the tag is fine."""
+        ...

@@ -1,0 +1,50 @@
+"""Progress of long work, at most a line every few seconds."""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from gobblin_assets.model.clock import Clock
+
+LINE_EVERY_S: Final = 5.0
+MIB: Final = 1 << 20
+
+
+class Progress:
+    """Counts tasks, rows and bytes as they end, and says how long the rest may take."""
+
+    def __init__(self, clock: Clock, report: Callable[[str], None], *, task_count: int, estimated_rows: int) -> None:
+        self._clock = clock
+        self._report = report
+        self._task_count = task_count
+        self._estimated_rows = estimated_rows
+        self._lock = threading.Lock()
+        self._started_at = self._said_at = clock.monotonic()
+        self._tasks = self._rows = self._bytes = 0
+
+    def add(self, *, rows: int, file_bytes: int) -> None:
+        """Count one ended task."""
+        with self._lock:
+            self._tasks += 1
+            self._rows += rows
+            self._bytes += file_bytes
+            self._say_if_due()
+
+    def tick(self) -> None:
+        """Called while waiting, so that a long task does not look like a hang."""
+        with self._lock:
+            self._say_if_due()
+
+    def _say_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._said_at < LINE_EVERY_S:
+            return
+        self._said_at = now
+        elapsed_s = now - self._started_at
+        rate = self._rows / elapsed_s if elapsed_s > 0 else 0.0
+        left = max(0, self._estimated_rows - self._rows)
+        eta = f", about {left / rate:.0f} s left" if rate > 0 and self._estimated_rows and left else ""
+        self._report(
+            f"{self._tasks} of {self._task_count} tasks, {self._rows:,} rows, {self._bytes / MIB:,.1f} MiB, "
+            f"{rate:,.0f} rows/s, {elapsed_s:.0f} s{eta}"
+        )

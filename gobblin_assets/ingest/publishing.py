@@ -1,0 +1,127 @@
+"""From the results of a slice's tasks to its publication: decide, check, seal, execute, finish."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.segment import combine_digests
+from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.quality import check_tasks
+from gobblin_assets.ingest.run_values import CheckResult
+from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
+from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
+from gobblin_assets.model.urn import Role
+
+
+class QualityFailedError(RejectedError):
+    """A blocking check failed before the seal; nothing was published. ``checks`` are all results."""
+
+    def __init__(self, label: str, checks: tuple[CheckResult, ...]) -> None:
+        failed = ", ".join(f"{c.name} ({c.description})" for c in checks if c.blocking and not c.passed)
+        super().__init__(
+            f"{label}: {failed}",
+            field="quality.tasks",
+            hint="Nothing was published and the watermark stays; mend the data or the policy.",
+        )
+        self.checks = checks
+
+
+def publish_slice(
+    part: Slice,
+    *,
+    policy: CommitPolicy,
+    driver: Driver,
+    base_version: int,
+    uri: str,
+    duration_s: float,
+) -> Publication | None:
+    """Publish what the policy allows. None: nothing may be published, and the sequence is to be aborted.
+
+    Raises:
+        QualityFailedError: a blocking check failed.
+        GobblinError: the families of sealing and publishing.
+
+    """
+    decision = decide_commit(policy, part.results, replaces=part.plan.replaces)
+    if not decision.publish:
+        return None
+    winners = [task for task in part.staged if task.attempt_id in decision.winners]
+    columns = _columns(winners)
+    checks = _check(part, winners, columns)
+    if any(check.blocking and not check.passed for check in checks):
+        raise QualityFailedError(part.label, checks)
+    order = _seal_order(part, decision, winners, base_version)
+    rows_read = sum(task.extracted.rows_read for task in winners)
+    details = {
+        "uri": uri,
+        "columns": dict(columns),
+        "source_columns": dict(part.plan.columns),
+        "rows_read": rows_read,
+        "duration_s": round(duration_s, 3),
+        "notes": list(part.plan.notes),
+        "checks": [check_to_json(check) for check in checks],
+    }
+    reach(Failpoint.STAGED_BEFORE_SEAL)
+    driver.require(part.lease)
+    driver.store.seal(replace(order, details=details))
+    return driver.publish(part.sequence_id, part.lease)
+
+
+def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
+    return check_tasks(
+        part.spec.quality.tasks,
+        rows_read=sum(task.extracted.rows_read for task in winners),
+        rows_written=_rows(winners, Role.DATA),
+        rows_set_aside=_rows(winners, Role.QUARANTINE) + _rows(winners, Role.DEAD_LETTER),
+        columns=columns,
+        previous_columns=part.state.published_columns,
+    )
+
+
+def _rows(winners: Sequence[StagedTask], role: Role) -> int:
+    return sum(task.extracted.row_count(role) for task in winners)
+
+
+def _columns(winners: Sequence[StagedTask]) -> Mapping[str, str]:
+    return next((task.extracted.columns for task in winners), {})
+
+
+def _seal_order(part: Slice, decision: Decision, winners: Sequence[StagedTask], base_version: int) -> SealOrder:
+    segments = [segment for task in winners for segment in task.segments]
+    partition = partition_text(part.partition)
+    moves = tuple(
+        KeyMove(
+            key=advance.key,
+            old=part.state.find_watermark(advance.key, partition),
+            new=None if advance.interval is None else advance.interval.high,
+            low=None if advance.interval is None else advance.interval.low,
+            reread_from=advance.reread_from,
+        )
+        for advance in decision.advances
+    )
+    return SealOrder(
+        sequence_id=part.sequence_id,
+        dataset_id=part.state.dataset_id,
+        partition=partition,
+        fence=part.lease.fence,
+        base_version=base_version,
+        winners=tuple(task.attempt_id for task in winners),
+        digest=combine_digests(segment.digest for segment in segments),
+        segment_count=len(segments),
+        row_count=sum(segment.row_count for segment in segments),
+        moves=moves,
+        complete=decision.complete,
+    )
+
+
+def check_to_json(check: CheckResult) -> dict[str, object]:
+    """As the sequence's details keep it, so that a recovered publication still shows its checks."""
+    return {
+        "name": check.name,
+        "passed": check.passed,
+        "blocking": check.blocking,
+        "description": check.description,
+        "figures": dict(check.figures),
+    }

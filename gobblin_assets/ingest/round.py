@@ -1,0 +1,327 @@
+"""One round of a run, under the leases that it got: from recovery to cleanup.
+
+Tasks run in a bounded pool. Everything else happens on the run's own thread, so that a slice, once its last
+task has ended, is decided and published while other tasks still read.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
+
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.cleanup import Cleanup
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.recovery import Recovered, recover_dataset
+from gobblin_assets.commit.sequence import NewSequence, Publication
+from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.announcements import announce, report_of
+from gobblin_assets.ingest.packing import pack_work_units
+from gobblin_assets.ingest.progress import Progress
+from gobblin_assets.ingest.publishing import QualityFailedError, publish_slice
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
+from gobblin_assets.ingest.slices import Slice, StagedTask, family_of, partition_text
+from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
+from gobblin_assets.ingest.task import TaskOrder, TaskRunner
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.policy import UnitResult
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, DatasetState, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId
+from gobblin_assets.state.leases import Lease, LeaseKeeper
+
+# How often the run's thread looks up from waiting, to say how far it is.
+_TICK_S: Final = 1.0
+
+Keep = Callable[[DatasetId, DatasetReport], None]
+
+
+class Round:
+    """Runs once, by ``run``. ``keep`` is given the report of each slice as soon as there is one."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        ports: RunPorts,
+        job: JobName,
+        run_id: RunId,
+        keeper: LeaseKeeper,
+        keep: Keep,
+    ) -> None:
+        self._request = request
+        self._ports = ports
+        self._job = job
+        self._run_id = run_id
+        self._keeper = keeper
+        self._keep = keep
+        self._store = ports.stores.commits
+        self._driver = Driver(
+            self._store,
+            ports.open_file_system,
+            keeper.require,
+            request.job.publish_tries_max,
+        )
+        self._abandonment = Abandonment(self._store, ports.open_file_system, ports.interrupt)
+        self._stopping = threading.Event()
+        self._versions: dict[DatasetId, int] = {}
+        self._started_at = ports.clock.monotonic()
+
+    def run(self, leases: Mapping[DatasetUrn, Lease]) -> list[DatasetReport]:
+        """Give the publications of earlier runs that were completed on the way."""
+        recovered, ready = self._recover_all(leases)
+        if ready:
+            with ExitStack() as stack:
+                session = stack.enter_context(self._ports.source.open_plan(self._ports.spark, self._ports.report))
+                slices = self._plan_all(session, ready)
+                self._work(session, slices)
+        self._clean(leases)
+        return recovered
+
+    # Recover --------------------------------------------------------------------------------------------
+
+    def _recover_all(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
+        reports: list[DatasetReport] = []
+        ready: dict[DatasetUrn, Lease] = {}
+        for urn, lease in leases.items():
+            try:
+                found = recover_dataset(self._driver, self._abandonment, lease)
+                reports += [self._announce_recovered(publication) for publication in found.published]
+            except GobblinError as error:
+                self._fail_all(urn, lease, error)
+                continue
+            if found.blocked is None:
+                ready[urn] = lease
+            else:
+                self._block_all(urn, lease, found)
+        return reports, ready
+
+    def _announce_recovered(self, publication: Publication) -> DatasetReport:
+        self._ports.report(f"{publication.urn}: completed sequence {publication.sequence_id} of an earlier run")
+        report = report_of(replace(publication, recovered=True))
+        announce(self._store, report, self._ports.on_publication)
+        return report
+
+    def _block_all(self, urn: DatasetUrn, lease: Lease, found: Recovered) -> None:
+        if found.blocked is None:
+            return
+        text = (
+            f"{urn} is blocked by sequence {found.blocked.sequence_id}: {found.blocked.last_error} "
+            f"Resume or abandon it: `gobblin-assets commit resume|abandon {found.blocked.sequence_id}`."
+        )
+        for partition in self._request.selection[urn]:
+            report = DatasetReport(
+                urn, partition, DatasetOutcome.BLOCKED, error=text, error_family=ConflictError.__name__
+            )
+            self._keep(lease.dataset_id, report)
+
+    def _fail_all(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
+        for partition in self._request.selection[urn]:
+            self._keep(lease.dataset_id, _failure(urn, partition, error))
+
+    # Plan -----------------------------------------------------------------------------------------------
+
+    def _plan_all(self, session: PlanSession, ready: Mapping[DatasetUrn, Lease]) -> list[Slice]:
+        states = self._ports.stores.datasets.load(self._job, list(ready))
+        slices = []
+        for urn, lease in ready.items():
+            state = states[urn]
+            self._versions[state.dataset_id] = state.version
+            for partition in self._request.selection[urn]:
+                try:
+                    slices.append(self._plan_one(session, urn, partition, state, lease))
+                except GobblinError as error:
+                    self._keep(state.dataset_id, _failure(urn, partition, error))
+        return slices
+
+    def _plan_one(
+        self,
+        session: PlanSession,
+        urn: DatasetUrn,
+        partition: AssetPartition,
+        state: DatasetState,
+        lease: Lease,
+    ) -> Slice:
+        self._keeper.require(lease)
+        spec = self._request.datasets[urn]
+        plan = session.plan(
+            PlanRequest(spec, urn, partition, state, mode=self._request.mode, by_hand=self._request.by_hand)
+        )
+        part = Slice(urn, spec, partition, state, lease, plan, SequenceId(self._ports.clock.new_id()))
+        for note in plan.notes:
+            self._ports.report(f"{part.label}: {note}")
+        return part
+
+    def _begin(self, slices: Iterable[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
+        begun = []
+        for part in slices:
+            try:
+                self._store.begin(
+                    NewSequence(
+                        sequence_id=part.sequence_id,
+                        dataset_id=part.state.dataset_id,
+                        run_id=self._run_id,
+                        partition=partition_text(part.partition),
+                        mode=part.plan.mode,
+                        replaces=part.plan.replaces,
+                        fence=part.lease.fence,
+                        root_uri=self._request.job.destination,
+                        work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
+                    )
+                )
+                begun.append(part)
+            except GobblinError as error:
+                self._keep(part.state.dataset_id, _failure(part.urn, part.partition, error))
+        return begun
+
+    # Extract --------------------------------------------------------------------------------------------
+
+    def _work(self, session: PlanSession, slices: list[Slice]) -> None:
+        units = [unit for part in slices for unit in part.units_to_read()]
+        bins = max((part.spec.split.max_multi_work_units for part in slices), default=1)
+        packed = pack_work_units(units, bins)
+        numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
+        begun = self._begin(slices, numbers)
+        owners = {unit.id: part for part in begun for unit in part.plan.work_units}
+        orders = [order for multi in packed for order in _orders(multi, owners)]
+        for order in orders:
+            order.slice.open_tasks += 1
+        for part in begun:
+            part.results += [
+                UnitResult(unit, succeeded=True, attempt=None) for unit in part.plan.work_units if unit.is_empty
+            ]
+            if part.open_tasks == 0:
+                self._publish(part)
+        if orders:
+            self._run_tasks(session, orders, sum(unit.estimated_row_count or 0 for unit in units))
+
+    def _run_tasks(self, session: PlanSession, orders: list[TaskOrder], estimated_rows: int) -> None:
+        extractor = self._ports.open_extractor(session)
+        runner = TaskRunner(
+            job=self._job,
+            root=self._ports.root,
+            store=self._store,
+            fs=self._ports.fs,
+            extractor=extractor,
+            clock=self._ports.clock,
+            retry=self._request.job.retry,
+            require=self._keeper.require,
+            report=self._ports.report,
+            wait=self._stopping.wait,
+        )
+        progress = Progress(
+            self._ports.clock, self._ports.report, task_count=len(orders), estimated_rows=estimated_rows
+        )
+        pool = ThreadPoolExecutor(self._request.job.parallelism, thread_name_prefix="gobblin-task")
+        try:
+            running: dict[Future[StagedTask], TaskOrder] = {pool.submit(runner.run, order): order for order in orders}
+            while running:
+                ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
+                progress.tick()
+                for future in ended:
+                    self._take(running.pop(future), future, progress)
+        except BaseException:
+            # Terminated from outside: no new task starts, and those that read are interrupted.
+            self._stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            runner.cancel_all()
+            raise
+        finally:
+            pool.shutdown(wait=True)
+
+    def _take(self, order: TaskOrder, future: Future[StagedTask], progress: Progress) -> None:
+        part = order.slice
+        try:
+            task = future.result()
+        except GobblinError as error:
+            part.error = error if isinstance(error, FencedError) else part.error or error
+            part.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
+            self._ports.report(f"{part.label}: {error}")
+        else:
+            part.staged.append(task)
+            part.results += [UnitResult(unit, succeeded=True, attempt=task.attempt_id) for unit in order.units]
+            progress.add(
+                rows=sum(segment.row_count for segment in task.segments),
+                file_bytes=sum(segment.file_bytes for segment in task.segments),
+            )
+        part.open_tasks -= 1
+        if part.open_tasks == 0:
+            self._publish(part)
+
+    # Publish --------------------------------------------------------------------------------------------
+
+    def _publish(self, part: Slice) -> None:
+        dataset_id = part.state.dataset_id
+        if isinstance(part.error, FencedError):
+            # The new owner aborts what was begun.
+            self._keep(dataset_id, _failure(part.urn, part.partition, part.error))
+            return
+        try:
+            published = publish_slice(
+                part,
+                policy=self._request.job.commit_policy,
+                driver=self._driver,
+                base_version=self._versions[dataset_id],
+                uri=self._ports.fs.to_uri(path_of(self._ports.root, self._job, part.urn, Role.DATA)),
+                duration_s=self._ports.clock.monotonic() - self._started_at,
+            )
+        except GobblinError as error:
+            self._abort(part, error)
+            checks = error.checks if isinstance(error, QualityFailedError) else ()
+            self._keep(dataset_id, replace(_failure(part.urn, part.partition, error), checks=checks))
+            return
+        if published is None:
+            failure = part.error or CorruptionError(f"{part.label} was refused although every task succeeded")
+            self._abort(part, failure)
+            self._keep(dataset_id, _failure(part.urn, part.partition, failure))
+            return
+        self._versions[dataset_id] = published.version
+        report = report_of(published, part.partition)
+        if part.error is not None:
+            report = replace(report, error=str(part.error), error_family=family_of(part.error))
+        announce(self._store, report, self._ports.on_publication)
+        self._keep(dataset_id, report)
+
+    def _abort(self, part: Slice, error: GobblinError) -> None:
+        """Give up what was not sealed. What was sealed stays open, and is completed by whoever comes next."""
+        if isinstance(error, FencedError | OutcomeUnknownError):
+            return
+        try:
+            self._store.abort(part.sequence_id, fence=part.lease.fence, error=str(error))
+        except ConflictError:
+            # It was sealed: the publication failed, was counted, and will be tried again.
+            return
+        except GobblinError as second:
+            self._ports.report(f"{part.label}: could not be aborted; the next run does it: {second}")
+
+    # Clean ----------------------------------------------------------------------------------------------
+
+    def _clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        reach(Failpoint.EVENTS_BEFORE_CLEANUP)
+        cleanup = Cleanup(self._store, self._ports.open_file_system, self._ports.interrupt, self._keeper.require)
+        for urn, lease in leases.items():
+            try:
+                cleanup.clean(
+                    lease,
+                    root_uri=self._request.job.destination,
+                    retire_grace_s=self._request.job.retire_grace_s,
+                )
+            except GobblinError as error:
+                self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+
+
+def _orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> list[TaskOrder]:
+    """One order for each slice that has WorkUnits in this MultiWorkUnit."""
+    shares: dict[SequenceId, list[WorkUnit]] = {}
+    for unit in multi.work_units:
+        if unit.id in owners:
+            shares.setdefault(owners[unit.id].sequence_id, []).append(unit)
+    return [TaskOrder(owners[share[0].id], multi.number, tuple(share)) for share in shares.values()]
+
+
+def _failure(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:
+    outcome = DatasetOutcome.FENCED if isinstance(error, FencedError) else DatasetOutcome.FAILED
+    return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

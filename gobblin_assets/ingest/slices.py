@@ -1,0 +1,69 @@
+"""A slice: one partition of one dataset in one run. It is planned, read, decided and published by itself."""
+
+from dataclasses import dataclass, field
+
+from gobblin_assets.commit.segment import Segment
+from gobblin_assets.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
+from gobblin_assets.ingest.extraction import Extracted
+from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.sources.port import PartitionPlan
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.policy import UnitResult
+from gobblin_assets.model.state import AttemptId, DatasetState, SequenceId
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.state.leases import Lease
+
+_FAMILIES = (RetryableError, OutcomeUnknownError, FencedError, ConflictError, RejectedError, CorruptionError)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTask:
+    """A staged attempt with what its publication needs."""
+
+    attempt_id: AttemptId
+    extracted: Extracted
+    segments: tuple[Segment, ...]
+
+
+@dataclass(slots=True)
+class Slice:
+    """Filled while the run goes on, by the run's own thread only."""
+
+    urn: DatasetUrn
+    spec: DatasetSpec
+    partition: AssetPartition
+    state: DatasetState
+    lease: Lease
+    plan: PartitionPlan
+    sequence_id: SequenceId
+    results: list[UnitResult] = field(default_factory=list)
+    staged: list[StagedTask] = field(default_factory=list)
+    open_tasks: int = 0
+    error: GobblinError | None = None
+
+    @property
+    def label(self) -> str:
+        """How progress lines and errors name it."""
+        return self.urn if self.partition.key is None else f"{self.urn} [{self.partition.key}]"
+
+    def units_to_read(self) -> tuple[WorkUnit, ...]:
+        return tuple(unit for unit in self.plan.work_units if not unit.is_empty)
+
+
+def partition_text(partition: AssetPartition) -> str:
+    """As the log stores it: "" for a dataset without partitions."""
+    return "" if partition.key is None else partition.key
+
+
+def family_of(error: GobblinError) -> str:
+    """The name of the error's family."""
+    return next(family.__name__ for family in _FAMILIES if isinstance(error, family))
