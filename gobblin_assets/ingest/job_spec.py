@@ -8,7 +8,7 @@ a resource resolves when a run starts.
 import datetime as dt
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind
@@ -17,6 +17,23 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
 
 MIB = 1 << 20
+
+
+def _read_octal(value: object) -> object:
+    """YAML has no way to write 0o022 that all of its readers take for a number; as text it is octal."""
+    if isinstance(value, str):
+        return int(value, 8)
+    return value
+
+
+def _refuse_number(value: object) -> object:
+    """Pydantic would take 2013 for seconds since 1970."""
+    if isinstance(value, int | float):
+        raise ValueError("write it like 2013-01-31")  # noqa: TRY004  pydantic turns only ValueErrors into its own
+    return value
+
+
+Moment = Annotated[dt.date | dt.datetime, BeforeValidator(_refuse_number)]
 
 
 class SpecModel(BaseModel):
@@ -46,8 +63,8 @@ class PartitionsSpec(SpecModel):
     """The asset's partitions. Time partitions are windows of the watermark column."""
 
     kind: PartitionKind = PartitionKind.NONE
-    start: dt.date | dt.datetime | None = Field(None, description="First window, for time partitions.")
-    end: dt.date | dt.datetime | None = None
+    start: Moment | None = Field(None, description="Where the first window begins, for time partitions.")
+    end: Moment | None = Field(None, description="Where the last window ends, for time partitions. Default: never.")
     zone: str = "UTC"
     keys: tuple[str, ...] = Field((), description="For static partitions.")
     column: str | None = Field(None, description="Column whose value is the key, for static and dynamic ones.")
@@ -58,10 +75,14 @@ class ConverterSpec(SpecModel):
     """One link of the chain, exactly one of its fields set. Links run in order."""
 
     select: tuple[str, ...] | None = Field(None, description="Keep these columns, in this order.")
-    drop: tuple[str, ...] | None = None
-    rename: dict[str, str] | None = Field(None, description="Old name to new name.")
-    cast: dict[str, str] | None = Field(None, description="Column to Spark SQL type.")
-    sql: dict[str, str] | None = Field(None, description="New or replaced column to Spark SQL expression.")
+    drop: tuple[str, ...] | None = Field(None, description="Leave these columns out.")
+    rename: dict[str, str] | None = Field(None, description="Old name to new name, all at once.")
+    cast: dict[str, str] | None = Field(
+        None, description="Column to Spark SQL type; a value that does not fit fails the task (rounding is allowed)."
+    )
+    sql: dict[str, str] | None = Field(
+        None, description="New or replaced column to Spark SQL expression; each sees the columns before the link."
+    )
     where: str | None = Field(None, description="Spark SQL condition; rows without it are left out, and counted.")
     flatten: str | None = Field(None, description="Struct columns become columns, joined by this separator.")
     function: str | None = Field(None, description="package.module:name of a DataFrame -> DataFrame function.")
@@ -183,7 +204,9 @@ class JobSpec(SpecModel):
     lease: LeaseSpec = LeaseSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
-    umask: Annotated[int, Field(ge=0, le=0o777)] = 0o022
+    umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
+        0o022, description="Of published files and directories; as text it is read in octal."
+    )
     backfill: Literal["multi_run", "single_run"] = "multi_run"
     description: str | None = None
     roles: tuple[Role, ...] = Field((Role.DATA,), description="Roles that get an asset of their own.")

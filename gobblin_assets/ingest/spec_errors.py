@@ -1,0 +1,120 @@
+"""What pydantic found wrong, in the words of this product: one RejectedError that names every field."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gobblin_assets.errors import RejectedError
+
+PROBLEMS_SHOWN_MAX: Final = 10
+VALUE_SHOWN_LENGTH_MAX: Final = 80
+
+# Where somebody may have put a password: nothing that was found there is repeated.
+_MAY_HOLD_SECRETS: Final = frozenset({"source", "destination"})
+
+Location = Sequence[int | str]
+
+
+def refuse(error: ValidationError, model: type[BaseModel]) -> RejectedError:
+    """One error for all that is wrong; its ``field`` is the first one's path, such as ``datasets[0].urn``.
+
+    Unknown options come first: a misspelt one also shows up as a missing one.
+    """
+    details = sorted(error.errors(include_url=False), key=lambda d: d["type"] != "extra_forbidden")
+    problems: dict[str, tuple[str, str]] = {}
+    for detail in details:
+        location = _within(model, detail["loc"])
+        problems.setdefault(show_path(location), _explain(detail, location, model))
+    (field, (message, hint)), *others = problems.items()
+    shown = [f"{path}: {said} {fix}".strip() for path, (said, fix) in others[:PROBLEMS_SHOWN_MAX]]
+    if len(others) > PROBLEMS_SHOWN_MAX:
+        shown.append(f"{len(others) - PROBLEMS_SHOWN_MAX} more")
+    hint = "\nAlso ".join((hint, *shown))
+    return RejectedError(message, field=field, hint=hint)
+
+
+def show_path(location: Location) -> str:
+    """``("datasets", 0, "urn")`` as ``datasets[0].urn``."""
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.removeprefix(".") or "job"
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """A sentence that offers what may have been meant, or lists what there is."""
+    close = difflib.get_close_matches(word, known, n=3)
+    if close:
+        return f"Did you mean {' or '.join(map(repr, close))}?"
+    return f"Known: {', '.join(sorted(known))}."
+
+
+def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -> tuple[str, str]:
+    if detail["type"] == "extra_forbidden":
+        *parent, name = location
+        return "is not an option.", suggest(str(name), sorted(_options_at(model, parent)))
+    if detail["type"] == "missing":
+        return "is missing.", "Add it."
+    expected = detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    found = _show(detail["input"], location)
+    return f"expected {expected}; found {found}.", _hint(detail)
+
+
+def _hint(detail: ErrorDetails) -> str:
+    options = str(detail.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
+    value = detail["input"]
+    if detail["type"] in {"enum", "literal_error"} and isinstance(value, str):
+        close = difflib.get_close_matches(value, options, n=1)
+        return f"Did you mean {close[0]!r}?" if close else "Write one of these."
+    if detail["type"] == "string_type":
+        return "Write it in quotes, as text."
+    return "Correct it."
+
+
+def _show(value: object, location: Location) -> str:
+    if _MAY_HOLD_SECRETS.intersection(map(str, location)):
+        return "something else (not shown: it may hold a secret)"
+    if isinstance(value, Mapping | BaseModel):
+        return "a group of options"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    text = ascii(value)
+    return text if len(text) <= VALUE_SHOWN_LENGTH_MAX else f"{text[:VALUE_SHOWN_LENGTH_MAX]}…"
+
+
+def _within(model: type[BaseModel], location: tuple[int | str, ...]) -> list[int | str]:
+    """``location`` without what pydantic adds behind a field for the members of a union."""
+    models = {model}
+    kept: list[int | str] = []
+    for part in location:
+        if isinstance(part, str) and not models:
+            break
+        kept.append(part)
+        models = _models_below(models, part)
+    return kept
+
+
+def _options_at(model: type[BaseModel], location: Location) -> set[str]:
+    models = {model}
+    for part in location:
+        models = _models_below(models, part)
+    return {name for each in models for name in each.model_fields}
+
+
+def _models_below(models: set[type[BaseModel]], part: int | str) -> set[type[BaseModel]]:
+    if isinstance(part, int):
+        return models
+    annotations = [each.model_fields[part].annotation for each in models if part in each.model_fields]
+    return {inner for annotation in annotations for inner in _models_in(annotation)}
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in {Union, UnionType, tuple}:
+        for argument in get_args(annotation):
+            yield from _models_in(argument)
