@@ -101,12 +101,11 @@ class ClusterFiles:
         """The endpoint of the latest start, None where there was none or where the home was copied or moved."""
         try:
             found = json.loads(self.endpoint_file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
+            endpoint = Endpoint(port=found["port"], socket_directory=Path(found["socket_directory"]))
+        except (FileNotFoundError, json.JSONDecodeError, KeyError):
             return None
         # A copy of a home carries the endpoint of the original, whose server may well be running.
-        if found["data_directory"] != str(self.data):
-            return None
-        return Endpoint(port=found["port"], socket_directory=Path(found["socket_directory"]))
+        return endpoint if found.get("data_directory") == str(self.data) else None
 
     def write_endpoint(self, endpoint: Endpoint) -> None:
         text = json.dumps(

@@ -125,8 +125,9 @@ def start(home: Path, report: Report) -> EmbeddedServer:
 
     """
     files = files_of(home)
-    if _ask(files) is Answer.READY:
-        return _describe(files)
+    with _errors_of_files(files):
+        if _ask(files) is Answer.READY:
+            return _describe(files)
     with _errors_of_files(files), hold_start_lock(files, report):
         account = find_account(files.data)
         if prepare_cluster(files, account):
@@ -328,9 +329,10 @@ def _ask(files: ClusterFiles) -> Answer:
         text = str(error)
         if "the database system is" in text or "too many clients" in text or "connection slots" in text:
             return Answer.BUSY
-        if "FATAL:" in text:
+        if "FATAL:" in text or "no password supplied" in text:
+            said = text.rpartition("FATAL:")[2].strip()
             raise RejectedError(
-                f"the embedded Postgres refuses us: {text.rpartition('FATAL:')[2].strip()}.",
+                f"the embedded Postgres refuses us: {said}.",
                 field="home",
                 hint=f"Its password is in {str(files.password_file)!r}: put the file of this cluster back.",
             ) from None

@@ -3,8 +3,9 @@
 Nothing here kills. A PID on file is believed only of a process that works in our data directory.
 """
 
+import contextlib
+import hashlib
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -96,19 +97,35 @@ def same_folder(left: Path, right: Path) -> bool:
 def _choose_endpoint(files: ClusterFiles, account: Account) -> Endpoint:
     recorded = files.find_endpoint()
     port = recorded.port if recorded and _is_free(recorded.port) else _find_free_port()
+    endpoint = Endpoint(port, _make_socket_directory(files, account, recorded))
+    # A stale ".s.PGSQL.<port>.lock" stops Postgres in the same way as a stale postmaster.pid.
+    _remove_socket_files(endpoint.socket_directory)
+    return endpoint
+
+
+def _make_socket_directory(files: ClusterFiles, account: Account, recorded: Endpoint | None) -> Path:
     if recorded and _is_private(recorded.socket_directory, account):
-        remove_sockets(recorded, keep_directory=True)
-        return Endpoint(port, recorded.socket_directory)
+        return recorded.socket_directory
     parent = Path(tempfile.gettempdir())
-    made = Path(tempfile.mkdtemp(prefix="gobblin-", dir=parent if _suits_sockets(parent, account) else "/tmp"))  # noqa: S108  a fresh 0700 directory
-    account.own(made)
-    return Endpoint(port, made)
+    if not _suits_sockets(parent, account):
+        parent = Path("/tmp")  # noqa: S108  what is made in it is private, or is not used
+    # The same name after each stop: processes that work for days come back to the URL that they know.
+    identity = f"{account.uid}:{files.data}".encode()
+    named = recorded.socket_directory if recorded else parent / f"gobblin-{hashlib.sha256(identity).hexdigest()[:16]}"
+    try:
+        named.mkdir(mode=stat.S_IRWXU)
+    except (FileExistsError, FileNotFoundError):
+        # Somebody else's (a name in /tmp is anybody's to take), or below a folder that is gone.
+        if not _is_private(named, account):
+            named = Path(tempfile.mkdtemp(prefix="gobblin-", dir=parent))
+    account.own(named)
+    return named
 
 
 def _suits_sockets(parent: Path, account: Account) -> bool:
     # libpq splits hosts at commas, Postgres its directories at commas and quotes.
     plain = all(character.isalnum() or character in "/._-" for character in str(parent))
-    short = len(os.fsencode(parent)) + len("/gobblin-12345678") <= SOCKET_DIRECTORY_BYTES_MAX
+    short = len(os.fsencode(parent)) + len("/gobblin-0123456789abcdef") <= SOCKET_DIRECTORY_BYTES_MAX
     open_to_all = not account.switched or stat.S_IMODE(parent.stat().st_mode) & stat.S_IXOTH
     return plain and short and bool(open_to_all)
 
@@ -121,14 +138,18 @@ def _is_private(directory: Path, account: Account) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == account.uid and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
 
 
-def remove_sockets(endpoint: Endpoint | None, *, keep_directory: bool = False) -> None:
+def remove_sockets(endpoint: Endpoint | None) -> None:
+    """Remove the socket directory of a server that has ended, and nothing else that might be in it."""
     if endpoint is None or not endpoint.socket_directory.is_dir():
         return
-    # A stale ".s.PGSQL.<port>.lock" stops Postgres in the same way as a stale postmaster.pid.
-    for path in endpoint.socket_directory.glob(".s.PGSQL.*"):
+    _remove_socket_files(endpoint.socket_directory)
+    with contextlib.suppress(OSError):
+        endpoint.socket_directory.rmdir()
+
+
+def _remove_socket_files(directory: Path) -> None:
+    for path in directory.glob(".s.PGSQL.*"):
         path.unlink(missing_ok=True)
-    if not keep_directory:
-        shutil.rmtree(endpoint.socket_directory, ignore_errors=True)
 
 
 def _is_free(port: int) -> bool:

@@ -19,6 +19,7 @@ _STATEMENTS = (
         urn TEXT NOT NULL,
         version BIGINT DEFAULT 0 NOT NULL,
         source_columns JSONB,
+        published_columns JSONB,
         created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
         CONSTRAINT dataset_pkey PRIMARY KEY (dataset_id),
         CONSTRAINT dataset_job_urn_key UNIQUE (job, urn)
@@ -133,7 +134,7 @@ _STATEMENTS = (
         multi_work_unit INTEGER NOT NULL,
         try_number INTEGER NOT NULL,
         state TEXT NOT NULL,
-        staging_uri TEXT NOT NULL,
+        staging_path TEXT NOT NULL,
         spark_session_id TEXT,
         spark_user TEXT,
         spark_tag TEXT,
@@ -143,7 +144,7 @@ _STATEMENTS = (
         error TEXT,
         started_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
         ended_at TIMESTAMP WITH TIME ZONE,
-        cleanup_fence BIGINT,
+        cleanup_fences BIGINT[] DEFAULT '{}' NOT NULL,
         cleaned_at TIMESTAMP WITH TIME ZONE,
         CONSTRAINT attempt_pkey PRIMARY KEY (attempt_id),
         CONSTRAINT attempt_state_check CHECK (state IN ('RUNNING', 'STAGED', 'FAILED', 'CANCELLED')),
@@ -151,7 +152,7 @@ _STATEMENTS = (
             REFERENCES gobblin.commit_sequence (sequence_id),
         CONSTRAINT attempt_dataset_id_fkey FOREIGN KEY(dataset_id)
             REFERENCES gobblin.dataset (dataset_id),
-        CONSTRAINT attempt_staging_uri_key UNIQUE (staging_uri)
+        CONSTRAINT attempt_staging_path_key UNIQUE (staging_path)
     )
     """,
     """
@@ -193,6 +194,7 @@ _STATEMENTS = (
     CREATE TABLE gobblin.planned_move (
         sequence_id UUID NOT NULL,
         key_id BIGINT NOT NULL,
+        old_watermark JSONB,
         old_bytes BYTEA,
         new_watermark JSONB,
         new_bytes BYTEA,
