@@ -40,8 +40,8 @@ class WorkUnit:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to read: skipped, or an interval without positions."""
-        return self.skipped or (self.interval is not None and self.interval.is_empty)
+        """Nothing to read: skipped, or an interval without positions and no late window below it."""
+        return self.skipped or (self.interval is not None and self.interval.is_empty and self.reread_from is None)
 
     @property
     def weight_bytes(self) -> int:

@@ -1,0 +1,95 @@
+"""What drivers and Spark raise, as families: by their words, since all of it comes as one Java error's text."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.ingest.sources.jdbc.catalog import Selected
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.postgres_types import VALUE_MARK
+
+_CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)
+_MESSAGE_CHARACTERS_MAX: Final = 600
+
+_DRIVER_MISSING: Final = re.compile(r"ClassNotFoundException|No suitable driver")
+_LOGIN: Final = re.compile(
+    r"(?i)authentication failed|access denied for user|login failed|invalid (username|authorization)"
+    r"|ORA-01017|password authentication|wrong user name|no pg_hba|password-based authentication"
+)
+_DATABASE: Final = re.compile(
+    r"(?i)database .* (not found|does not exist)|unknown database|cannot open database|ORA-12514"
+)
+_UNREACHABLE: Final = re.compile(
+    r"(?i)connection (to .* )?(refused|attempt failed|timed out|reset)|unknown ?host|communications link failure"
+    r"|no route to host|i/o error occurred|tcp/ip connection to the host|broken pipe|connection has been closed"
+    r"|terminating connection|the database system is"
+)
+_TIMEOUT: Final = re.compile(r"(?i)statement timeout|query timeout|SQLTimeoutException|canceled or timed out")
+_SNAPSHOT: Final = re.compile(
+    r"(?i)invalid snapshot identifier|snapshot .* does not exist|import the requested snapshot"
+)
+_PERMISSION: Final = re.compile(
+    r"(?i)permission denied|not have (the )?\w+ permission|insufficient privileges|ORA-01031"
+)
+_REFUSED: Final = re.compile(
+    r"SQLSyntaxErrorException|SQLDataException|invalid input syntax|Syntax error|does not exist|out of range"
+    r"|UNRECOGNIZED_SQL_TYPE|NUMERIC_VALUE_OUT_OF_RANGE|Bad value for type|division by zero|SQLFeatureNotSupported"
+)
+
+
+def judge_driver(error: Exception, connection: JdbcConnection) -> GobblinError:
+    """The family of what Spark or a driver raised; its message holds no secret."""
+    if isinstance(error, GobblinError):
+        return error
+    text = connection.scrub(str(error))
+    said = summarize(text)
+    where = f"connections[{connection.name}]"
+    rejections = (
+        (_DRIVER_MISSING, f"{where}.driver", "Name the driver's class, and give its jar by spark.jars.packages."),
+        (_LOGIN, f"{where}.password", "Give the right user and password."),
+        (_DATABASE, f"{where}.url", "Correct the database's name in the URL, or make the database."),
+        (_PERMISSION, f"{where}.user", "Grant SELECT to this user."),
+    )
+    for pattern, field, hint in rejections:
+        if pattern.search(text):
+            return RejectedError(said, field=field, hint=hint)
+    if _SNAPSHOT.search(text):
+        return RetryableError(f"the snapshot that all readers share is gone: {said}", hint="The run is planned anew.")
+    if _TIMEOUT.search(text):
+        return RetryableError(
+            f"a read took too long: {said}",
+            hint="Raise source.read_timeout_s, or lower split.work_unit_rows so that each read is smaller.",
+        )
+    if _UNREACHABLE.search(text):
+        return RetryableError(f"the source can't be reached: {said}", hint=f"Check {where}.url, and that it runs.")
+    if _REFUSED.search(text):
+        return RejectedError(
+            f"the source refused a query: {said}",
+            field="datasets",
+            hint="Correct the dataset's where, casts, partition key or types that the message speaks of.",
+        )
+    return RetryableError(f"the read failed: {said}")
+
+
+def find_refused_value(error: Exception, columns: Sequence[Selected], table: str, urn: str) -> RejectedError | None:
+    """The value that a marked read refused, with its column and the cast to write."""
+    found = VALUE_MARK.search(str(error))
+    if found is None or int(found[1]) >= len(columns):
+        return None
+    column = columns[int(found[1])]
+    return RejectedError(
+        f"{table}.{column.name} ({column.type_text}) holds {found[2]}, which Spark can't hold unchanged",
+        field=f"datasets[{urn}].casts",
+        hint=f"Write casts: {{{column.name!r}: {column.cast!r}}}, or leave such rows out by where.",
+        table=table,
+        column=column.name,
+        value=found[2],
+    )
+
+
+def summarize(text: str) -> str:
+    """The last cause in a Java stack trace, or the first line."""
+    causes = _CAUSE.findall(text)
+    line = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), "no message")
+    return line.removeprefix("Caused by: ").removeprefix(": ")[:_MESSAGE_CHARACTERS_MAX]

@@ -1,0 +1,111 @@
+"""Which Postgres types reach Spark unchanged, and how each column is read. Pure.
+
+Values that Spark would change without a word (infinite dates, times outside the years 1 to 9999 or in the
+ten days that the calendar reform left out) or that it can't hold (NaN numerics, arrays of arrays) make the
+query itself fail with a marked message: ``gobblin_value:<column number>=<value>``.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.model.watermark import WatermarkType
+
+VALUE_MARK: Final = re.compile(r'gobblin_value:(\d+)=([^"\n]*)')
+
+_PLAIN: Final = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "bytea"})
+_AS_TEXT: Final = frozenset({
+    "uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "macaddr8", "name", "char", "citext",
+})  # fmt: skip
+_TIMES: Final = frozenset({"date", "timestamp", "timestamptz"})
+_ORDERS: Final = {
+    "int2": WatermarkType.LONG,
+    "int4": WatermarkType.LONG,
+    "int8": WatermarkType.LONG,
+    "date": WatermarkType.DATE,
+    "timestamp": WatermarkType.LOCAL_TIMESTAMP,
+    "timestamptz": WatermarkType.TIMESTAMP,
+    "text": WatermarkType.STRING,
+    "varchar": WatermarkType.STRING,
+}
+_LONG_DIGITS_MAX: Final = 18
+_DECIMAL_DIGITS_MAX: Final = 38
+_OUTSIDE: Final = "{0} < '0001-01-01' OR {0} >= '10000-01-01' OR ({0} >= '1582-10-05' AND {0} < '1582-10-15')"
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A type below all domains. ``kind`` and ``element_kind`` are pg_type.typtype; ``modifier`` is its typmod."""
+
+    name: str
+    kind: str
+    text: str
+    modifier: int
+    element: str | None = None
+    element_kind: str | None = None
+
+
+def find_order(found: PgType) -> WatermarkType | None:
+    """How positions of the type compare; None: not in a way that is usable."""
+    if found.name == "numeric" and found.modifier >= 0:
+        precision, scale = _digits(found.modifier)
+        return WatermarkType.LONG if scale == 0 and precision <= _LONG_DIGITS_MAX else None
+    return _ORDERS.get(found.name)
+
+
+def find_problem(found: PgType) -> str | None:
+    """Why Spark can't hold the type; None if it can."""
+    name = found.element or found.name
+    kind = found.element_kind or found.kind
+    if name == "numeric":
+        return _judge_numeric(found.modifier)
+    if name in _PLAIN or name in _AS_TEXT or name in _TIMES or kind == "e":
+        return None
+    return "Spark has no type that holds it unchanged"
+
+
+def write_read(found: PgType, column: str, number: int) -> str:
+    """The expression that reads ``column`` (quoted); ``number`` is its place in the message when a value is refused."""
+    name = found.element or found.name
+    kind = found.element_kind or found.kind
+    is_array = found.element is not None
+    as_text = name in _AS_TEXT or kind == "e"
+    if as_text and not is_array:
+        return f"{column}::text"
+    refused = []
+    if is_array:
+        refused.append(f"array_ndims({column}) > 1")
+    if name == "numeric":
+        refused.append(f"'NaN' = ANY({column})" if is_array else f"{column} = 'NaN'")
+    if name in _TIMES:
+        outside = _OUTSIDE.format("e" if is_array else column)
+        refused.append(f"EXISTS (SELECT 1 FROM unnest({column}) AS e WHERE {outside})" if is_array else outside)
+    target = "text[]" if as_text else found.text
+    value = f"{column}::text[]" if as_text else column
+    if not refused:
+        return value
+    # The message holds the row's own value: of a constant the planner would compute the failing cast up front.
+    failure = f"CAST('gobblin_value:{number}=' || left({column}::text, 100) AS {target})"
+    return f"CASE WHEN {' OR '.join(refused)} THEN {failure} ELSE {value} END"
+
+
+def _judge_numeric(modifier: int) -> str | None:
+    if modifier < 0:
+        return "a numeric without precision may hold more digits than Spark's 38"
+    precision, scale = _digits(modifier)
+    if precision > _DECIMAL_DIGITS_MAX:
+        return f"it has {precision} digits, and Spark's decimals have at most {_DECIMAL_DIGITS_MAX}"
+    if not 0 <= scale <= precision:
+        return f"a scale of {scale} with {precision} digits is none that Spark's decimals have"
+    return None
+
+
+def _digits(modifier: int) -> tuple[int, int]:
+    """Precision and scale, as pg_attribute.atttypmod packs them (the scale is a signed 11-bit number since 15)."""
+    packed = modifier - 4
+    return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
+
+
+def suggest_cast(found: PgType, column: str) -> str:
+    """What to write under ``casts``."""
+    return f"{column}::numeric(38, 10)" if found.name == "numeric" else f"{column}::text"
