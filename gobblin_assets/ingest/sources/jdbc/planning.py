@@ -176,7 +176,16 @@ class Planner:
             unit_reread = reread if number == 0 else None
             properties = {WITH_NULLS: True} if with_nulls and number == 0 else {}
             units.append(
-                self._unit(request, layout, number, piece, unit_reread, rows, estimate.row_bytes, properties=properties)
+                self._unit(
+                    request,
+                    layout,
+                    number,
+                    piece,
+                    reread_from=unit_reread,
+                    row_count=rows,
+                    row_bytes=estimate.row_bytes,
+                    properties=properties,
+                )
             )
         return units
 
@@ -213,7 +222,16 @@ class Planner:
             )
         rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
         return [
-            self._unit(request, layout, number, None, None, rows, estimate.row_bytes, properties=piece)
+            self._unit(
+                request,
+                layout,
+                number,
+                None,
+                reread_from=None,
+                row_count=rows,
+                row_bytes=estimate.row_bytes,
+                properties=piece,
+            )
             for number, piece in enumerate(pieces)
         ]
 
