@@ -9,7 +9,7 @@ Not being there, and being there already, are answers and not errors: see ``Rena
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from gobblin_assets.model.files import FileIdentity, FileStat
 
@@ -47,6 +47,10 @@ class FileSystem(Protocol):
 
         A symbolic link or a special file inside is a ConflictError: nothing of ours makes one.
         """
+        ...
+
+    def open_input(self, path: str) -> BinaryIO:
+        """A seekable stream of the file's bytes, for footers and the like."""
         ...
 
     def make_directories(self, directory: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
@@ -85,6 +85,10 @@ class PosixFileSystem:
                 FileStat(path, _identity_of(found)) for path, found in _walk(directory) if stat.S_ISREG(found.st_mode)
             ]
         return sorted(files, key=lambda file: file.path)
+
+    def open_input(self, path: str) -> BinaryIO:
+        with families("open", path):
+            return os.fdopen(os.open(path, _OPEN_FILE), "rb")
 
     def make_directories(self, directory: str) -> None:
         for _ in range(RACE_TRIES_MAX):

@@ -1,0 +1,6 @@
+"""Everything that touches a Spark session and is no source: sessions, the warm server, writes, cancelling.
+
+Spark is used through its DataFrame API only, so that the same code runs inside the process, on a cluster's
+master and on Spark Connect. PySpark decides once for a process which of the two kinds its functions build:
+a process uses classic sessions or Connect, never both.
+"""

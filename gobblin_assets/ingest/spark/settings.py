@@ -1,0 +1,144 @@
+"""What a Spark session is asked to be, and the configuration that follows from it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+
+COORDINATES: Final[Mapping[str, str]] = MappingProxyType({"postgres": "org.postgresql:postgresql:42.7.8"})
+"""Maven coordinates by capability. A session's ``coordinates`` override them and add more."""
+
+SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.session.timeZone": "UTC",
+        # Spark's own default writes INT96, which has no statistics and which other readers have dropped.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+)
+"""Held by every session, of either kind."""
+
+_LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
+_COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
+# As Spark's own spark.redaction.regex, a little wider.
+_SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SparkSettings:
+    """``work_folder`` takes the driver's logs and Spark's warehouse, so that nothing falls into the working directory.
+
+    ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``) and leaves ``master``, ``capabilities``,
+    ``jars`` and what is no ``spark.sql.`` setting in ``conf`` to whoever started that server.
+    ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, resolved from Maven when the JVM
+    starts; a folder of ``jars`` is used instead of the resolver.
+    """
+
+    work_folder: Path
+    master: str = "local[*]"
+    remote: str | None = None
+    app_name: str = "gobblin_assets"
+    conf: Mapping[str, str] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    coordinates: Mapping[str, str] = field(default_factory=dict)
+    jars: Path | None = None
+
+    def __repr__(self) -> str:
+        """Without values of ``conf`` and the parameters of ``remote``: either may hold a secret."""
+        where = f"remote={hide_parameters(self.remote)!r}" if self.remote else f"master={self.master!r}"
+        return f"SparkSettings({where}, capabilities={self.capabilities!r}, conf={sorted(self.conf)!r})"
+
+
+def hide_parameters(remote: str) -> str:
+    """A Connect URL without what follows its host and port, where the token stands."""
+    return remote.partition("/;")[0].rstrip("/")
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of this configuration key must not be seen by others on the machine."""
+    return _SECRET_KEY.search(key) is not None
+
+
+def plan_conf(settings: SparkSettings) -> dict[str, str]:
+    """The whole configuration of a JVM of ours: what the user gave over our defaults, then what we insist on.
+
+    Looks into ``jars`` only. RejectedError names the field of ``settings`` that can't be met.
+    """
+    work_folder = settings.work_folder.absolute()
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": (work_folder / "warehouse").as_uri(),
+        **(
+            {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            if is_local(settings.master)
+            else {}
+        ),
+        **settings.conf,
+    }
+    for key, value in SESSION_CONF.items():
+        if conf.get(key, value) != value:
+            raise RejectedError(
+                f"expected {value!r}, found {conf[key]!r}",
+                field=f"spark.conf.{key}",
+                hint="Leave it out: positions and published files depend on it.",
+            )
+    java_options = (
+        "-Duser.timezone=UTC",
+        f'"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}"',
+        f'"-Dderby.stream.error.file={work_folder / "derby.log"}"',
+    )
+    conf |= {
+        **SESSION_CONF,
+        "spark.master": settings.master,
+        "spark.app.name": settings.app_name,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": _join(" ", *java_options, settings.conf.get("spark.driver.extraJavaOptions")),
+        "spark.executor.extraJavaOptions": _join(
+            " ", java_options[0], settings.conf.get("spark.executor.extraJavaOptions")
+        ),
+    }
+    return conf | _plan_jars(settings)
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors run on this machine, in one JVM or (``local-cluster``) in several."""
+    return master.startswith("local")
+
+
+def _plan_jars(settings: SparkSettings) -> dict[str, str]:
+    coordinates = [_get_coordinate(settings, name) for name in settings.capabilities]
+    if settings.jars is None:
+        packages = _join(",", settings.conf.get("spark.jars.packages"), *coordinates)
+        return {"spark.jars.packages": packages} if packages else {}
+    jars = sorted(str(path) for path in settings.jars.absolute().glob("*.jar"))
+    if not jars or any("," in jar for jar in jars):
+        raise RejectedError(
+            f"expected a folder with jars and no comma in its path, found {len(jars)} jars in {settings.jars}",
+            field="spark.jars",
+            hint=f"Put the jars of {', '.join(coordinates) or 'your connectors'} there.",
+        )
+    return {"spark.jars": _join(",", settings.conf.get("spark.jars"), *jars)}
+
+
+def _get_coordinate(settings: SparkSettings, capability: str) -> str:
+    known = {**COORDINATES, **settings.coordinates}
+    if capability not in known:
+        raise RejectedError(
+            f"expected one of {', '.join(sorted(known))}, found {capability!r}",
+            field="spark.capabilities",
+            hint="Correct it, or give its Maven coordinate under spark.coordinates.",
+        )
+    if not _COORDINATE.fullmatch(known[capability]):
+        raise RejectedError(
+            f"expected group:artifact:version, found {known[capability]!r}",
+            field=f"spark.coordinates.{capability}",
+            hint=f"Write it like {COORDINATES['postgres']}.",
+        )
+    return known[capability]
+
+
+def _join(separator: str, *parts: str | None) -> str:
+    return separator.join(part for part in parts if part)

@@ -1,0 +1,43 @@
+"""What Spark raises, as the families: one line of it, since the whole of it is in the driver's log."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from grpc import RpcError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, PySparkValueError
+
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+
+LINE_LENGTH_MAX: Final = 400
+"""Enough for the sentence; a query plan that follows it is not."""
+
+_CAUSE: Final = re.compile(r"^(?:Caused by: |: )(.*)", re.MULTILINE)
+
+
+def first_cause(error: Exception) -> str:
+    """The sentence of the innermost cause that the JVM gave, else the first line of the error."""
+    text = str(error).strip() or type(error).__name__
+    causes = _CAUSE.findall(text)
+    return str(causes[-1] if causes else text.splitlines()[0]).strip()[:LINE_LENGTH_MAX]
+
+
+def family_of_spark(error: Exception, *, action: str) -> GobblinError:
+    """The family to raise instead: a query that Spark refuses is rejected, all else may be tried again."""
+    message = f"Spark can't {action}: {first_cause(error)}"
+    if isinstance(error, PySparkException) and error.getCondition() == "PATH_ALREADY_EXISTS":
+        return ConflictError(message, hint="Paths of attempts are never used twice: look what made it.")
+    if isinstance(error, (AnalysisException, IllegalArgumentException, PySparkValueError)):
+        return RejectedError(message, field="spark", hint="Correct the expression, column or setting that it names.")
+    return RetryableError(message, hint="Spark's log in the work folder has the whole of it.")
+
+
+@contextmanager
+def spark_families(action: str) -> Iterator[None]:
+    """Raise what Spark raises in the block as one of the families."""
+    try:
+        yield
+    except (PySparkException, Py4JError, RpcError) as error:
+        raise family_of_spark(error, action=action) from error

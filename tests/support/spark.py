@@ -1,0 +1,82 @@
+"""Spark for tests: one classic session in this process, and one Connect server that child processes talk to.
+
+PySpark allows a process one kind of session, so that whatever is to run on Connect goes through
+``in_child``: a function of a module and arguments that can be pickled.
+"""
+
+import multiprocessing
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.ingest.spark.session import open_session
+from gobblin_assets.ingest.spark.settings import SparkSettings
+
+DEADLINE_S = 60.0
+"""Reached only by a test that fails."""
+
+SMALL = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+}
+
+
+def local_settings(work_folder: Path) -> SparkSettings:
+    return SparkSettings(work_folder, master="local[2]", conf=SMALL, capabilities=("postgres",))
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> Iterator[SparkSettings]:
+    """Those of ``spark``: ``open_session`` with them gives that session."""
+    work_folder = Path(tempfile.mkdtemp(prefix="gobblin-spark-"))
+    yield local_settings(work_folder)
+    shutil.rmtree(work_folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: SparkSettings) -> Iterator[SparkSession]:
+    session = open_session(spark_settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect() -> Iterator[ConnectServer]:
+    """A warm server, in a home whose name has a space."""
+    home = Path(tempfile.mkdtemp(prefix="gobblin home "))
+    yield connect_server.start(home, local_settings(home / "spark"), print)
+    assert connect_server.stop(home)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def open_remote(server: ConnectServer) -> SparkSession:
+    """For the inside of a child process."""
+    return open_session(SparkSettings(server.log_path.parent, remote=server.url, conf=SMALL))
+
+
+def in_child(function: Callable[..., Any], *arguments: object) -> Any:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def slow_frame(spark: SparkSession, rows: int = 3_000) -> DataFrame:
+    """Takes about 0.1 s a row in each of two tasks: far longer than any test waits."""
+    return spark.range(0, rows, 1, 2).selectExpr("id", "java_method('java.lang.Thread', 'sleep', 100L) AS slept")
+
+
+def wait_until(reached: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not reached():
+        assert time.monotonic() < end, f"never reached: {what}"
+        time.sleep(0.05)
