@@ -128,5 +128,10 @@ def _exit(_point: Failpoint) -> None:
 
 _ACTIONS: dict[str, Hook] = {"kill": _kill, "stop": _stop, "lose": _lose, "error": _error, "exit": _exit}
 
+def arm(text: str, log_path: str | None = None) -> None:
+    """Arm points for the rest of this process, as the environment does at its start."""
+    _hooks.append(ArmedFailpoints(text, log_path))
+
+
 if armed := os.environ.get("GOBBLIN_FAILPOINT"):
-    _hooks.append(ArmedFailpoints(armed, os.environ.get("GOBBLIN_FAILPOINT_LOG")))
+    arm(armed, os.environ.get("GOBBLIN_FAILPOINT_LOG"))

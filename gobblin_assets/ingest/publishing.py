@@ -56,8 +56,9 @@ def publish_slice(
     rows_read = sum(task.extracted.rows_read for task in winners)
     details = {
         "uri": uri,
-        "columns": dict(columns),
-        "source_columns": dict(part.plan.columns),
+        # Pairs, because a jsonb object forgets the order of its keys.
+        "columns": list(columns.items()),
+        "source_columns": list(part.plan.columns.items()),
         "rows_read": rows_read,
         "duration_s": round(duration_s, 3),
         "notes": list(part.plan.notes),

@@ -28,6 +28,20 @@ class RunDatasetRecord:
     figures: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LapsedRun:
+    """A run of Dagster's that began, never said that it ended, and holds no live lease.
+
+    ``lease_ran_out``: it held one to the last, so its process is dead, or as good as dead. Else it may be waiting
+    for a busy dataset, or somebody took over all that it held.
+    """
+
+    run_id: RunId
+    dagster_run_id: str
+    owner: str
+    lease_ran_out: bool
+
+
 class DatasetStore(Protocol):
     """Previous states by URN, whatever the last run touched."""
 
@@ -52,3 +66,7 @@ class RunStore(Protocol):
         ...
 
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...
+
+    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
+        """Runs of Dagster's that are RUNNING here without a live lease, oldest first."""
+        ...

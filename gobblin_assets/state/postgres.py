@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
@@ -20,7 +21,7 @@ from gobblin_assets.model.state import (
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import parse_watermark
-from gobblin_assets.state.datasets import RunDatasetRecord
+from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
 
 _LOCK_LEASE = text("""
@@ -206,8 +207,8 @@ class PostgresDatasetStore:
                     version=row.version,
                     keys=keys[row.dataset_id],
                     published=frozenset(row.published),
-                    source_columns=row.source_columns,
-                    published_columns=row.published_columns,
+                    source_columns=_columns(row.source_columns),
+                    published_columns=_columns(row.published_columns),
                 )
                 for row in rows
             }
@@ -217,6 +218,10 @@ class PostgresDatasetStore:
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
         rows = transact(self._engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).all())
         return [(JobName(row.job), DatasetUrn(row.urn)) for row in rows]
+
+
+def _columns(pairs: Sequence[tuple[str, str]] | None) -> Mapping[str, str] | None:
+    return None if pairs is None else dict(pairs)
 
 
 _BEGIN_RUN = text("""
@@ -238,6 +243,26 @@ _END_RUN = text("""
        SET state = :state, error = :error, figures = CAST(:figures AS jsonb), ended_at = clock_timestamp()
      WHERE run_id = :run_id
 """)
+
+
+# Bounded below, since history only grows.
+_LIST_LAPSED = text("""
+    SELECT r.run_id, r.dagster_run_id, r.owner,
+           EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
+      FROM gobblin.run r
+     WHERE r.job = :job AND r.state = 'RUNNING' AND r.dagster_run_id IS NOT NULL
+       AND r.started_at > clock_timestamp() - make_interval(days => 30)
+       AND NOT EXISTS (
+               SELECT FROM gobblin.lease l
+                WHERE l.run_id = r.run_id AND l.owner IS NOT NULL
+                  AND l.expires_at > clock_timestamp() - make_interval(secs => :grace_s)
+           )
+     ORDER BY r.started_at, r.run_id
+     LIMIT :limit
+""")
+
+# A heartbeat that a busy database held up may still save a lease that has just run out.
+LAPSE_GRACE_S: Final = 10.0
 
 
 class PostgresRunStore:
@@ -271,3 +296,8 @@ class PostgresRunStore:
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
         arguments = {"run_id": run_id, "state": state.value, "error": error, "figures": to_jsonb(figures)}
         transact(self._engine, "end run", lambda c: c.execute(_END_RUN, arguments).rowcount)
+
+    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
+        arguments = {"job": job, "limit": limit, "grace_s": LAPSE_GRACE_S}
+        rows = transact(self._engine, "list lapsed runs", lambda c: c.execute(_LIST_LAPSED, arguments).all())
+        return [LapsedRun(RunId(row.run_id), row.dagster_run_id, row.owner, row.ran_out) for row in rows]

@@ -1,0 +1,394 @@
+"""A small world for the real protocol code: sources of numbered rows, a destination, and workers to kill.
+
+Everything but the reading is the product's own: Postgres, the POSIX file system, leases, the log, the run.
+Reading is a few lines of pyarrow, so that a whole run costs milliseconds and can be killed hundreds of times.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import text
+
+from gobblin_assets import failpoints
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.postgres import PostgresCommitStepStore
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.job_spec import (
+    DatasetSpec,
+    JdbcSourceSpec,
+    JobSpec,
+    LeaseSpec,
+    RetrySpec,
+    WatermarkSpec,
+)
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import ExtractType, Mode
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.state import RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.state.leases import Holder
+from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+
+JOB = "crash"
+URNS = ("orders", "a/b c.Ü")
+ROWS_PER_FILE = 3
+UNITS = 2
+
+Rows = Counter[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Where everything is. It is sent to worker processes as it is."""
+
+    database_url: str
+    directory: str
+    urns: tuple[str, ...] = URNS
+    lease_ttl_s: float = 60.0
+    lease_wait_s: float = 0.0
+    policy: str = "full"
+    bad_units: tuple[int, ...] = ()
+    publish_tries_max: int = 5
+
+    @property
+    def root(self) -> str:
+        return f"{self.directory}/lake"
+
+    def source_of(self, urn: str) -> Path:
+        return Path(self.directory, "source", f"{self.urns.index(urn)}.jsonl")
+
+    def add_rows(self, urn: str, count: int) -> None:
+        path = self.source_of(urn)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        start = len(self.source_rows(urn))
+        with path.open("a", encoding="utf-8") as out:
+            for number in range(start, start + count):
+                out.write(json.dumps([number, f"{urn}-{number}"]) + "\n")
+
+    def source_rows(self, urn: str) -> list[tuple[int, str]]:
+        path = self.source_of(urn)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [(number, value) for number, value in map(json.loads, lines)]
+
+    def job(self) -> JobSpec:
+        return JobSpec(
+            job=JOB,
+            source=JdbcSourceSpec(connection="none"),
+            destination=self.root,
+            commit_policy=CommitPolicy(self.policy),
+            parallelism=1,
+            retry=RetrySpec(task_tries_max=2, back_off_s=0.0),
+            lease=LeaseSpec(ttl_s=self.lease_ttl_s, wait_s=self.lease_wait_s),
+            publish_tries_max=self.publish_tries_max,
+            retire_grace_s=0.0,
+        )
+
+
+class NumberedRows:
+    """Source and plan session in one: positions are line numbers."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    @contextmanager
+    def open_plan(self, spark: object, report: object) -> Iterator[PlanSession]:
+        yield self
+
+    def discover(self, spark: object) -> Sequence[str]:
+        return sorted(self._lake.urns)
+
+    def plan(self, request: PlanRequest) -> PartitionPlan:
+        clock = SystemClock()
+        refresh = request.mode is Mode.REFRESH
+        before = request.state.find_watermark("lines", "")
+        low = 0 if refresh or before is None else int(str(before))
+        high = max(low, len(self._lake.source_rows(request.urn)))
+        cuts = [low + (high - low) * i // UNITS for i in range(UNITS + 1)]
+        units = tuple(
+            WorkUnit(
+                id=WorkUnitId(clock.new_id()),
+                dataset=request.urn,
+                partition=request.partition,
+                key="lines",
+                number=number,
+                interval=Interval(long_watermark(start), long_watermark(end)),
+                # One to a MultiWorkUnit: a run then has two attempts for each dataset.
+                estimated_bytes=1 << 40,
+            )
+            for number, (start, end) in enumerate(pairwise(cuts))
+        )
+        return PartitionPlan(
+            urn=request.urn,
+            partition=request.partition,
+            mode=Mode.REFRESH if refresh else Mode.APPEND,
+            replaces=refresh,
+            is_snapshot=False,
+            work_units=units,
+            columns={"number": "bigint", "value": "text"},
+            watermark_column="number",
+            late_key=(),
+        )
+
+    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
+        raise AssertionError("this world reads without Spark")
+
+    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
+        return error
+
+
+class ArrowExtractor:
+    """Writes the rows of its WorkUnits into small Parquet files."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def session_facts(self) -> SessionFacts:
+        return SessionFacts()
+
+    def cancel(self, tag: str) -> None:
+        pass
+
+    def extract(self, order: ExtractOrder) -> Extracted:
+        source = self._lake.source_rows(order.plan.urn)
+        rows: list[tuple[int, str]] = []
+        for unit in order.units:
+            assert unit.interval is not None
+            assert unit.interval.low is not None
+            if unit.number in self._lake.bad_units:
+                raise OSError(5, "this WorkUnit can't be read")
+            rows += source[int(str(unit.interval.low)) : int(str(unit.interval.high))]
+        leaf = Path(order.directory, "data")
+        leaf.mkdir(parents=True, exist_ok=False)
+        files = []
+        for start in range(0, len(rows), ROWS_PER_FILE):
+            part = rows[start : start + ROWS_PER_FILE]
+            path = leaf / f"part-{start:05d}.parquet"
+            table = pa.table({"number": [n for n, _ in part], "value": [v for _, v in part]})
+            pq.write_table(table, path)
+            fs, _root = open_file_system(self._lake.root)
+            identity = fs.find_identity(str(path))
+            assert identity is not None
+            files.append(DataFile(path.name, identity, len(part)))
+        written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
+        return Extracted(written, rows_read=len(rows), columns={"number": "bigint", "value": "string"})
+
+
+@dataclass
+class World:
+    """The lake opened by this process."""
+
+    lake: Lake
+    events: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.engine = open_external(self.lake.database_url)
+        self.stores = Stores(
+            leases=PostgresLeaseStore(self.engine),
+            datasets=PostgresDatasetStore(self.engine),
+            runs=PostgresRunStore(self.engine),
+            commits=PostgresCommitStepStore(self.engine),
+        )
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
+        lake = self.lake
+        fs, root = open_file_system(lake.root)
+        chosen = [DatasetUrn(urn) for urn in (urns or lake.urns)]
+        spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"))
+        request = RunRequest(
+            job=lake.job(),
+            datasets={DatasetUrn(urn): spec for urn in lake.urns},
+            selection=dict.fromkeys(chosen, (WHOLE,)),
+            mode=mode,
+            by_hand=by_hand,
+        )
+        ports = RunPorts(
+            stores=self.stores,
+            fs=fs,
+            root=root,
+            open_file_system=open_file_system,
+            source=NumberedRows(lake),
+            open_extractor=lambda _session: ArrowExtractor(lake),
+            interrupt=lambda _attempt: None,
+            spark=_no_spark,
+            clock=SystemClock(),
+            report=self.lines.append,
+            on_publication=self._record_event,
+        )
+        return run_job(request, ports)
+
+    def operations(self) -> LogOperations:
+        clock = SystemClock()
+        return LogOperations(
+            store=self.stores.commits,
+            leases=self.stores.leases,
+            open_file_system=open_file_system,
+            interrupt=lambda _attempt: None,
+            clock=clock,
+            holder=Holder("test", RunId(clock.new_id())),
+            report=self.lines.append,
+            lease_ttl_s=self.lake.lease_ttl_s,
+            tries_max=self.lake.publish_tries_max,
+        )
+
+    def expire_leases(self) -> None:
+        """What waiting does: the leases of dead owners run out."""
+        with self.engine.begin() as connection:
+            connection.execute(text("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'"))
+
+    def published_rows(self, urn: str) -> Rows:
+        """Read straight from the log's segments and the files: nothing of the product's readers is used."""
+        found: Rows = Counter()
+        for path in self.published_paths(urn):
+            table = pq.ParquetFile(path).read()
+            found.update(zip(table["number"].to_pylist(), table["value"].to_pylist(), strict=True))
+        return found
+
+    def published_paths(self, urn: str) -> list[str]:
+        query = text("""
+            SELECT g.payload, g.digest FROM gobblin.segment g
+              JOIN gobblin.commit_sequence s USING (sequence_id) JOIN gobblin.dataset d ON d.dataset_id = g.dataset_id
+             WHERE d.urn = :urn AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+        """)
+        with self.engine.connect() as connection:
+            rows = connection.execute(query, {"urn": urn}).all()
+        steps = [step for row in rows for step in decode_segment(row.payload, row.digest)]
+        return [path for step in steps for path, _identity, _rows in step.published_files()]
+
+    def watermark(self, urn: str) -> int | None:
+        query = text("""
+            SELECT k.watermark ->> 'value' FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
+             WHERE d.urn = :urn AND k.name = 'lines'
+        """)
+        with self.engine.connect() as connection:
+            value = connection.execute(query, {"urn": urn}).scalar_one_or_none()
+        return None if value is None else int(value)
+
+    def scalar(self, query: str, **arguments: object) -> object:
+        with self.engine.connect() as connection:
+            return connection.execute(text(query), arguments).scalar()
+
+    def stored_files(self) -> list[str]:
+        """Everything that stands below the destination."""
+        return sorted(str(path) for path in Path(self.lake.root).rglob("*") if path.is_file())
+
+    def staging_left(self) -> list[str]:
+        return sorted(str(path) for path in Path(self.lake.root).rglob(".staging/*"))
+
+    def check_exactly_once(self) -> None:
+        """Source and dataset as multisets, the watermark, the files: after everything has come to rest."""
+        visible = []
+        for urn in self.lake.urns:
+            rows = self.lake.source_rows(urn)
+            assert self.published_rows(urn) == Counter(rows), f"{urn} is not exactly its source"
+            assert self.watermark(urn) == len(rows), f"the watermark of {urn} is not where the rows end"
+            visible += self.published_paths(urn)
+        assert self.stored_files() == sorted(visible), "files stand below the destination that the log doesn't know"
+        assert self.staging_left() == [], "cleanup left staging behind"
+        assert (
+            self.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE' AND state <> 'ABORTED'")
+            == 0
+        ), "a sequence is still open"
+
+    def _record_event(self, report: DatasetReport) -> None:
+        assert report.publication is not None
+        self.events.append(str(report.publication.sequence_id))
+        events = Path(self.lake.directory, "events.log")
+        with events.open("a", encoding="utf-8") as out:
+            out.write(f"{report.publication.sequence_id}\n")
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("this world has no Spark")
+
+
+@dataclass
+class Worker:
+    """A run in a process of its own."""
+
+    process: "multiprocessing.process.BaseProcess"
+    log: Path
+
+    def wait(self, timeout_s: float = 60.0) -> int | None:
+        """The exit code; negative: the signal that ended it."""
+        self.process.join(timeout_s)
+        assert self.process.exitcode is not None, "the worker did not end"
+        return self.process.exitcode
+
+    def wait_until_stopped(self, timeout_s: float = 60.0) -> None:
+        """Return when the process has stopped itself (SIGSTOP)."""
+        deadline = time.monotonic() + timeout_s
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        while time.monotonic() < deadline:
+            state = stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] if stat.exists() else "gone"
+            if state == "T":
+                return
+            assert state not in ("Z", "X", "gone"), "the worker ended before its failpoint"
+            time.sleep(0.005)
+        raise AssertionError("the worker never reached its failpoint")
+
+    def wake_up(self) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def reached(self) -> list[str]:
+        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+
+
+# Children are forked from a process that has imported everything and has no threads.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.support.lake"])
+_count = iter(range(1_000_000))
+
+
+def start_worker(
+    lake: Lake, *, failpoint: str = "", mode: Mode = Mode.APPEND, action: str = "run", argument: str = ""
+) -> Worker:
+    """Start a run (or ``recover``, ``abandon``, ``clean``) with these failpoints armed."""
+    log = Path(lake.directory, f"failpoints-{next(_count)}.log")
+    process = _context.Process(target=_work, args=(lake, failpoint, str(log), mode, action, argument))
+    process.start()
+    return Worker(process, log)
+
+
+def _work(lake: Lake, failpoint: str, log: str, mode: Mode, action: str, argument: str) -> None:
+    world = World(lake)
+    if failpoint:
+        failpoints.arm(failpoint, log)
+    match action:
+        case "run":
+            report = world.run(mode=mode)
+            raise SystemExit(1 if report.failed else 0)
+        case "recover":
+            world.operations().recover_due(None, on_publication=lambda _publication: None)
+        case "abandon":
+            world.operations().abandon(SequenceId(uuid.UUID(argument)), reason="a test")
+        case _:
+            raise AssertionError(action)
