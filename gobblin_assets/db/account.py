@@ -130,8 +130,12 @@ def check_reachable(account: Account, path: Path, *, field: str, hint: str) -> N
     )
 
 
-def run_as(account: Account, command: Sequence[str | Path], *, wait_s_max: float) -> subprocess.CompletedProcess[str]:
+def run_as(
+    account: Account, command: Sequence[str | Path], *, wait_s_max: float, keep_open: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run a short program as the server's user; what it printed comes back, whatever its exit code.
+
+    ``keep_open`` are descriptors that it inherits, as a lock that has to outlive us.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than ``wait_s_max``.
@@ -147,6 +151,7 @@ def run_as(account: Account, command: Sequence[str | Path], *, wait_s_max: float
         text=True,
         encoding="utf-8",
         errors="replace",
+        pass_fds=keep_open,
         **account.process_arguments(),
     )
 

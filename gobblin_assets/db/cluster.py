@@ -205,8 +205,8 @@ def prepare_root(files: ClusterFiles) -> None:
     files.root.mkdir(mode=0o700, exist_ok=True)
 
 
-def prepare_cluster(files: ClusterFiles, account: Account) -> bool:
-    """Make the cluster unless it is there; True if it was made now. The caller holds ``start.lock``.
+def prepare_cluster(files: ClusterFiles, account: Account, start_lock: int) -> bool:
+    """Make the cluster unless it is there; True if it was made now. ``start_lock`` is held by the caller.
 
     Raises:
         RejectedError: the server's user can't reach the home or the programs; another major version made it.
@@ -223,11 +223,11 @@ def prepare_cluster(files: ClusterFiles, account: Account) -> bool:
         field="virtual environment",
         hint="Install into a folder that this user can read (not under /root), or set GOBBLIN_DATABASE_URL.",
     )
+    _remove_half_made(files)
     if files.data.exists():
         _check_version(files)
         return False
-    _remove_half_made(files)
-    _init_cluster(files, account)
+    _init_cluster(files, account, start_lock)
     return True
 
 
@@ -273,7 +273,7 @@ def _check_version(files: ClusterFiles) -> None:
         )
 
 
-def _init_cluster(files: ClusterFiles, account: Account) -> None:
+def _init_cluster(files: ClusterFiles, account: Account, start_lock: int) -> None:
     if not files.password_file.exists():
         password = secrets.token_urlsafe(_PASSWORD_BYTES)
         write_private(files.password_file, f"*:*:*:{SUPERUSER}:{password}\n")
@@ -301,6 +301,8 @@ def _init_cluster(files: ClusterFiles, account: Account) -> None:
                 *settings,
             ],
             wait_s_max=_INITDB_WAIT_S_MAX,
+            # An initdb that survives its killed starter keeps the next one from clearing up under it.
+            keep_open=[start_lock],
         )
         if made.returncode != 0:
             last_lines = " | ".join(made.stdout.strip().splitlines()[-3:])

@@ -128,9 +128,9 @@ def start(home: Path, report: Report) -> EmbeddedServer:
     with _errors_of_files(files):
         if _ask(files) is Answer.READY:
             return _describe(files)
-    with _errors_of_files(files), hold_start_lock(files, report):
+    with _errors_of_files(files), hold_start_lock(files, report) as start_lock:
         account = find_account(files.data)
-        if prepare_cluster(files, account):
+        if prepare_cluster(files, account, start_lock):
             report(f"Made a Postgres cluster in {files.data}.")
         if account.switched and files.data.stat().st_uid == 0:
             # Put back by root, from a backup say; Postgres wants its directory to be its user's own.
@@ -223,8 +223,8 @@ def files_of(home: Path) -> ClusterFiles:
 
 
 @contextmanager
-def hold_start_lock(files: ClusterFiles, report: Report) -> Iterator[None]:
-    """Be the only one who starts, stops or makes this cluster; waits while another does so.
+def hold_start_lock(files: ClusterFiles, report: Report) -> Iterator[int]:
+    """Be the only one who starts, stops or makes this cluster; waits while another does so. Gives the lock.
 
     Raises:
         RetryableError: the other has not ended within ``START_WAIT_S_MAX``.
@@ -235,7 +235,7 @@ def hold_start_lock(files: ClusterFiles, report: Report) -> Iterator[None]:
     for _ in _ticks(START_WAIT_S_MAX):
         with try_lock(files.start_lock) as held:
             if held is not None:
-                yield
+                yield held
                 return
         progress.tick()
     raise RetryableError(

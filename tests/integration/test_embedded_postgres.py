@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psycopg
@@ -211,6 +212,21 @@ def test_many_first_starts_at_once_make_one_cluster(home: Path) -> None:
     assert [path.name for path in embedded.files_of(home).root.glob("data*")] == ["data"]
     log = embedded.files_of(home).log.read_text(encoding="utf-8")
     assert log.count("database system is ready to accept connections") == 1
+
+
+@pytest.mark.parametrize("wait_for", ["start.lock", "pgpass", "data.new-*/PG_VERSION", "data", "endpoint.json"])
+def test_a_first_start_killed_anywhere_is_taken_up_by_the_next(home: Path, wait_for: str) -> None:
+    starter = spawn_starter(home)
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not list(embedded.files_of(home).root.glob(wait_for)) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    starter.kill()
+    assert starter.wait(WAIT_S_MAX) == -signal.SIGKILL
+
+    server = start(home)
+
+    assert ask(server.url("postgres")) == 1
+    assert [path.name for path in embedded.files_of(home).root.glob("data*")] == ["data"]
 
 
 def test_threads_of_one_process_may_start_it_together(home: Path) -> None:
