@@ -1,0 +1,140 @@
+"""What a materialization and a check show in Dagster: numbers that it can plot, the schema, and where it came from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import dagster as dg
+
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
+from gobblin_assets.model.urn import Role
+
+SEQUENCE_ID: Final = "gobblin/sequence_id"
+RECOVERED: Final = "gobblin/recovered"
+PUBLISHED_CHECK: Final = "gobblin_published"
+
+# Dagster compares it to tell whether what lies upstream has changed.
+_DATA_VERSION_TAG: Final = "dagster/data_version"
+_KEYS_SHOWN_MAX: Final = 100
+
+
+def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict[str, dg.MetadataValue]:
+    """The metadata of one role of one finished sequence. ``report`` has a publication."""
+    publication = _publication_of(report)
+    row_count = publication.rows_by_role.get(role.value, 0)
+    metadata: dict[str, dg.MetadataValue] = {
+        SEQUENCE_ID: dg.MetadataValue.text(str(publication.sequence_id)),
+        "gobblin/version": dg.MetadataValue.int(publication.version),
+        "gobblin/mode": dg.MetadataValue.text(publication.mode.value),
+        "gobblin/complete": dg.MetadataValue.bool(publication.complete),
+        RECOVERED: dg.MetadataValue.bool(publication.recovered),
+        "gobblin/rows": dg.MetadataValue.int(row_count),
+        "dagster/uri": dg.MetadataValue.text(uri),
+    }
+    if role is not Role.DATA:
+        return metadata
+    metadata["gobblin/files"] = dg.MetadataValue.int(publication.file_count)
+    metadata["gobblin/bytes"] = dg.MetadataValue.int(publication.file_bytes)
+    metadata.update(_describe_watermarks(publication))
+    metadata.update(_describe_figures(report.figures))
+    # Only a sequence that replaced or began everything knows how many rows there are in all.
+    if publication.replaces or all(before is None for before, _ in publication.watermarks.values()):
+        name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
+        metadata[name] = dg.MetadataValue.int(row_count)
+    if report.columns:
+        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
+            dg.TableSchema(columns=[dg.TableColumn(name, kind) for name, kind in report.columns.items()])
+        )
+    if report.notes:
+        metadata["gobblin/notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes))
+    return metadata
+
+
+def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *, uri: str) -> dg.AssetMaterialization:
+    """The event of one role of one finished sequence; logging it again only repeats what is known."""
+    publication = _publication_of(report)
+    return dg.AssetMaterialization(
+        asset_key=key,
+        partition=report.partition.key,
+        metadata=describe_publication(report, role, uri=uri),
+        tags={_DATA_VERSION_TAG: str(publication.sequence_id)},
+    )
+
+
+def is_recovered(event: dg.AssetMaterialization) -> bool:
+    """Whether it tells of a sequence that an earlier run had sealed."""
+    recovered = event.metadata.get(RECOVERED)
+    return recovered is not None and bool(recovered.value)
+
+
+def build_evaluations(key: dg.AssetKey, report: DatasetReport) -> Iterator[dg.AssetCheckEvaluation]:
+    """Its quality checks, and whether it could be published."""
+    for check in report.checks:
+        yield _build_evaluation(key, report, check)
+    yield _build_evaluation(key, report, decide_published(report))
+
+
+def decide_published(report: DatasetReport) -> CheckResult:
+    """Good unless the dataset did not get out what it was asked for."""
+    if report.outcome.is_good:
+        return CheckResult(PUBLISHED_CHECK, passed=True, blocking=False, description="")
+    return CheckResult(
+        PUBLISHED_CHECK,
+        passed=False,
+        blocking=False,
+        description=f"{report.outcome.value}: {report.error or 'no reason was given'}",
+    )
+
+
+def _build_evaluation(key: dg.AssetKey, report: DatasetReport, check: CheckResult) -> dg.AssetCheckEvaluation:
+    is_error = check.blocking or check.name == PUBLISHED_CHECK
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=check.name,
+        passed=check.passed,
+        severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+        description=check.description or None,
+        metadata=dict(_describe_figures(check.figures, prefix="")),
+        blocking=check.blocking,
+        partition=report.partition.key,
+    )
+
+
+def _describe_watermarks(publication: Publication) -> Iterator[tuple[str, dg.MetadataValue]]:
+    moved = list(publication.watermarks.items())
+    if len(moved) == 1:
+        before, after = moved[0][1]
+        yield "gobblin/watermark_before", dg.MetadataValue.text(before or "(none)")
+        yield "gobblin/watermark_after", dg.MetadataValue.text(after or "(none)")
+    elif moved:
+        # A topic of thousands of keys would make every event as large as its log.
+        yield "gobblin/watermarks_moved", dg.MetadataValue.int(len(moved))
+        yield "gobblin/watermarks", _build_table(moved[:_KEYS_SHOWN_MAX])
+
+
+def _build_table(moved: Sequence[tuple[str, tuple[str | None, str | None]]]) -> dg.MetadataValue:
+    records = [dg.TableRecord({"key": k, "before": b or "", "after": a or ""}) for k, (b, a) in moved]
+    return dg.MetadataValue.table(
+        records, dg.TableSchema([dg.TableColumn(name, "string") for name in ("key", "before", "after")])
+    )
+
+
+def _describe_figures(
+    figures: Mapping[str, object], *, prefix: str = "gobblin/"
+) -> Iterator[tuple[str, dg.MetadataValue]]:
+    for name, value in figures.items():
+        match value:
+            case bool():
+                yield prefix + name, dg.MetadataValue.bool(value)
+            case int():
+                yield prefix + name, dg.MetadataValue.int(value)
+            case float():
+                yield prefix + name, dg.MetadataValue.float(value)
+            case _:
+                yield prefix + name, dg.MetadataValue.text(str(value))
+
+
+def _publication_of(report: DatasetReport) -> Publication:
+    if report.publication is None:
+        raise AssertionError(f"{report.urn!r} has no finished sequence to tell of")
+    return report.publication

@@ -1,0 +1,107 @@
+"""What a dataset is called in Dagster: asset keys, op, output and check names, groups, tags, and who may change them.
+
+Dagster's op and output names take letters, digits and underscores only, and two asset keys that differ may give
+the same name; so ours carry a digest of the key. A job's own name is one that Dagster takes (``model.urn``).
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+from dagster import DagsterError
+from dagster._check import CheckError
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.model.path_names import asset_key_of, path_of
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+KINDS: Final = frozenset({"spark", "parquet"})
+
+_READABLE_LENGTH_MAX: Final = 60
+_DIGEST_DIGITS: Final = 10
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetTranslation:
+    """What a translator is asked about: one role of one dataset, its defaults applied."""
+
+    job: JobSpec
+    urn: DatasetUrn
+    dataset: DatasetSpec
+    role: Role
+
+
+class GobblinTranslator:
+    """Says how a dataset looks in Dagster. Subclass it, and change what ``get_asset_spec`` returns.
+
+    Partitions, skippability and the check specs are not a translator's: the run depends on them.
+    """
+
+    def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
+        """Key, group, tags, kinds, description and metadata of one role of one dataset."""
+        job, urn = JobName(data.job.job), data.urn
+        return dg.AssetSpec(
+            key=dg.AssetKey(list(asset_key_of(job, urn, data.role))),
+            group_name=data.dataset.group or data.job.job,
+            description=data.dataset.description or _describe(data),
+            tags=dict(data.dataset.tags),
+            kinds=set(KINDS),
+            metadata={
+                "gobblin/job": data.job.job,
+                "gobblin/urn": urn,
+                "gobblin/role": data.role.value,
+                "gobblin/extract": data.dataset.extract.value,
+                "dagster/uri": path_of(data.job.destination, job, urn, data.role),
+            },
+        )
+
+
+def translate(translator: GobblinTranslator, data: DatasetTranslation) -> dg.AssetSpec:
+    """The translator's answer. What Dagster can't take is a RejectedError that names the dataset."""
+    try:
+        return translator.get_asset_spec(data)
+    except (DagsterError, CheckError) as error:
+        raise RejectedError(
+            f"Dagster does not accept its group, tags or key: {error}",
+            field=f"datasets[{data.urn}]",
+            hint="Groups take letters, digits and underscores; tag values also '.' and '-', at most 63 of them.",
+        ) from error
+
+
+def output_name_of(key: dg.AssetKey) -> str:
+    """A name for the op's output that no other asset key shares, the same in every process."""
+    text = key.to_user_string()
+    readable = _NOT_IN_NAMES.sub("_", text).strip("_")[:_READABLE_LENGTH_MAX]
+    digest = hashlib.sha256("\0".join(key.path).encode("utf-8")).hexdigest()[:_DIGEST_DIGITS]
+    return f"{readable}_{digest}" if readable else f"asset_{digest}"
+
+
+def check_output_name_of(key: dg.AssetKey, check: str) -> str:
+    return f"check_{check}_{output_name_of(key)}"
+
+
+def require_distinct(keys: Mapping[dg.AssetKey, list[DatasetUrn]]) -> None:
+    """A translator that gives two datasets one key is a RejectedError that names both."""
+    for key, urns in keys.items():
+        if len(urns) > 1:
+            raise RejectedError(
+                f"the datasets {', '.join(map(repr, urns))} share the asset key {key.to_user_string()}",
+                field="translation.key",
+                hint="Let the translator make keys that differ wherever URN or role do.",
+            )
+
+
+def _describe(data: DatasetTranslation) -> str:
+    table = data.dataset.table or data.urn
+    match data.role:
+        case Role.DATA:
+            return f"{table} over the connection {data.job.source.connection}, published exactly once."
+        case Role.QUARANTINE:
+            return f"Rows of {table} that a quality policy set aside."
+        case Role.DEAD_LETTER:
+            return f"Records of {table} that could not be read."

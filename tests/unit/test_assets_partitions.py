@@ -1,0 +1,125 @@
+"""Partitions: Dagster's keys and ours are the same windows, and a run's partitions belong to all it selects."""
+
+import datetime as dt
+
+import dagster as dg
+import pytest
+
+from gobblin_assets.assets.partitions import build_partitions_def, find_run_range, list_keys
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.ingest.partition_keys import asset_partition
+from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.urn import DatasetUrn, JobName
+
+JOB, URN = JobName("shop"), DatasetUrn("orders")
+TIME_KINDS = (PartitionKind.HOURLY, PartitionKind.DAILY, PartitionKind.WEEKLY, PartitionKind.MONTHLY)
+
+
+def build(**options: object) -> "dg.PartitionsDefinition[str] | None":
+    return build_partitions_def(PartitionsSpec.model_validate(options), job=JOB, urn=URN)
+
+
+class TestWindows:
+    @pytest.mark.parametrize("kind", TIME_KINDS)
+    @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo"])
+    @pytest.mark.parametrize(
+        "start",
+        [dt.date(2013, 9, 5), dt.datetime.fromisoformat("2013-10-01T12:30"), dt.datetime(2013, 10, 1, tzinfo=dt.UTC)],
+    )
+    def test_each_key_of_dagster_is_the_window_that_the_engine_reads(
+        self, kind: PartitionKind, zone: str, start: dt.date
+    ) -> None:
+        # From before summer time ends to after it, in both hemispheres.
+        spec = PartitionsSpec(kind=kind, start=start, end=dt.date(2013, 12, 1), zone=zone)
+        partitions = build_partitions_def(spec, job=JOB, urn=URN)
+        assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
+        dataset = DatasetSpec(urn=URN, partitions=spec)
+        keys = partitions.get_partition_keys()
+        assert keys
+        for key in keys:
+            theirs, ours = partitions.time_window_for_partition_key(key), asset_partition(dataset, key).window
+            assert ours is not None
+            # As instants: Python calls no two times in different zones equal where one is jumped over by clocks.
+            assert ours.start == theirs.start.astimezone(dt.UTC), key
+            assert ours.end == theirs.end.astimezone(dt.UTC), key
+
+    def test_the_open_window_can_be_materialized(self) -> None:
+        today = dt.datetime.now(dt.UTC).date()
+        partitions = build(kind="monthly", start=today.replace(day=1))
+        assert partitions is not None
+        assert partitions.get_partition_keys() == [f"{today:%Y-%m}-01"]
+
+    def test_without_a_start_they_are_rejected(self) -> None:
+        with pytest.raises(RejectedError, match=r"datasets\[orders\]\.partitions\.start"):
+            build(kind="daily")
+
+
+class TestOthers:
+    def test_a_dataset_without_partitions_has_none(self) -> None:
+        assert build(kind="none") is None
+
+    def test_static_keys_keep_their_order(self) -> None:
+        partitions = build(kind="static", keys=["EWR", "JFK", "LGA"], column="origin")
+        assert partitions is not None
+        assert partitions.get_partition_keys() == ["EWR", "JFK", "LGA"]
+
+    @pytest.mark.parametrize("keys", [["a", "a"], ["a...b"], ["a\nb"]])
+    def test_keys_that_dagster_refuses_are_rejected_with_the_dataset(self, keys: list[str]) -> None:
+        with pytest.raises(RejectedError, match=r"datasets\[orders\]\.partitions"):
+            build(kind="static", keys=keys, column="c")
+
+    def test_dynamic_partitions_have_the_dataset_s_name_unless_given_one(self) -> None:
+        partitions = build(kind="dynamic", column="tenant")
+        assert isinstance(partitions, dg.DynamicPartitionsDefinition)
+        assert partitions.name == "shop/orders"
+
+
+class TestRunRange:
+    def test_one_partition_is_a_range_of_itself(self) -> None:
+        assert find_run_range({"dagster/partition": "a"}) == dg.PartitionKeyRange("a", "a")
+
+    def test_a_range_has_both_its_ends(self) -> None:
+        tags = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "c"}
+        assert find_run_range(tags) == dg.PartitionKeyRange("a", "c")
+
+    def test_other_runs_have_none(self) -> None:
+        assert find_run_range({"dagster/sensor_name": "s"}) is None
+
+
+class TestMembership:
+    instance = dg.DagsterInstance.ephemeral()
+
+    def keys(
+        self, partitions: "dg.PartitionsDefinition[str] | None", start: str | None, end: str | None = None
+    ) -> list:
+        wanted = None if start is None else dg.PartitionKeyRange(start, end or start)
+        return list(list_keys(partitions, wanted, urn=URN, instance=self.instance))
+
+    def test_a_range_is_all_of_its_keys(self) -> None:
+        partitions = build(kind="monthly", start=dt.date(2013, 1, 1), end=dt.date(2014, 1, 1))
+        assert self.keys(partitions, "2013-10-01", "2013-12-01") == ["2013-10-01", "2013-11-01", "2013-12-01"]
+
+    def test_a_key_of_another_dataset_is_rejected(self) -> None:
+        partitions = build(kind="monthly", start=dt.date(2013, 1, 1), end=dt.date(2014, 1, 1))
+        with pytest.raises(RejectedError, match="'2013-01-02' is not a partition of the dataset 'orders'") as caught:
+            self.keys(partitions, "2013-01-02")
+        assert "2013-12-01" in caught.value.hint
+
+    def test_a_dataset_without_partitions_is_not_part_of_a_partition_s_run(self) -> None:
+        with pytest.raises(RejectedError, match="'orders' has no partitions"):
+            self.keys(None, "2013-01-01")
+
+    def test_a_partitioned_dataset_is_not_part_of_a_run_without_partitions(self) -> None:
+        with pytest.raises(RejectedError, match="'orders' has partitions"):
+            self.keys(build(kind="static", keys=["a"], column="c"), None)
+
+    def test_neither_has_partitions(self) -> None:
+        assert self.keys(None, None) == [None]
+
+    def test_dynamic_keys_are_those_of_the_instance(self) -> None:
+        partitions = build(kind="dynamic", column="tenant")
+        with pytest.raises(RejectedError, match="not a partition"):
+            self.keys(partitions, "acme")
+        self.instance.add_dynamic_partitions("shop/orders", ["acme"])
+        assert self.keys(partitions, "acme") == ["acme"]
