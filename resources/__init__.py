@@ -1,0 +1,39 @@
+"""Dagster resources: configuration and one call into the engine. Nothing connects while definitions load."""
+
+from collections.abc import Mapping
+
+from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from resources.filesystems import FileSystemsResource
+from resources.jdbc import JdbcConnectionResource, require_no_written_secret
+from resources.spark import GobblinSparkResource
+from resources.stores import CommitStoreResource
+
+__all__ = [
+    "CommitStoreResource",
+    "FileSystemsResource",
+    "GobblinSparkResource",
+    "JdbcConnectionResource",
+    "gobblin_resources",
+]
+
+
+def gobblin_resources(
+    connections: Mapping[str, JdbcConnectionResource],
+    *,
+    spark: GobblinSparkResource | None = None,
+    stores: CommitStoreResource | None = None,
+    file_systems: FileSystemsResource | None = None,
+) -> dict[str, object]:
+    """What the jobs of a code location ask for, under the keys that they ask by; ``connections`` under their names.
+
+    Without ``spark``, sessions run inside the run's process, with Postgres' driver; without ``stores``, the log
+    is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres. RejectedError for a password written out.
+    """
+    for name, connection in connections.items():
+        require_no_written_secret(name, connection)
+    return {
+        STORES_KEY: stores or CommitStoreResource(),
+        FILE_SYSTEMS_KEY: file_systems or FileSystemsResource(),
+        SPARK_KEY: spark or GobblinSparkResource(capabilities=["postgres"]),
+        **connections,
+    }

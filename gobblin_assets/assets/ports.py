@@ -1,0 +1,57 @@
+"""What the assets ask of a code location, under these resource keys, besides the source's own connection.
+
+``resources`` vends them; a test may hand over anything that has the methods.
+"""
+
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.sources.port import Source
+
+STORES_KEY: Final = "gobblin_stores"
+"""Gives ``ingest.run_values.Stores``."""
+
+SPARK_KEY: Final = "gobblin_spark"
+FILE_SYSTEMS_KEY: Final = "gobblin_file_systems"
+
+RESERVED_KEYS: Final = frozenset({STORES_KEY, SPARK_KEY, FILE_SYSTEMS_KEY, "io_manager"})
+
+
+class SparkSessions(Protocol):
+    """Under ``SPARK_KEY``."""
+
+    def get_session(self) -> SparkSession:
+        """The run's session; started or connected to at the first call."""
+        ...
+
+
+class FileSystems(Protocol):
+    """Under ``FILE_SYSTEMS_KEY``."""
+
+    def open(self, uri: str, *, umask: int) -> tuple[FileSystem, str]:
+        """The file system of a destination, and its root's path there. Nothing is connected to or made yet."""
+        ...
+
+
+class Connection(Protocol):
+    """Under the name that the job's ``source.connection`` gives."""
+
+    def open_source(self, job: JobSpec) -> Source:
+        """The job's source over this connection. Nothing is connected to yet."""
+        ...
+
+
+def connection_key(job: JobSpec) -> str:
+    """The resource key of the job's connection: its name. RejectedError when no resource can be called so."""
+    name = job.source.connection
+    if not name.isidentifier() or name.startswith("_") or name in RESERVED_KEYS:
+        raise RejectedError(
+            f"expected the name of a resource, found {name!r}",
+            field="source.connection",
+            hint=f"Letters, digits and underscores, not first a digit, and none of {', '.join(sorted(RESERVED_KEYS))}.",
+        )
+    return name

@@ -1,0 +1,70 @@
+"""JDBC connections: each is a resource of its own, under the name that jobs call it by."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.sources.port import Source
+
+VARIABLE_PREFIX = "GOBBLIN_JDBC_"
+
+
+class JdbcConnectionResource(dg.ConfigurableResource["JdbcConnectionResource"]):
+    """How to reach one database.
+
+    Give the password as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, and of an
+    EnvVar only the name. A password inside the URL is refused.
+    """
+
+    url: str = Field(description="Such as jdbc:postgresql://host:5432/database, without user and password.", repr=False)
+    user: str | None = None
+    password: str | None = Field(default=None, repr=False, description='Always as EnvVar: dg.EnvVar("SALES_PASSWORD").')
+    driver: str | None = Field(default=None, description="The driver's class, where the URL does not tell.")
+    properties: dict[str, str] = Field(default_factory=dict, repr=False, description="The driver's own options.")
+
+    def connection(self, name: str) -> JdbcConnection:
+        """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
+        return JdbcConnection(
+            url=self.url,
+            user=self.user,
+            password=self.password,
+            driver=self.driver,
+            properties=dict(self.properties),
+            name=name,
+        )
+
+    def open_source(self, job: JobSpec) -> Source:
+        """The job's tables over this connection. Nothing is connected to yet."""
+        return JdbcSource(self.connection(job.source.connection), job.source)
+
+
+def require_no_written_secret(name: str, resource: JdbcConnectionResource) -> None:
+    """A password that stands in the code is a RejectedError: Dagster would show it to everybody."""
+    if resource.password is not None and not isinstance(resource.password, dg.EnvVar):
+        raise RejectedError(
+            "the password is written out",
+            field=f"connections[{name}].password",
+            hint='Put it into an environment variable, and give dg.EnvVar("ITS_NAME").',
+        )
+
+
+def connection_from_environment(name: str, environment: Mapping[str, str] | None = None) -> JdbcConnectionResource:
+    """The connection ``name`` from GOBBLIN_JDBC_<NAME>_URL, _USER, _PASSWORD and _DRIVER; the URL must be there.
+
+    Only which variables there are is looked at; their values are read when a run starts.
+    """
+    variables = os.environ if environment is None else environment
+    prefix = f"{VARIABLE_PREFIX}{name.upper()}_"
+    given: dict[str, Any] = {
+        field: dg.EnvVar(prefix + field.upper())
+        for field in ("user", "password", "driver")
+        if variables.get(prefix + field.upper())
+    }
+    return JdbcConnectionResource(url=dg.EnvVar(f"{prefix}URL"), **given)

@@ -1,0 +1,69 @@
+"""The Spark session of a run: inside its process, on a cluster's master, or on a Spark Connect server."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
+from pyspark.sql import SparkSession
+
+from gobblin_assets.ingest.spark.session import open_session
+from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.settings import read_settings
+
+
+class GobblinSparkResource(LazyPySparkResource):
+    """dagster-pyspark's lazy resource with sessions that exactly-once needs (UTC, quiet logs), and remote ones too.
+
+    ``spark_config`` is as there. Nothing starts before the first use.
+    """
+
+    spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own configuration, by its keys.")
+    master: str = Field(
+        default="local[*]", description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`."
+    )
+    remote: str | None = Field(
+        default=None, repr=False, description="Spark Connect, as EnvVar since it holds a token: sc://host:port/;token=…"
+    )
+    capabilities: list[str] = Field(
+        default_factory=list, description="Connectors that are resolved from Maven, such as postgres."
+    )
+    coordinates: dict[str, str] = Field(default_factory=dict, description="Maven coordinates by capability.")
+    jars: str | None = Field(default=None, description="A folder with jars, instead of the resolver.")
+    work_folder: str | None = Field(
+        default=None, description="For logs and Spark's warehouse. Default: GOBBLIN_HOME/spark."
+    )
+
+    _session: SparkSession | None = PrivateAttr(default=None)
+
+    def settings(self) -> SparkSettings:
+        folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
+        return SparkSettings(
+            work_folder=folder.expanduser().absolute(),
+            master=self.master,
+            remote=self.remote,
+            conf={key: str(value) for key, value in self.spark_config.items()},
+            capabilities=tuple(self.capabilities),
+            coordinates=self.coordinates,
+            jars=None if self.jars is None else Path(self.jars),
+        )
+
+    def get_session(self) -> SparkSession:
+        """The run's session, opened at the first call. RejectedError names what Java or Spark miss."""
+        if self._session is None:
+            self._session = open_session(self.settings())
+        return self._session
+
+    @property
+    def spark_session(self) -> SparkSession:
+        return self.get_session()
+
+    @property
+    def spark_context(self) -> Any:
+        return self.get_session().sparkContext
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002  Dagster's signature
+        # A classic session is its process's, which may have more runs to serve; a server keeps a remote one for hours.
+        if self._session is not None and self.remote is not None:
+            self._session.stop()
