@@ -1,0 +1,208 @@
+"""Converters: an ordered chain of DataFrame → DataFrame, lazy from its beginning to its end.
+
+No link runs a query: Spark analyses each one, so that a mistake is refused before anything is read. Only the
+DataFrame API is used, so that a chain means the same in process, on a cluster and on Spark Connect.
+
+What is lost silently: nothing but precision. A cast of a value that does not fit (text that is no number, an
+overflow, an invalid date) fails the task, since sessions run in Spark's ANSI mode and a chain with a cast or an
+expression refuses one that does not. A cast to a type with fewer digits rounds, and one from a time to a date
+cuts, as ANSI SQL says; to get NULL instead of a failure, write ``sql: {column: try_cast(column AS type)}``.
+"""
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.ingest.columns import (
+    named,
+    refuse_expression,
+    require_column,
+    require_distinct,
+    schema_of,
+)
+from gobblin_assets.ingest.job_spec import ConverterSpec
+
+FLATTEN_DEPTH_MAX: Final = 50
+
+_FUNCTION: Final = re.compile(r"([\w.]+):(\w+)")
+_ANSI: Final = "spark.sql.ansi.enabled"
+
+
+def convert(frame: DataFrame, links: Sequence[ConverterSpec], *, dataset: str) -> DataFrame:
+    """Apply the links in order. RejectedError names dataset, link (counted from 0), column and what there is."""
+    if any(link.cast or link.sql or link.where for link in links):
+        _require_ansi(frame, dataset)
+    for number, link in enumerate(links):
+        frame = _Link(dataset, number, link).apply(frame)
+    return frame
+
+
+class _Link:
+    """One link, with how its errors name it."""
+
+    def __init__(self, dataset: str, number: int, spec: ConverterSpec) -> None:
+        chosen = [name for name, value in spec if value is not None]
+        if len(chosen) != 1:
+            raise RejectedError(
+                f"dataset {dataset!r}: expected exactly one converter, found {', '.join(chosen) or 'none'}",
+                field=f"converters[{number}]",
+                hint="Make each a link of its own: they run in order.",
+            )
+        self._spec = spec
+        self._kind = chosen[0]
+        self._field = f"converters[{number}].{chosen[0]}"
+        self._label = f"dataset {dataset!r}"
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        methods: dict[str, Callable[[DataFrame], DataFrame]] = {
+            "select": self._select,
+            "drop": self._drop,
+            "rename": self._rename,
+            "cast": self._cast,
+            "sql": self._sql,
+            "where": self._where,
+            "flatten": self._flatten,
+            "function": self._call,
+        }
+        available = frame.columns
+        try:
+            converted = methods[self._kind](frame)
+            schema = converted.schema
+        except AnalysisException as error:
+            field = self._find_culprit(frame)
+            raise refuse_expression(error, label=self._label, field=field, available=available) from error
+        if not schema.names:
+            raise RejectedError(
+                f"{self._label}: no column is left", field=self._field, hint=f"There were {', '.join(available)}."
+            )
+        require_distinct(schema.names, label=self._label, field=self._field)
+        return converted
+
+    def _find_culprit(self, frame: DataFrame) -> str:
+        """The path of the expression that Spark refused, where there are several; it is looked for only then."""
+        casts, expressions = self._spec.cast or {}, self._spec.sql or {}
+        for name in (*casts, *expressions):
+            try:
+                column = f.expr(expressions[name]) if name in expressions else named(name).cast(casts[name])
+                schema_of(frame.select("*", column), label="", field="", available=())
+            except (AnalysisException, RejectedError):
+                return f"{self._field}.{name}"
+        return self._field
+
+    def _require(self, frame: DataFrame, name: str) -> str:
+        return require_column(frame.columns, name, label=self._label, field=self._field)
+
+    def _select(self, frame: DataFrame) -> DataFrame:
+        return frame.select(*(named(self._require(frame, name)) for name in self._spec.select or ()))
+
+    def _drop(self, frame: DataFrame) -> DataFrame:
+        dropped = {self._require(frame, name) for name in self._spec.drop or ()}
+        return frame.select(*(named(name) for name in frame.columns if name not in dropped))
+
+    def _rename(self, frame: DataFrame) -> DataFrame:
+        """All at once, so that two columns can exchange their names."""
+        new_names = {self._require(frame, old): new for old, new in (self._spec.rename or {}).items()}
+        require_distinct([new_names.get(name, name) for name in frame.columns], label=self._label, field=self._field)
+        return frame.select(*(named(name).alias(new_names.get(name, name)) for name in frame.columns))
+
+    def _cast(self, frame: DataFrame) -> DataFrame:
+        types = {self._require(frame, name): text for name, text in (self._spec.cast or {}).items()}
+        return frame.select(*(named(n).cast(types[n]).alias(n) if n in types else named(n) for n in frame.columns))
+
+    def _sql(self, frame: DataFrame) -> DataFrame:
+        """Replaced columns stay in their place; new ones follow in the order they were written in."""
+        columns: dict[str, Column] = {name: named(name) for name in frame.columns}
+        by_lower = {name.casefold(): name for name in frame.columns}
+        for name, expression in (self._spec.sql or {}).items():
+            columns[by_lower.get(name.casefold(), name)] = f.expr(expression).alias(name)
+        return frame.select(*columns.values())
+
+    def _where(self, frame: DataFrame) -> DataFrame:
+        return frame.where(f.expr(self._spec.where or ""))
+
+    def _flatten(self, frame: DataFrame) -> DataFrame:
+        """A NULL struct becomes NULL columns; arrays and maps stay as they are, structs inside them too."""
+        separator = self._spec.flatten or ""
+        columns = [
+            column
+            for field in frame.schema.fields
+            for column in _leaves(named(field.name), field.name, field.dataType, separator, 0)
+        ]
+        require_distinct([name for name, _column in columns], label=self._label, field=self._field)
+        return frame.select(*(column.alias(name) for name, column in columns))
+
+    def _call(self, frame: DataFrame) -> DataFrame:
+        function = self._find_function()
+        try:
+            result = function(frame)
+        except (GobblinError, AnalysisException):
+            raise
+        except Exception as error:
+            # The text of a user's error may hold data; the cause keeps it for whoever debugs.
+            raise RejectedError(
+                f"{self._label}: {self._spec.function} raised {type(error).__name__}",
+                field=self._field,
+                hint="Look at the error's cause; the function gets a lazy DataFrame and returns one.",
+            ) from error
+        if not isinstance(result, DataFrame):
+            raise RejectedError(
+                f"{self._label}: {self._spec.function} returned a {type(result).__name__}",
+                field=self._field,
+                hint="It must return a Spark DataFrame.",
+            )
+        return result
+
+    def _find_function(self) -> Callable[[DataFrame], object]:
+        written = self._spec.function or ""
+        parts = _FUNCTION.fullmatch(written)
+        if parts is None:
+            raise RejectedError(
+                f"{self._label}: expected package.module:name, found {written!a}",
+                field=self._field,
+                hint="Write a colon between the module and the function.",
+            )
+        try:
+            module = importlib.import_module(parts[1])
+        except ImportError as error:
+            raise RejectedError(
+                f"{self._label}: can't import {parts[1]} ({error})",
+                field=self._field,
+                hint="Install its package where the run's Python finds it.",
+            ) from error
+        function = getattr(module, parts[2], None)
+        if not callable(function):
+            found = "nothing of that name" if function is None else f"a {type(function).__name__}"
+            raise RejectedError(
+                f"{self._label}: expected a function {parts[2]} in {parts[1]}, found {found}",
+                field=self._field,
+                hint="Name a function that takes a DataFrame and returns one.",
+            )
+        return function  # type: ignore[no-any-return]  # callable is all that can be known before the call
+
+
+def _leaves(column: Column, name: str, data_type: t.DataType, separator: str, depth: int) -> list[tuple[str, Column]]:
+    if not isinstance(data_type, t.StructType) or depth >= FLATTEN_DEPTH_MAX:
+        return [(name, column)]
+    return [
+        leaf
+        for field in data_type.fields
+        for leaf in _leaves(
+            column.getField(field.name), f"{name}{separator}{field.name}", field.dataType, separator, depth + 1
+        )
+    ]
+
+
+def _require_ansi(frame: DataFrame, dataset: str) -> None:
+    if str(frame.sparkSession.conf.get(_ANSI)).lower() != "true":
+        raise RejectedError(
+            f"dataset {dataset!r}: its converters need ANSI mode, in which no value is lost silently; it is off",
+            field=f"spark.conf.{_ANSI}",
+            hint="Set it to true (Spark's own default), or leave it out.",
+        )

@@ -1,0 +1,111 @@
+"""Output partitions: columns whose values become directories, by themselves or through a time pattern.
+
+A directory ``name=value`` holds the rows of one value, and the column is not in the files. NULL goes to Spark's
+own directory for it, ``name=__HIVE_DEFAULT_PARTITION__``, and comes back as NULL. Spark would put the empty text
+there too and it would come back as NULL: a task that meets one fails instead.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.columns import find_column, find_raised, named, raising, require_column
+from gobblin_assets.ingest.job_spec import WriterSpec
+
+NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
+
+_RAISED: Final = "partition_value"
+_UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})
+# Types whose text says all of the value: what a directory's name is read back as.
+_TYPES: Final = (
+    t.StringType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.DecimalType,
+    t.BooleanType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+)
+
+
+def add_output_partitions(frame: DataFrame, writer: WriterSpec, *, dataset: str) -> tuple[DataFrame, tuple[str, ...]]:
+    """The frame to write, and the names of its directory columns, outermost first; () when there are none.
+
+    A time pattern adds the column ``writer.time_name``, a text in UTC, inside those of ``partition_by``. Nothing
+    but analysis happens. RejectedError names dataset, column and the fix.
+    """
+    columns = [
+        require_column(frame.columns, name, label=f"dataset {dataset!r}", field="writer.partition_by")
+        for name in writer.partition_by
+    ]
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    for name in columns:
+        if not isinstance(types[name], _TYPES):
+            raise RejectedError(
+                f"dataset {dataset!r}: the {types[name].simpleString()} column {name!r} can't become a directory",
+                field="writer.partition_by",
+                hint="Choose a text, whole number, decimal, boolean, date or time, or cast it to one.",
+            )
+    partitioned = frame.select(
+        *(_as_directory(n, types[n]).alias(n) if n in columns else named(n) for n in frame.columns)
+    )
+    if writer.time_column is not None and writer.time_pattern is not None:
+        partitioned = partitioned.withColumn(writer.time_name, _by_time(frame, writer, dataset))
+        columns.append(writer.time_name)
+    if columns and len(columns) == len(partitioned.columns):
+        raise RejectedError(
+            f"dataset {dataset!r}: all of its columns would become directories",
+            field="writer.partition_by",
+            hint="Leave at least one column for the files.",
+        )
+    return partitioned, tuple(columns)
+
+
+def explain_partition_failure(error: BaseException, *, dataset: str) -> RejectedError | None:
+    """What to raise instead, if the failure of a Spark action was an empty text that should become a directory."""
+    raised = find_raised(error)
+    if raised is None or raised[0] != _RAISED:
+        return None
+    return RejectedError(
+        f"dataset {dataset!r}: a row's {raised[1]!r} is an empty text, which no directory can say",
+        field="writer.partition_by",
+        hint=f"Add a converter such as sql: {{{raised[1]}: \"nullif({raised[1]}, '')\"}}; NULL has a directory.",
+    )
+
+
+def _as_directory(name: str, data_type: t.DataType) -> Column:
+    column = named(name)
+    if not isinstance(data_type, t.StringType):
+        return column
+    return f.when(column.isin("", NULL_DIRECTORY), raising(_RAISED, name, data_type)).otherwise(column)
+
+
+def _by_time(frame: DataFrame, writer: WriterSpec, dataset: str) -> Column:
+    label = f"dataset {dataset!r}"
+    name = require_column(frame.columns, writer.time_column or "", label=label, field="writer.time_column")
+    if not isinstance(frame.schema[name].dataType, t.DateType | t.TimestampType | t.TimestampNTZType):
+        raise RejectedError(
+            f"{label}: expected a date or a time in {name!r}, found {frame.schema[name].dataType.simpleString()}",
+            field="writer.time_column",
+            hint="Cast it by a converter, or choose another column.",
+        )
+    if find_column(frame.columns, writer.time_name) is not None:
+        raise RejectedError(
+            f"{label}: there is a column {writer.time_name!r} already",
+            field="writer.time_name",
+            hint="Give the directory column another name.",
+        )
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    if zone not in _UTC_NAMES:
+        raise RejectedError(
+            f"{label}: directories by time are in UTC, and the session's zone is {zone!r}",
+            field="spark.conf.spark.sql.session.timeZone",
+            hint="Set it to UTC, as sessions of this product have it.",
+        )
+    return f.date_format(named(name), writer.time_pattern or "")

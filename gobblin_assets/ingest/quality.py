@@ -1,0 +1,110 @@
+"""Task policies: checks of a whole dataset partition before its seal, as pure decisions over counted figures.
+
+Rows written and set aside are counted in the files' footers. Rows read can only be observed, and a repeated stage
+is observed twice: a comparison with them may fail a good attempt, never pass a bad one that lost rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
+
+from gobblin_assets.ingest.job_spec import TaskPolicySpec
+from gobblin_assets.ingest.run_values import CheckResult
+
+QUARANTINE_CHECK: Final = "quarantine_fraction"
+COLUMNS_SHOWN_MAX: Final = 10
+
+
+def check_tasks(
+    policies: Sequence[TaskPolicySpec],
+    *,
+    rows_read: int,
+    rows_written: int,
+    rows_set_aside: int,
+    columns: Mapping[str, str],
+    previous_columns: Mapping[str, str] | None,
+) -> tuple[CheckResult, ...]:
+    """One result a policy, in order. ``columns`` are name to Spark type text; previous None: never published.
+
+    ``rows_read`` counts the rows that should come out again: what the source gave, less what the late window
+    and ``where`` converters took out. Nothing read and nothing written passes every comparison of counts.
+    """
+    results = []
+    for policy in policies:
+        match policy.kind:
+            case "row_count":
+                result = _check_row_count(policy, rows_read, rows_written, rows_set_aside)
+            case "row_count_range":
+                result = _check_range(policy, rows_read, rows_written, rows_set_aside)
+            case "schema_compatible":
+                result = _check_schema(policy, columns, previous_columns)
+            case _:
+                assert_never(policy.kind)
+        results.append(result)
+    return tuple(results)
+
+
+def check_quarantine(*, rows_written: int, rows_set_aside: int, fraction_max: float) -> CheckResult:
+    """Whether no larger share of the rows was set aside than ``quality.quarantine_fraction_max`` allows."""
+    total = rows_written + rows_set_aside
+    fraction = rows_set_aside / total if total else 0.0
+    return CheckResult(
+        name=QUARANTINE_CHECK,
+        passed=fraction <= fraction_max,
+        blocking=True,
+        description=f"{rows_set_aside} of {total} rows were set aside ({fraction:.4g}); allowed: {fraction_max:.4g}",
+        figures={"rows_set_aside": rows_set_aside, "fraction": fraction, "fraction_max": fraction_max},
+    )
+
+
+def _check_row_count(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:
+    """With bounds, of the rows written; without, every row read must be written or set aside."""
+    low, high = policy.min_row_count, policy.max_row_count
+    figures = {"rows_read": read, "rows_written": written, "rows_set_aside": aside}
+    if low is None and high is None:
+        passed = written + aside == read
+        description = f"{written} rows written and {aside} set aside of {read} read"
+    else:
+        passed = (low is None or written >= low) and (high is None or written <= high)
+        bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        description = f"{written} rows written; expected {' and '.join(bounds)}"
+    return CheckResult(policy.name, passed, policy.blocking, description, figures)
+
+
+def _check_range(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:
+    allowed = policy.range_fraction or 0.0
+    difference = abs(written + aside - read)
+    fraction = difference / read if read else float(bool(difference))
+    return CheckResult(
+        policy.name,
+        fraction <= allowed,
+        policy.blocking,
+        f"{written} rows written and {aside} set aside of {read} read: off by {fraction:.4g}; allowed: {allowed:.4g}",
+        {"rows_read": read, "rows_written": written, "rows_set_aside": aside, "fraction": fraction},
+    )
+
+
+def _check_schema(
+    policy: TaskPolicySpec, columns: Mapping[str, str], previous: Mapping[str, str] | None
+) -> CheckResult:
+    """Columns may be added; none that was published may be gone or have another type."""
+    before = previous or {}
+    dropped = [name for name in before if name not in columns]
+    retyped = [f"{n} ({before[n]} → {columns[n]})" for n in before if n in columns and columns[n] != before[n]]
+    added = [name for name in columns if name not in before] if previous is not None else []
+    said = [
+        f"{verb}: {_list(names)}"
+        for verb, names in (("gone", dropped), ("retyped", retyped), ("added", added))
+        if names
+    ]
+    return CheckResult(
+        policy.name,
+        not dropped and not retyped,
+        policy.blocking,
+        "; ".join(said) or ("no schema was published before" if previous is None else "the schema is unchanged"),
+        {"dropped": len(dropped), "retyped": len(retyped), "added": len(added)},
+    )
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:COLUMNS_SHOWN_MAX])
+    return shown if len(names) <= COLUMNS_SHOWN_MAX else f"{shown} and {len(names) - COLUMNS_SHOWN_MAX} more"

@@ -1,0 +1,116 @@
+"""Task policies decide from counts and schemas alone."""
+
+import pytest
+
+from gobblin_assets.ingest.job_spec import TaskPolicySpec
+from gobblin_assets.ingest.quality import check_quarantine, check_tasks
+
+COLUMNS = {"id": "int", "note": "string"}
+
+
+def _passed(
+    kind: str,
+    *,
+    read: int = 0,
+    written: int = 0,
+    aside: int = 0,
+    columns: dict[str, str] | None = None,
+    previous: dict[str, str] | None = None,
+    **figures: object,
+) -> bool:
+    policy = TaskPolicySpec.model_validate({"name": "p", "kind": kind, "blocking": False, **figures})
+    (result,) = check_tasks(
+        [policy],
+        rows_read=read,
+        rows_written=written,
+        rows_set_aside=aside,
+        columns=COLUMNS if columns is None else columns,
+        previous_columns=previous,
+    )
+    assert (result.name, result.blocking) == ("p", False)
+    assert result.description
+    return result.passed
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "aside", "figures", "expected"),
+    [
+        (10, 10, 0, {}, True),
+        (10, 8, 2, {}, True),
+        (10, 9, 0, {}, False),
+        (10, 11, 0, {}, False),
+        (0, 0, 0, {}, True),
+        (9, 5, 4, {"min_row_count": 5}, True),
+        (9, 4, 5, {"min_row_count": 5}, False),
+        (9, 6, 0, {"max_row_count": 5}, False),
+        (9, 5, 0, {"min_row_count": 5, "max_row_count": 5}, True),
+        (0, 0, 0, {"min_row_count": 1}, False),
+    ],
+)
+def test_row_count(read: int, written: int, aside: int, figures: dict[str, object], expected: bool) -> None:
+    assert _passed("row_count", read=read, written=written, aside=aside, **figures) is expected
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "aside", "allowed", "expected"),
+    [
+        (100, 95, 0, 0.05, True),
+        (100, 94, 0, 0.05, False),
+        (100, 106, 0, 0.05, False),
+        (100, 50, 50, 0.0, True),
+        (0, 0, 0, 0.0, True),
+        (0, 1, 0, 0.99, False),
+    ],
+)
+def test_row_count_range(read: int, written: int, aside: int, allowed: float, expected: bool) -> None:
+    assert _passed("row_count_range", read=read, written=written, aside=aside, range_fraction=allowed) is expected
+
+
+@pytest.mark.parametrize(
+    ("previous", "columns", "expected"),
+    [
+        (None, COLUMNS, True),
+        (COLUMNS, COLUMNS, True),
+        (COLUMNS, {**COLUMNS, "new": "date"}, True),
+        (COLUMNS, {"id": "int"}, False),
+        (COLUMNS, {**COLUMNS, "id": "bigint"}, False),
+    ],
+)
+def test_schema_compatible(previous: dict[str, str] | None, columns: dict[str, str], expected: bool) -> None:
+    assert _passed("schema_compatible", previous=previous, columns=columns) is expected
+
+
+def test_a_schema_check_says_what_changed() -> None:
+    policy = TaskPolicySpec.model_validate({"name": "p", "kind": "schema_compatible"})
+    (result,) = check_tasks(
+        [policy],
+        rows_read=0,
+        rows_written=0,
+        rows_set_aside=0,
+        columns={"id": "bigint", "new": "date"},
+        previous_columns=COLUMNS,
+    )
+    assert result.description == "gone: note; retyped: id (int → bigint); added: new"
+    assert dict(result.figures) == {"dropped": 1, "retyped": 1, "added": 1}
+
+
+def test_each_policy_gets_its_result_in_order() -> None:
+    policies = [
+        TaskPolicySpec.model_validate({"name": "b", "kind": "row_count"}),
+        TaskPolicySpec.model_validate({"name": "a", "kind": "row_count", "min_row_count": 5}),
+    ]
+    results = check_tasks(policies, rows_read=1, rows_written=1, rows_set_aside=0, columns={}, previous_columns=None)
+    assert [(result.name, result.passed, result.blocking) for result in results] == [
+        ("b", True, True),
+        ("a", False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "aside", "allowed", "expected"),
+    [(99, 1, 0.01, True), (98, 2, 0.01, False), (0, 5, 1.0, True), (0, 0, 0.0, True), (5, 0, 0.0, True)],
+)
+def test_no_larger_share_than_allowed_is_set_aside(written: int, aside: int, allowed: float, expected: bool) -> None:
+    result = check_quarantine(rows_written=written, rows_set_aside=aside, fraction_max=allowed)
+    assert result.passed is expected
+    assert result.blocking
