@@ -66,7 +66,7 @@ class SparkCatalog:
         if not declared:
             return None
         texts = {str(row[0]): _NOT_NULL.sub("", str(row[2])) for row in declared}
-        types = self._describe(full, {column: self.dialect.quote(column) for column in texts})
+        types = self._describe(full, {column: self.dialect.quote(column) for column in texts}, {})
         columns = tuple(
             TableColumn(str(row[0]), texts[str(row[0])], row[3] != "NO", self._find_order(types[str(row[0])]))
             for row in declared
@@ -75,7 +75,7 @@ class SparkCatalog:
 
     def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
         expressions = {name: f"({casts[name]})" if name in casts else self.dialect.quote(name) for name in columns}
-        types = self._describe(table.name, expressions)
+        types = self._describe(table.name, expressions, casts)
         texts = {column.name: column.type_text for column in table.columns}
         chosen = []
         for name, expression in expressions.items():
@@ -108,8 +108,10 @@ class SparkCatalog:
     def read_properties(self) -> Mapping[str, str]:
         return {"queryTimeout": str(self._read_timeout_s)}
 
-    def _describe(self, table: TableName, expressions: Mapping[str, str]) -> dict[str, T.DataType | None]:
-        """Spark's type for each; None where it has none."""
+    def _describe(
+        self, table: TableName, expressions: Mapping[str, str], casts: Mapping[str, str]
+    ) -> dict[str, T.DataType | None]:
+        """Spark's type for each; None where it has none. A cast that the database refuses raises what it said."""
         try:
             return dict(self._types_of(table, expressions))
         except GobblinError:
@@ -118,7 +120,9 @@ class SparkCatalog:
             for name, expression in expressions.items():
                 try:
                     found |= self._types_of(table, {name: expression})
-                except RejectedError:
+                except GobblinError as error:
+                    if name in casts or not isinstance(error, RejectedError):
+                        raise
                     found[name] = None
             if all(kind is None for kind in found.values()):
                 raise

@@ -1,0 +1,586 @@
+"""The JDBC source on a real Postgres: what is promised of bounds, snapshots, types, NULLs and bad input."""
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it)
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.dialect import AnsiDialect
+from gobblin_assets.ingest.sources.jdbc.names import TableName
+from gobblin_assets.ingest.sources.jdbc.postgres import PostgresDialect
+from gobblin_assets.ingest.sources.jdbc.spark_catalog import SparkCatalog
+from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition, PartitionWindow
+from gobblin_assets.model.watermark import WatermarkType
+from tests.support.jdbc import Bench, collect, column, new_state, publish, request_for
+from tests.support.postgres import Database
+from tests.support.spark import in_child, open_remote
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+APPEND = {"urn": "public.t", "extract": "append_only"}
+
+
+@pytest.fixture
+def sql(fresh_database: Database) -> Iterator[Any]:
+    with fresh_database.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+@pytest.fixture
+def bench(spark: SparkSession, fresh_database: Database) -> Bench:
+    return Bench(spark, connection_to(fresh_database))
+
+
+def connection_to(database: Database, **other: Any) -> JdbcConnection:
+    return JdbcConnection(
+        **{"url": database.jdbc_url, "user": database.user, "password": database.password, "name": "c", **other}
+    )
+
+
+def march(day: int = 1, *, months: int = 1) -> AssetPartition:
+    start = dt.datetime(2020, 3, day, tzinfo=dt.UTC)
+    return AssetPartition("2020-03", PartitionWindow(start, dt.datetime(2020, 3 + months, 1, tzinfo=dt.UTC)))
+
+
+TYPES = {
+    "id": ("bigint", "9223372036854775807"),
+    "small": ("smallint", "-32768"),
+    "wide": ("numeric(38,10)", "-1234567890123456789012345678.0123456789"),
+    "whole": ("numeric(38,0)", "99999999999999999999999999999999999999"),
+    "day": ("date", "0001-01-01"),
+    "reform": ("date", "1582-10-15"),
+    "wall": ("timestamp", "1500-02-28 23:59:59.999999"),
+    "gap": ("timestamp", "2021-03-28 02:30:00.000001"),
+    "instant": ("timestamptz", "1969-12-31 23:59:59.999999+00"),
+    "last": ("timestamptz", "9999-12-31 23:59:59.999999+00"),
+    "truth": ("boolean", "true"),
+    "words": ("text", "ünïcode 'quoted' \\ \n \"line\""),
+    "short": ("varchar(5)", "abc"),
+    "padded": ("char(4)", "x   "),
+    "raw": ("bytea", "\\x00ff10"),
+    "uid": ("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    "doc": ("jsonb", '{"a": [1, null]}'),
+    "plain": ("json", '{"b":  2}'),
+    "feeling": ("mood", "so so"),
+    "net": ("inet", "10.0.0.0/8"),
+    "ratio": ("double precision", "NaN"),
+    "half": ("real", "1.5"),
+    "pos": ("positive", "7"),
+    "ints": ("int[]", "{1,NULL,3}"),
+    "bigs": ("bigint[]", "{9223372036854775807}"),
+    "texts": ("text[]", '{x,"y,z",NULL}'),
+    "decimals": ("numeric(10,2)[]", "{1.25,-2.00}"),
+    "walls": ("timestamp[]", '{"1969-12-31 23:59:59.999999"}'),
+    "instants": ("timestamptz[]", '{"1969-12-31 23:59:59.999999+00"}'),
+    "days": ("date[]", "{1500-02-28}"),
+    "uids": ("uuid[]", "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}"),
+    "feelings": ("mood[]", '{"so so"}'),
+    "truths": ("boolean[]", "{t,f}"),
+    "raws": ("bytea[]", '{"\\\\x00ff"}'),
+}
+
+
+@pytest.fixture
+def all_types(sql: Connection) -> None:
+    sql.execute("CREATE TYPE mood AS ENUM ('so so'); CREATE DOMAIN positive AS int CHECK (value > 0)")
+    sql.execute(f"CREATE TABLE t ({', '.join(f'{name} {kind}' for name, (kind, _) in TYPES.items())})".encode())
+    values = ", ".join(f"%s::{kind}" for kind, _ in TYPES.values())
+    sql.execute(f"INSERT INTO t VALUES ({values})".encode(), [text for _, text in TYPES.values()])
+    sql.execute("INSERT INTO t DEFAULT VALUES")
+
+
+@pytest.mark.usefixtures("all_types")
+def test_every_supported_type_survives_exactly(spark: SparkSession, fresh_database: Database) -> None:
+    check_types(*read_types(spark, connection_to(fresh_database)))
+
+
+@pytest.mark.usefixtures("all_types")
+def test_every_supported_type_survives_exactly_on_connect(connect: ConnectServer, fresh_database: Database) -> None:
+    check_types(*in_child(read_types_remotely, connect, connection_to(fresh_database)))
+
+
+def read_types_remotely(
+    server: ConnectServer, connection: JdbcConnection
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    return read_types(open_remote(server), connection)
+
+
+def read_types(spark: SparkSession, connection: JdbcConnection) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Spark's type of each column, and each row as Spark's own texts."""
+    bench = Bench(spark, connection)
+    with bench.source.open_plan(lambda: spark, bench.reports.append) as session:
+        request = request_for({"urn": "t"})
+        plan = session.plan(request)
+        assert plan.columns["wide"] == "numeric(38,10)"
+        frame = bench.read(session, plan, request)
+        shown = frame.select(*[as_text(name, kind) for name, kind in frame.dtypes])
+        return dict(frame.dtypes), [row.asDict() for row in shown.collect()]
+
+
+def check_types(types: dict[str, str], found: list[dict[str, Any]]) -> None:
+    assert (types["wall"], types["instant"], types["wide"]) == ("timestamp_ntz", "timestamp", "decimal(38,10)")
+    assert (types["walls"], types["decimals"]) == ("array<timestamp_ntz>", "array<decimal(10,2)>")
+    rows = {row["id"]: row for row in found}
+    # Postgres' own text of each value is the judge, in the spelling that Spark uses for its type.
+    assert rows["9223372036854775807"] == {
+        **{name: text for name, (_, text) in TYPES.items()},
+        "instant": "1969-12-31 23:59:59.999999",
+        "last": "9999-12-31 23:59:59.999999",
+        "raw": "00FF10",
+        "ints": "[1, null, 3]",
+        "bigs": "[9223372036854775807]",
+        "texts": "[x, y,z, null]",
+        "decimals": "[1.25, -2.00]",
+        "walls": "[1969-12-31 23:59:59.999999]",
+        "instants": "[1969-12-31 23:59:59.999999]",
+        "days": "[1500-02-28]",
+        "uids": "[a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11]",
+        "feelings": "[so so]",
+        "truths": "[true, false]",
+        "raws": "[00FF]",
+    }
+    assert set(rows[None].values()) == {None}
+
+
+def as_text(name: str, kind: str) -> Any:
+    if kind == "binary":
+        return F.hex(name).alias(name)
+    shown = F.transform(name, F.hex) if kind == "array<binary>" else F.col(name)
+    return shown.cast("string").alias(name)
+
+
+@pytest.mark.parametrize(
+    "kind", ["numeric", "numeric(50,2)", "numeric(3,5)", "interval", "money", "point", "time", "int4range", "bit(3)"]
+)
+def test_a_type_that_spark_cannot_hold_names_table_column_type_and_cast(
+    sql: Connection, bench: Bench, kind: str
+) -> None:
+    sql.execute(f'CREATE TABLE t (id int, "odd one" {kind})'.encode())
+    with pytest.raises(RejectedError, match=r"public\.t\.odd one is ") as refused:
+        bench.plan(request_for({"urn": "public.t"}))
+    assert refused.value.field == "datasets[public.t].casts"
+    # The cast that the hint gives is accepted as it stands.
+    cast = refused.value.hint.split("casts: {'odd one': '")[1].split("'}")[0]
+    plan, _ = bench.run(request_for({"urn": "public.t", "casts": {"odd one": cast}}))
+    assert plan.columns["odd one"] in {"text", "numeric(38,10)"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("numeric(10,2)", "NaN"),
+        ("date", "infinity"),
+        ("date", "-infinity"),
+        ("date", "1582-10-10"),
+        ("timestamp", "infinity"),
+        ("timestamptz", "0044-03-15 12:00:00+00 BC"),
+        ("int[]", "{{1},{2}}"),
+        ("text[]", "{{a},{b}}"),
+        ("numeric(5,1)[]", "{NaN}"),
+        ("timestamptz[]", "{infinity}"),
+    ],
+)
+def test_a_value_that_spark_would_change_fails_loudly(sql: Connection, bench: Bench, kind: str, value: str) -> None:
+    sql.execute(f'CREATE TABLE t (id int, "a""b" {kind})'.encode())
+    sql.execute(f"INSERT INTO t VALUES (1, NULL), (2, '{value}')".encode())
+    with pytest.raises(RejectedError, match=r"holds .*, which Spark can't hold unchanged") as refused:
+        bench.run(request_for({"urn": "public.t"}))
+    assert refused.value.fields["column"] == 'a"b'
+    assert refused.value.field == "datasets[public.t].casts"
+    _, rows = bench.run(request_for({"urn": "public.t", "casts": {'a"b': '"a""b"::text'}}))
+    assert len(rows) == 2
+
+
+def test_consecutive_plans_meet_without_gap_or_overlap_at_a_shared_timestamp(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL)")
+    moment = "2020-03-05 10:00:00.000001+00"
+    sql.execute(f"INSERT INTO t SELECT i, '{moment}' FROM generate_series(1, 3) i".encode())
+    data = {**APPEND, "watermark": {"column": "at"}}
+    plan, rows = bench.run(request_for(data))
+    assert column(rows) == [1, 2, 3]
+    assert not plan.replaces
+    state = publish(new_state("public.t"), plan)
+    sql.execute("INSERT INTO t VALUES (4, '2020-03-05 10:00:00.000002+00'), (5, '2020-03-06')")
+    plan, rows = bench.run(request_for(data, state))
+    assert column(rows) == [4, 5]
+    state = publish(state, plan)
+    plan, rows = bench.run(request_for(data, state))
+    assert rows == []
+    assert [unit.is_empty for unit in plan.work_units] == [True]
+    assert publish(state, plan).keys == state.keys
+
+
+def test_the_commit_lag_and_the_clock_leave_young_rows_for_later(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id int, at timestamptz NOT NULL, day date NOT NULL)")
+    sql.execute(
+        "INSERT INTO t VALUES (1, now() - interval '2 h', current_date - 1),"
+        " (2, now() - interval '10 min', current_date), (3, now() + interval '1 h', current_date + 1)"
+    )
+    data = {**APPEND, "watermark": {"column": "at", "commit_lag_s": 3600}}
+    assert column(bench.run(request_for(data))[1]) == [1]
+    data = {**APPEND, "watermark": {"column": "at", "commit_lag_s": 0}}
+    assert column(bench.run(request_for(data))[1]) == [1, 2]
+    # Of dates only whole days count: today's rows are still coming.
+    assert column(bench.run(request_for({**APPEND, "watermark": {"column": "day"}}))[1]) == [1]
+
+
+def test_a_slow_transaction_is_found_by_the_late_window(
+    sql: Connection, bench: Bench, fresh_database: Database
+) -> None:
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())")
+    late = {"column": "at", "commit_lag_s": 0, "late_window": 600}
+    data = {**APPEND, "primary_key": ["id"], "watermark": late}
+    with fresh_database.connect(autocommit=False) as slow:
+        slow.execute("INSERT INTO t VALUES (1)")  # its position is taken now, and committed later
+        sql.execute("INSERT INTO t VALUES (2)")
+        plan, rows = bench.run(request_for(data))
+        assert column(rows) == [2]
+        slow.commit()
+    state = publish(new_state("public.t"), plan)
+    plan, rows = bench.run(request_for(data, state))
+    # Nothing is newer, and the late row is read all the same, with what was published beside it.
+    unit = plan.work_units[0]
+    assert unit.interval is not None
+    assert unit.interval.is_empty
+    assert unit.reread_from is not None
+    assert unit.reread_from < unit.interval.high
+    assert not unit.is_empty
+    assert column(rows) == [1, 2]
+    assert plan.late_key == ("id",)
+    sql.execute("INSERT INTO t VALUES (3)")
+    plan, rows = bench.run(request_for({**data, "split": {"work_unit_rows": 1}}, state))
+    assert column(rows) == [1, 2, 3]
+    assert [unit.reread_from is not None for unit in plan.work_units] == [True] + [False] * (len(plan.work_units) - 1)
+
+
+def test_parallel_readers_share_one_snapshot_while_rows_are_committed(
+    sql: Connection, bench: Bench, fresh_database: Database
+) -> None:
+    sql.execute("CREATE TABLE t (id bigint PRIMARY KEY, v int)")
+    sql.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 20000) i")
+    sql.execute("ANALYZE t")
+    request = request_for({"urn": "public.t", "split": {"work_unit_rows": 2500, "fetch_size_rows": 100}})
+    ended = threading.Event()
+
+    def disturb() -> None:
+        with fresh_database.connect() as other:
+            step = 0
+            while not ended.is_set() and step < 100_000:
+                step += 1
+                other.execute("UPDATE t SET v = v + 1 WHERE id = %s", [step % 20000 + 1])
+                other.execute("INSERT INTO t VALUES (%s, 1)", [100_000 + step])
+                other.execute("DELETE FROM t WHERE id = %s", [20000 - step])
+
+    thread = threading.Thread(target=disturb)
+    before = sql.execute("SELECT count(*) FROM t").fetchone()
+
+    def start_and_wait() -> None:
+        thread.start()
+        limit = time.monotonic() + 30
+        while sql.execute("SELECT max(id) > 100050 FROM t").fetchone() != (True,):
+            assert time.monotonic() < limit, "the other session did not commit"
+
+    try:
+        plan, rows = bench.run(request, start_and_wait)
+    finally:
+        ended.set()
+        thread.join()
+    assert before == (20000,)
+    assert len(plan.work_units) >= 8
+    assert column(rows) == list(range(1, 20001))
+    assert {row[1] for row in rows} == {0}
+
+
+@pytest.mark.parametrize("key", ["id bigint PRIMARY KEY", "id bigint", "id bigint, id2 int, PRIMARY KEY (id, id2)"])
+def test_a_split_snapshot_gives_every_row_once(sql: Connection, bench: Bench, key: str) -> None:
+    sql.execute(f"CREATE TABLE t ({key}, filler text)".encode())
+    names = "id, id2, filler" if "id2" in key else "id, filler"
+    extra = "1, " if "id2" in key else ""
+    insert = f"INSERT INTO t ({names}) SELECT i * i, {extra}repeat('x', 500) FROM generate_series(-2000, 2000) i"
+    sql.execute(f"{insert} WHERE i >= 0 OR i % 2 = 0 AND false".encode())
+    sql.execute("ANALYZE t")
+    plan, rows = bench.run(request_for({"urn": "public.t", "split": {"work_unit_rows": 300}}))
+    assert len(plan.work_units) > 3
+    assert (plan.replaces, plan.is_snapshot, plan.mode) == (True, True, Mode.REFRESH)
+    assert column(rows) == [i * i for i in range(2001)]
+
+
+def test_skewed_positions_are_cut_by_the_histogram_and_read_once(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id bigint NOT NULL)")
+    sql.execute("INSERT INTO t SELECT i FROM generate_series(1, 9000) i UNION ALL SELECT 1000000000")
+    sql.execute("ANALYZE t")
+    data = {**APPEND, "watermark": {"column": "id"}, "split": {"work_unit_rows": 1000, "max_partitions": 9}}
+    request = request_for(data)
+    with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
+        plan = session.plan(request)
+        counts = [session.read(bench.spark, plan, request.spec, [unit]).count() for unit in plan.work_units]
+    assert len(counts) == 9
+    assert sum(counts) == 9001
+    assert max(counts) < 2000
+
+
+def test_windows_load_in_any_order_and_a_complete_one_is_refreshed_by_hand(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id int, at timestamp NOT NULL)")
+    sql.execute(
+        "INSERT INTO t VALUES (1, '2020-02-29 23:59:59.999999'), (2, '2020-03-01'), (3, '2020-03-31 23:59:59.999999'),"
+        " (4, '2020-04-01')"
+    )
+    data = {**APPEND, "watermark": {"column": "at"}, "partitions": {"kind": "monthly", "start": "2020-01-01"}}
+    plan, rows = bench.run(request_for(data, partition=march()))
+    assert column(rows) == [2, 3]
+    assert (plan.mode, plan.replaces) == (Mode.APPEND, False)
+    state = publish(new_state("public.t"), plan)
+    low = plan.work_units[0].interval
+    assert low is not None
+    assert low.low is not None
+    assert (low.low.type, low.low.value) == (WatermarkType.LOCAL_TIMESTAMP, dt.datetime.fromisoformat("2020-03-01"))
+    sql.execute("INSERT INTO t VALUES (5, '2020-03-15')")
+    assert bench.run(request_for(data, state, partition=march(), by_hand=False))[1] == []
+    plan, rows = bench.run(request_for(data, state, partition=march()))
+    assert column(rows) == [2, 3, 5]
+    assert (plan.mode, plan.replaces, plan.is_snapshot) == (Mode.REFRESH, True, False)
+    sql.execute("DELETE FROM t WHERE id IN (3, 5)")
+    plan, rows = bench.run(request_for(data, state, partition=march()))
+    assert column(rows) == [2]
+    # The last row is gone, and the watermark does not go back for it.
+    assert publish(state, plan).keys == state.keys
+
+
+def test_a_composite_position_splits_rows_of_one_time(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (at timestamptz NOT NULL, id bigint NOT NULL)")
+    sql.execute("INSERT INTO t SELECT '2020-03-05', i FROM generate_series(1, 5) i")
+    data = {**APPEND, "watermark": {"column": "at", "key_column": "id"}}
+    plan, rows = bench.run(request_for(data))
+    assert column(rows, 1) == [1, 2, 3, 4, 5]
+    state = publish(new_state("public.t"), plan)
+    sql.execute("INSERT INTO t VALUES ('2020-03-05', 6), ('2020-03-05', 7), ('2020-03-06', 1)")
+    _, rows = bench.run(request_for({**data, "split": {"work_unit_rows": 1}}, state))
+    assert [(row[0].day, row[1]) for row in rows] == [(5, 6), (5, 7), (6, 1)]
+
+
+def test_text_positions_compare_byte_by_byte_whatever_the_database_does(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (code text NOT NULL)")
+    sql.execute("INSERT INTO t VALUES ('B'), ('a'), ('é'), ('it''s \\'), ('Z')")
+    with pytest.raises(RejectedError, match="expected a number, a date or a timestamp"):
+        bench.plan(request_for({**APPEND, "watermark": {"column": "code"}}))
+    # The embedded server knows no other order than the bytes', so that the words of the query are the witness.
+    assert PostgresDialect().in_order("code", WatermarkType.STRING) == 'code COLLATE "C"'
+    data = {**APPEND, "watermark": {"column": "code", "type": "string"}}
+    plan, rows = bench.run(request_for(data))
+    assert len(rows) == 5
+    sql.execute("INSERT INTO t VALUES ('C'), ('é'), ('éa')")
+    _, rows = bench.run(request_for(data, publish(new_state("public.t"), plan)))
+    # 'C' lies below the watermark and a second 'é' on it: only a late window or a refresh could find them.
+    assert column(rows) == ["éa"]
+
+
+def test_rows_without_a_position_follow_the_rule(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz)")
+    sql.execute("INSERT INTO t VALUES (1, '2020-03-05'), (2, NULL), (3, NULL)")
+
+    def data(rule: str, extract: str = "snapshot_append") -> dict[str, Any]:
+        return {"urn": "public.t", "extract": extract, "watermark": {"column": "at", "on_null": rule}}
+
+    with pytest.raises(RejectedError, match=r"2 rows of public\.t\.at hold NULL") as refused:
+        bench.plan(request_for(data("fail")))
+    assert refused.value.field == "datasets[public.t].watermark.on_null"
+    plan, rows = bench.run(request_for(data("ignore")))
+    assert column(rows) == [1]
+    assert any("2 rows" in note and "left out" in note for note in plan.notes)
+    plan, rows = bench.run(request_for(data("snapshot_only")))
+    assert column(rows) == [1, 2, 3]
+    state = publish(new_state("public.t"), plan)
+    sql.execute("INSERT INTO t VALUES (4, '2020-03-06'), (5, NULL)")
+    assert column(bench.run(request_for(data("snapshot_only"), state))[1]) == [4]
+    assert column(bench.run(request_for(data("snapshot_only"), state, mode=Mode.REFRESH))[1]) == [1, 2, 3, 4, 5]
+    with pytest.raises(RejectedError, match="can't be kept by append_only"):
+        bench.plan(request_for(data("snapshot_only", "append_only")))
+
+
+def test_columns_that_come_go_or_change_are_noticed(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id int, gone text, kept int)")
+    state = publish(new_state("public.t"), bench.plan(request_for({"urn": "public.t"})))
+    sql.execute("ALTER TABLE t ADD COLUMN fresh date")
+    assert bench.plan(request_for({"urn": "public.t"}, state)).notes == ("public.t has a new column fresh (date)",)
+    sql.execute("ALTER TABLE t ALTER COLUMN kept TYPE bigint")
+    with pytest.raises(RejectedError, match=r"public\.t\.kept was integer and is bigint now") as refused:
+        bench.plan(request_for({"urn": "public.t"}, state))
+    assert refused.value.field == "datasets[public.t].schema_change"
+    allowed = {"urn": "public.t", "schema_change": {"allow_retyped": True}}
+    bench.plan(request_for(allowed, state))
+    sql.execute("ALTER TABLE t DROP COLUMN gone")
+    with pytest.raises(RejectedError, match=r"public\.t\.gone \(text\) is gone"):
+        bench.plan(request_for(allowed, state))
+    allowed = {"urn": "public.t", "schema_change": {"allow_retyped": True, "allow_dropped": True}}
+    assert len(bench.plan(request_for(allowed, state)).notes) == 3
+    # What the dataset itself leaves out did not change at the source.
+    narrow = {"urn": "public.t", "columns": ["id"], "schema_change": {"allow_dropped": True}}
+    assert "public.t.kept is no longer read" in bench.plan(request_for(narrow, state)).notes
+
+
+def test_hostile_names_and_partition_keys_are_only_names(sql: Connection, bench: Bench) -> None:
+    sql.execute('CREATE SCHEMA "my schema"')
+    name = 'a.b"; DROP TABLE x; --?{ts'
+    quoted = '"' + name.replace('"', '""') + '"'
+    sql.execute(f'CREATE TABLE "my schema".{quoted} ("Ev""il; --?" int, "Größe {{d" text, "c0" int, w0 int)'.encode())
+    sql.execute(f"""INSERT INTO "my schema".{quoted} VALUES (1, 'it''s', 3, 4), (2, '\\', 5, 6)""".encode())
+    found = [table for table in bench.source.discover(lambda: bench.spark) if table.startswith("my schema")]
+    assert len(found) == 1
+    keyed = {"urn": "u", "table": found[0], "partitions": {"kind": "static", "keys": ["it's"], "column": "Größe {d"}}
+    request = request_for(keyed, partition=AssetPartition("it's"))
+    with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
+        plan = session.plan(request)
+        frame = bench.read(session, plan, request)
+        assert frame.columns == ['Ev"il; --?', "Größe {d", "c0", "w0"]
+        assert collect(session, frame, plan, request) == [(1, "it's", 3, 4)]
+    numbered = {**keyed, "partitions": {"kind": "dynamic", "name": "n", "column": "w0"}}
+    assert column(bench.run(request_for(numbered, partition=AssetPartition("6")))[1]) == [2]
+    with pytest.raises(RejectedError, match=r'datasets\[u\].*invalid input syntax for type integer: "six"'):
+        bench.plan(request_for(numbered, partition=AssetPartition("six")))
+    appended = {"urn": "u", "table": found[0], "extract": "append_only", "watermark": {"column": 'Ev"il; --?'}}
+    plan, rows = bench.run(request_for({**appended, "watermark": {"column": 'Ev"il; --?', "on_null": "ignore"}}))
+    assert column(rows) == [1, 2]
+    assert plan.work_units[0].key == found[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "text"),
+    [
+        ({"table": "public.T"}, "table", "'public.t'"),
+        ({"table": "public.tt"}, "table", "'public.t'"),
+        ({"watermark": {"column": "att"}}, "watermark.column", "'at'"),
+        ({"watermark": {"column": "name", "type": "long"}}, "watermark.column", "expected a number"),
+        ({"watermark": {"column": "at", "type": "long"}}, "watermark.column", "gives positions of type timestamp"),
+        ({"watermark": {"column": "ok"}}, "watermark.column", "no order"),
+        ({"watermark": {"column": "at", "key_column": "at"}}, "watermark.key_column", "integer or a text"),
+        ({"watermark": {"column": "at", "late_window": 60}, "primary_key": []}, "primary_key", "late window"),
+        ({"watermark": {"column": "at", "start": "monday"}}, "watermark.start", "not a timestamp position"),
+        ({"watermark": {"column": "wall", "zone": "Europe/Berlin"}}, "watermark.late_window", "one hour of the year"),
+        ({"watermark": {"column": "wall", "zone": "Mars"}}, "watermark.zone", "'Mars'"),
+        ({"watermark": None}, "watermark", "column of positions"),
+        ({"columns": ["id"]}, "columns", "'at' is needed"),
+        ({"columns": ["id", "at", "nope"]}, "columns", "no column 'nope'"),
+        ({"primary_key": ["nope"]}, "primary_key", "no column 'nope'"),
+        ({"casts": {"nope": "1"}}, "casts", "no column 'nope'"),
+        ({"casts": {"name": "name::nonsense"}}, None, "nonsense"),
+        ({"where": "id >"}, None, "syntax error"),
+    ],
+)
+def test_bad_input_names_its_field_and_leaves_the_session_usable(
+    sql: Connection, bench: Bench, change: dict[str, Any], field: str | None, text: str
+) -> None:
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, name text, ok bool, wall timestamp)")
+    sql.execute("INSERT INTO t VALUES (1, '2020-03-05', 'n', true, '2020-03-05')")
+    good = {**APPEND, "watermark": {"column": "at"}, "primary_key": ["id"]}
+    with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
+        with pytest.raises(RejectedError) as refused:
+            session.plan(request_for({**good, **change}))
+        assert refused.value.field == "datasets[public.t]" + (f".{field}" if field else "")
+        assert text in str(refused.value)
+        request = request_for(good)
+        plan = session.plan(request)
+        assert column(collect(session, bench.read(session, plan, request), plan, request)) == [1]
+
+
+def test_columns_that_differ_only_by_case_are_refused(sql: Connection, bench: Bench) -> None:
+    sql.execute('CREATE TABLE t (id int, "ID" int)')
+    with pytest.raises(RejectedError, match="Spark can't tell apart"):
+        bench.plan(request_for({"urn": "public.t"}))
+    assert bench.plan(request_for({"urn": "public.t", "columns": ["ID"]})).columns == {"ID": "integer"}
+
+
+def test_a_server_that_cannot_be_used_says_why_and_never_the_password(
+    sql: Connection, spark: SparkSession, fresh_database: Database
+) -> None:
+    request = request_for({"urn": "public.t"})
+    wrong = connection_to(fresh_database, password="tell-nobody")
+    with pytest.raises(RejectedError, match=r"connections\[c\]\.password") as refused:
+        Bench(spark, wrong).plan(request)
+    assert "tell-nobody" not in str(refused.value)
+    with pytest.raises(RejectedError, match=r"connections\[c\]\.url.*nowhere"):
+        Bench(
+            spark,
+            connection_to(fresh_database, url=f"jdbc:postgresql://{fresh_database.host}:{fresh_database.port}/nowhere"),
+        ).plan(request)
+    with pytest.raises(RetryableError, match="can't be reached"):
+        Bench(spark, connection_to(fresh_database, url="jdbc:postgresql://127.0.0.1:1/x")).plan(request)
+    with pytest.raises(RetryableError, match="can't be reached"):
+        Bench(spark, connection_to(fresh_database, url="jdbc:postgresql://no-such-host.invalid/x")).plan(request)
+
+
+def test_a_lost_snapshot_and_a_slow_read_may_be_tried_again(
+    sql: Connection, spark: SparkSession, fresh_database: Database
+) -> None:
+    sql.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    sql.execute("INSERT INTO t VALUES (1)")
+    bench = Bench(spark, connection_to(fresh_database), read_timeout_s=1)
+    with pytest.raises(RetryableError, match="took too long"):
+        bench.run(request_for({"urn": "public.t", "where": "pg_sleep(30) IS NOT NULL"}))
+
+    def lose() -> None:
+        sql.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+
+    with pytest.raises(RetryableError, match="snapshot that all readers share is gone"):
+        bench.run(request_for({"urn": "public.t"}), lose)
+
+
+def test_position_predicates_can_use_an_index(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (at timestamptz NOT NULL, id bigint NOT NULL, n numeric(10,2))")
+    sql.execute(
+        "INSERT INTO t SELECT '2020-01-01'::timestamptz + i * interval '1 min', i FROM generate_series(1, 50000) i"
+    )
+    sql.execute("CREATE INDEX ON t (at, id)")
+    sql.execute("ANALYZE t")
+    data = {**APPEND, "watermark": {"column": "at", "key_column": "id", "start": "2020-02-04"}}
+    sql.execute("SELECT pg_stat_reset()")
+    _, rows = bench.run(request_for(data))
+    assert len(rows) == 50000 - 34 * 1440 + 1
+    session = sql.execute("SELECT 1 FROM pg_stat_user_tables WHERE relname = 't'").fetchone()
+    assert session == (1,)
+    limit = time.monotonic() + 30
+    # Statistics arrive when the readers' sessions end; a scan of the whole table would be counted there.
+    while (
+        found := sql.execute("SELECT seq_scan, idx_scan FROM pg_stat_user_tables WHERE relname = 't'").fetchone()
+    ) == (0, 0):
+        assert time.monotonic() < limit
+    assert found is not None
+    assert found[0] == 0
+
+
+def test_a_database_without_a_dialect_of_its_own_is_reached_by_standard_sql(
+    sql: Connection, spark: SparkSession, fresh_database: Database
+) -> None:
+    sql.execute("CREATE TABLE t (id int NOT NULL, at timestamptz, v int4range)")
+
+    def reach(**other: Any) -> SparkCatalog:
+        return SparkCatalog(lambda: spark, connection_to(fresh_database, **other), AnsiDialect(), 60)
+
+    catalog = reach()
+    assert catalog.list_tables() == [TableName("public", "t")]
+    assert abs(catalog.now() - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)
+    table = catalog.find_table(TableName(None, "t"))
+    assert table is not None
+    assert [(column.name, column.nullable) for column in table.columns] == [("id", False), ("at", True), ("v", True)]
+    assert [column.watermark_type for column in table.columns] == [WatermarkType.LONG, WatermarkType.TIMESTAMP, None]
+    assert catalog.find_table(TableName("public", "none")) is None
+    with pytest.raises(RejectedError, match=r"connections\[c\]\.password") as refused:
+        reach(password="tell-nobody").list_tables()
+    assert "tell-nobody" not in str(refused.value)
+    host = f"{fresh_database.host}:{fresh_database.port}"
+    with pytest.raises(RejectedError, match=r"connections\[c\]\.url.*nowhere"):
+        reach(url=f"jdbc:postgresql://{host}/nowhere").list_tables()
+    with pytest.raises(RetryableError, match="can't be reached"):
+        reach(url="jdbc:postgresql://127.0.0.1:1/x").list_tables()

@@ -1,0 +1,92 @@
+"""A JDBC source under test, and planning requests with sensible defaults."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE, AssetPartition
+from gobblin_assets.model.policy import CommitPolicy, UnitResult, decide_commit
+from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+
+
+def new_state(urn: str) -> DatasetState:
+    return DatasetState(DatasetId(1), JobName("job"), DatasetUrn(urn), 0)
+
+
+def request_for(
+    data: Mapping[str, Any],
+    state: DatasetState | None = None,
+    *,
+    partition: AssetPartition = WHOLE,
+    mode: Mode = Mode.AUTO,
+    by_hand: bool = True,
+) -> PlanRequest:
+    """``data`` is a dataset as a person writes it."""
+    spec = DatasetSpec.model_validate(data)
+    urn = spec.urn or spec.table or ""
+    return PlanRequest(spec, DatasetUrn(urn), partition, state or new_state(urn), mode, by_hand)
+
+
+def publish(state: DatasetState, plan: PartitionPlan) -> DatasetState:
+    """The state after everything of ``plan`` was published, as the commit would leave it."""
+    results = [UnitResult(unit, succeeded=True, attempt=None) for unit in plan.work_units]
+    decision = decide_commit(CommitPolicy.FULL, results, replaces=plan.replaces)
+    partition = plan.partition.key or ""
+    moved = {
+        (advance.key, partition): KeyState(KeyId(1), advance.key, partition, advance.interval.high)
+        for advance in decision.advances
+        if advance.interval is not None
+    }
+    return replace(
+        state,
+        version=state.version + 1,
+        keys={**state.keys, **moved},
+        published=state.published | {partition},
+        source_columns=dict(plan.columns),
+    )
+
+
+class Bench:
+    """One source with its Spark session: plans, reads, and refuses."""
+
+    def __init__(self, spark: SparkSession, connection: JdbcConnection, *, read_timeout_s: int = 60) -> None:
+        self.spark = spark
+        self.source = JdbcSource(connection, JdbcSourceSpec(connection="c", read_timeout_s=read_timeout_s))
+        self.reports: list[str] = []
+
+    def run(
+        self, request: PlanRequest, between: Callable[[], object] = lambda: None
+    ) -> tuple[PartitionPlan, list[Any]]:
+        """Plan, let ``between`` happen, read everything."""
+        with self.source.open_plan(lambda: self.spark, self.reports.append) as session:
+            plan = session.plan(request)
+            between()
+            return plan, collect(session, self.read(session, plan, request), plan, request)
+
+    def plan(self, request: PlanRequest) -> PartitionPlan:
+        with self.source.open_plan(lambda: self.spark, self.reports.append) as session:
+            return session.plan(request)
+
+    def read(self, session: PlanSession, plan: PartitionPlan, request: PlanRequest) -> DataFrame:
+        return session.read(self.spark, plan, request.spec, plan.work_units)
+
+
+def collect(session: PlanSession, frame: DataFrame, plan: PartitionPlan, request: PlanRequest) -> list[Any]:
+    """The rows as tuples; what fails is raised as the session explains it."""
+    try:
+        return sorted((tuple(row) for row in frame.collect()), key=repr)
+    except Exception as error:
+        raise session.explain_failure(plan, request.spec, error) from error
+
+
+def column(rows: Sequence[tuple[Any, ...]], place: int = 0) -> list[Any]:
+    """One column of the rows, sorted, repeats kept."""
+    return sorted(row[place] for row in rows)
