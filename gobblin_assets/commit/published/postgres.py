@@ -1,0 +1,115 @@
+"""Published files as the commit log in Postgres knows them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from sqlalchemy import Connection, Engine, Row, text
+
+from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+SEGMENTS_MAX: Final = 20_000
+"""Hourly partitions of two years. A segment's payload is about 25 bytes a file: this many are held in memory."""
+
+SCHEMAS_MAX: Final = 1_000
+
+Database: TypeAlias = Engine | PublishedFiles
+"""What people hand over: an engine on the commit log, or the port."""
+
+# One statement has one snapshot: no sequence is seen by halves, although others are finished meanwhile.
+_FIND = text("""
+    WITH found AS (
+        SELECT dataset_id, version FROM gobblin.dataset WHERE job = :job AND urn = :urn
+    ), active AS (
+        SELECT g.segment_id, g.sequence_id, s.result_version, g.partition, s.details ->> 'root_uri' AS root_uri,
+               g.file_count, g.row_count, g.file_bytes, g.file_schema, g.payload, g.digest, g.number
+          FROM found d
+          JOIN gobblin.segment g USING (dataset_id)
+          JOIN gobblin.commit_sequence s USING (sequence_id)
+         WHERE g.role = :role AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+           AND (CAST(:partitions AS text[]) IS NULL OR g.partition = ANY (CAST(:partitions AS text[])))
+         ORDER BY s.result_version DESC, g.partition, g.segment_id
+         LIMIT :segments_max
+    )
+    SELECT d.version, a.*
+      FROM found d LEFT JOIN active a ON true
+     ORDER BY a.result_version DESC NULLS LAST, a.partition, a.segment_id
+""")
+
+_SCHEMAS = text("""
+    SELECT g.file_schema, max(s.result_version) AS version, bool_or(g.retired_by IS NULL) AS active
+      FROM gobblin.dataset d
+      JOIN gobblin.segment g USING (dataset_id)
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE d.job = :job AND d.urn = :urn AND g.role = :role AND g.sealed AND s.state = 'DONE'
+       AND g.file_schema IS NOT NULL
+     GROUP BY g.file_schema
+     ORDER BY active DESC, version DESC
+     LIMIT :schemas_max
+""")
+
+_LIST_URNS = text("SELECT urn FROM gobblin.dataset WHERE job = :job ORDER BY urn")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresPublishedFiles:
+    """The PublishedFiles port over the commit log's tables."""
+
+    engine: Engine
+
+    def find(
+        self, job: JobName, urn: DatasetUrn, *, role: Role, partitions: Sequence[str] | None = None
+    ) -> PublishedSet | None:
+        wanted = None if partitions is None else list(partitions)
+
+        def body(connection: Connection) -> PublishedSet | None:
+            # Two statements: the schemas of a newer publication only add columns, which its files would fill.
+            rows = connection.execute(
+                _FIND,
+                {"job": job, "urn": urn, "role": role, "partitions": wanted, "segments_max": SEGMENTS_MAX + 1},
+            ).all()
+            if not rows:
+                return None
+            segments = tuple(_segment_of(row, role) for row in rows if row.segment_id is not None)
+            if len(segments) > SEGMENTS_MAX:
+                raise RejectedError(
+                    f"{urn!a} has more than {SEGMENTS_MAX} active segments",
+                    field="partitions",
+                    hint="Read fewer partitions at once.",
+                )
+            schemas = connection.execute(
+                _SCHEMAS, {"job": job, "urn": urn, "role": role, "schemas_max": SCHEMAS_MAX}
+            ).all()
+            active = tuple(row.file_schema for row in schemas if row.active)
+            return PublishedSet(rows[0].version, segments, active or tuple(row.file_schema for row in schemas[:1]))
+
+        return transact(self.engine, "find published files", body)
+
+    def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
+        urns = transact(self.engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).scalars().all())
+        return [DatasetUrn(urn) for urn in urns]
+
+
+def published_files_of(database: Database) -> PublishedFiles:
+    """The port itself, or the one over an engine."""
+    return PostgresPublishedFiles(database) if isinstance(database, Engine) else database
+
+
+def _segment_of(row: Row[tuple[object, ...]], role: Role) -> PublishedSegment:
+    return PublishedSegment(
+        sequence_id=SequenceId(row.sequence_id),
+        version=row.result_version,
+        partition=row.partition,
+        role=role,
+        root_uri=row.root_uri,
+        file_count=row.file_count,
+        row_count=row.row_count,
+        file_bytes=row.file_bytes,
+        file_schema=row.file_schema,
+        payload=bytes(row.payload),
+        digest=bytes(row.digest),
+    )

@@ -1,0 +1,202 @@
+"""A dataset as a DataFrame of exactly its published files, whatever else stands in its directories.
+
+The ledger says which files these are, and which schemas they were written with. Columns that were added later
+are NULL in older files; a column that was retyped is cast to its newest type, and a value that does not fit
+fails the query. Values of output partitions come from the directories, with the types of the schema.
+"""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.postgres import Database, published_files_of
+from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.columns import named
+from gobblin_assets.ingest.row_quality import FAILED_COLUMN, FAILED_TYPE
+from gobblin_assets.ingest.schema_merge import merge_schemas, parse_schema, type_to_read
+from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
+
+FILES_MAX: Final = 200_000
+"""Spark keeps every path of a query in the driver, and asks for each file's state when the query is made."""
+
+GROUPS_MAX: Final = 1_000
+"""Files of one schema and one directory of partitions are read together; a query of more parts plans for minutes."""
+
+
+def read_dataset(
+    spark: SparkSession,
+    urn: str,
+    *,
+    job: str,
+    database: Database,
+    role: Role = Role.DATA,
+    partitions: Sequence[str] | None = None,
+) -> DataFrame:
+    """The rows of a dataset, lazily; ``database`` is an engine on the commit log, or a PublishedFiles.
+
+    ``partitions`` are asset partition keys (None: all); one without files gives no rows. A dataset without
+    files gives an empty frame of its last known schema.
+
+    Raises:
+        RejectedError: no such dataset, no schema known yet, or too many files for one query.
+        CorruptionError: a published file is missing, or the log's record of one can't be read.
+
+    """
+    job_name, name = parse_job_name(job), parse_urn(urn)
+    port = published_files_of(database)
+    found = port.find(job_name, name, role=role, partitions=partitions)
+    if found is None:
+        raise _refuse_unknown(port, job_name, name)
+    schema = _schema_of(port, found, job_name, name, role)
+    return _read(spark, found.segments, schema, job_name, name, role)
+
+
+def read_published(
+    spark: SparkSession, urn: DatasetUrn, *, job: JobName, published: PublishedFiles, partition: str
+) -> DataFrame | None:
+    """The rows of the data and quarantine roles of one asset partition together, for the late window.
+
+    Only columns that both roles have. None: nothing of it is published.
+    """
+    frames = []
+    for role in (Role.DATA, Role.QUARANTINE):
+        found = published.find(job, urn, role=role, partitions=[partition])
+        if found is not None and found.segments:
+            schema = merge_schemas(parse_schema(each) for each in found.file_schemas)
+            frames.append(_read(spark, found.segments, schema, job, urn, role))
+    if not frames:
+        return None
+    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
+    return reduce(DataFrame.union, [frame.select(*(named(name) for name in shared)) for frame in frames])
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Files that one Spark read can take: one directory above their partitions, one schema."""
+
+    base_uri: str
+    partition_columns: tuple[str, ...]
+    schema_json: str
+
+
+def _read(
+    spark: SparkSession,
+    segments: Sequence[PublishedSegment],
+    schema: t.StructType,
+    job: JobName,
+    urn: DatasetUrn,
+    role: Role,
+) -> DataFrame:
+    file_count = sum(segment.file_count for segment in segments)
+    if file_count > FILES_MAX:
+        raise _refuse_size(urn, f"{file_count} files", FILES_MAX)
+    groups: dict[_Group, list[str]] = defaultdict(list)
+    for segment in segments:
+        for group, uri in _locate(segment, job, urn, role):
+            groups[group].append(uri)
+    if len(groups) > GROUPS_MAX:
+        raise _refuse_size(urn, f"{len(groups)} groups of files", GROUPS_MAX)
+    if not groups:
+        return spark.createDataFrame([], schema)
+    frames = [_read_group(spark, group, uris, schema) for group, uris in groups.items()]
+    return reduce(DataFrame.union, frames)
+
+
+def _locate(segment: PublishedSegment, job: JobName, urn: DatasetUrn, role: Role) -> Iterator[tuple[_Group, str]]:
+    """Each file's URI, with the group that it belongs to.
+
+    Output partitions are the directories ``name=value`` below the dataset's own; no other directory of ours has
+    an equals sign, since names of datasets and partitions have it percent-encoded.
+    """
+    fs, root = open_file_system(segment.root_uri)
+    role_path = path_of(root, job, urn, role)
+    schema_json = parse_schema(segment.file_schema).json()
+    for file in segment.files():
+        if not file.path.startswith(f"{role_path}/"):
+            raise CorruptionError(
+                f"the log has a file of {urn!a} outside its directory", path=file.path, directory=role_path
+            )
+        directories = file.path.removeprefix(f"{role_path}/").split("/")[:-1]
+        columns = tuple(unquote(part.partition("=")[0]) for part in directories if "=" in part)
+        above = next((i for i, part in enumerate(directories) if "=" in part), 0)
+        base = "/".join((role_path, *directories[:above]))
+        yield _Group(fs.to_uri(base), columns, schema_json), fs.to_uri(file.path)
+
+
+def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema: t.StructType) -> DataFrame:
+    stored = parse_schema(group.schema_json)
+    of_stored = {field.name.casefold(): field for field in stored.fields}
+    types = {
+        field.name: type_to_read(of_stored[field.name.casefold()].dataType, field.dataType)
+        for field in schema.fields
+        if field.name.casefold() in of_stored
+    }
+    asked = t.StructType([t.StructField(name, data_type) for name, data_type in types.items()])
+    try:
+        frame = spark.read.schema(asked).option("basePath", group.base_uri).parquet(*uris)
+        found = {name.casefold(): name for name in frame.columns}
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            path = (error.getMessageParameters() or {}).get("path", "")
+            raise CorruptionError(
+                f"a published file is missing: {path}",
+                hint="Restore it; or, if this view is older than retire_grace_s, read the dataset again.",
+                path=path,
+            ) from error
+        raise
+    return frame.select(
+        *(
+            (
+                named(found[field.name.casefold()]).cast(field.dataType)
+                if field.name in types
+                else f.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in schema.fields
+        )
+    )
+
+
+def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role) -> t.StructType:
+    if found.file_schemas:
+        return merge_schemas(parse_schema(each) for each in found.file_schemas)
+    if role is Role.QUARANTINE:
+        # No row was ever set aside: the frame is empty, and is what a set-aside row would look like.
+        data = port.find(job, urn, role=Role.DATA, partitions=[])
+        if data is not None and data.file_schemas:
+            merged = merge_schemas(parse_schema(each) for each in data.file_schemas)
+            extra = [] if FAILED_COLUMN in merged.names else [t.StructField(FAILED_COLUMN, FAILED_TYPE)]
+            return t.StructType([*merged.fields, *extra])
+    raise RejectedError(
+        f"{urn!a} of job {job} has published no {role} files yet, so that its columns are not known",
+        field="urn",
+        hint="Materialize it first.",
+    )
+
+
+def _refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:
+    known: Mapping[str, None] = dict.fromkeys(port.list_urns(job))
+    close = difflib.get_close_matches(urn, known, n=3)
+    hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else "Look it up with gobblin-assets status."
+    if not known:
+        hint = f"No run of job {job!r} is recorded here: compare the job's name and the database."
+    return RejectedError(f"job {job} has no dataset {urn!a}", field="urn", hint=hint)
+
+
+def _refuse_size(urn: DatasetUrn, found: str, allowed: int) -> RejectedError:
+    return RejectedError(
+        f"{urn!a} has {found}; one query takes at most {allowed}",
+        field="partitions",
+        hint="Read fewer partitions at once.",
+    )

@@ -1,0 +1,251 @@
+"""A dataset is exactly its published files, with the types that it was published with."""
+
+import datetime as dt
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import Engine, text
+
+from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
+from gobblin_assets.ingest import dataset_reader
+from gobblin_assets.ingest.dataset_reader import read_dataset, read_published
+from gobblin_assets.ingest.job_spec import RowPolicySpec, WriterSpec
+from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from tests.support.publishing import Publisher
+
+URN = "public.orders"
+
+
+@pytest.fixture
+def publisher(engine: Engine, tmp_path: Path) -> Publisher:
+    return Publisher(engine, tmp_path / "la ke~%20")
+
+
+def _numbers(spark: SparkSession, *numbers: int) -> DataFrame:
+    # By SQL: rows that come from Python start a Python worker, which takes longer than all the rest.
+    return spark.sql(f"SELECT explode(CAST(array({', '.join(map(str, numbers))}) AS array<int>)) AS id")
+
+
+def _read(spark: SparkSession, publisher: Publisher, urn: str = URN, **options: object) -> DataFrame:
+    return read_dataset(spark, urn, job="shop", database=publisher.engine, **options)  # type: ignore[arg-type]
+
+
+def _ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.collect())
+
+
+def test_only_finished_sequences_that_are_not_retired_are_read(spark: SparkSession, publisher: Publisher) -> None:
+    publisher.publish(_numbers(spark, 1, 2), URN, partition="2013-01-01")
+    publisher.publish(_numbers(spark, 3), URN, partition="2013-02-01")
+    publisher.publish(_numbers(spark, 4), URN, partition="2013-02-01", replaces=True)
+    publisher.publish(_numbers(spark, 5), URN, partition="2013-03-01")
+    publisher.publish(_numbers(spark, 6), URN, partition="2013-03-01", seal=False)
+    publisher.publish(_numbers(spark, 7), URN, partition="2013-04-01", finish=False)
+    stray = publisher.files(URN)[0]
+    stray.with_name("stray.parquet").write_bytes(stray.read_bytes())
+    assert _ids(_read(spark, publisher)) == [1, 2, 4, 5]
+    assert _ids(_read(spark, publisher, partitions=["2013-02-01", "2013-03-01"])) == [4, 5]
+    nothing = _read(spark, publisher, partitions=["2013-04-01"])
+    assert nothing.collect() == []
+    assert nothing.schema.simpleString() == "struct<id:int>"
+
+
+@pytest.mark.parametrize(
+    "urns", [["a/b", "a b", "a.b", "a%2Fb"], ["A", "a"], ["ü%20", "ü ", "..", "x" * 400], ["k=v", "*?[a]{b}\\"]]
+)
+def test_hostile_names_stay_apart(spark: SparkSession, publisher: Publisher, urns: list[str]) -> None:
+    for number, urn in enumerate(urns):
+        frame = spark.sql(f"SELECT {number} AS id, 'x y/%=' AS region")
+        publisher.publish(frame, urn, partition="p=1/ü ~", writer=WriterSpec(partition_by=("region",)))
+    for number, urn in enumerate(urns):
+        assert [tuple(row) for row in _read(spark, publisher, urn).collect()] == [(number, "x y/%=")]
+
+
+def test_values_of_directories_come_back_with_their_types(spark: SparkSession, publisher: Publisher) -> None:
+    at = dt.datetime(2013, 10, 27, 2, 30, 0, 5)  # noqa: DTZ001  a wall clock's
+    rows = [
+        (1, "01", dt.date(2013, 1, 1), 7, Decimal("1.50"), True, at, at),
+        (2, "1e3", dt.date(9999, 12, 31), -7, Decimal("0.00"), False, at, at),
+        (3, "2013-01-01", None, None, None, None, None, None),
+        (4, None, dt.date(2013, 1, 1), 0, Decimal("2.00"), True, at, at),
+        (5, "a}b {*?[c]} ü:#'\"\\^%25 ", dt.date(2013, 1, 1), 0, Decimal("2.00"), True, at, at),
+        (6, "null", dt.date(2013, 1, 1), 0, Decimal("2.00"), True, at, at),
+    ]
+    schema = (
+        "id INT, code STRING, day DATE, n BIGINT, price DECIMAL(9,2), flag BOOLEAN, at TIMESTAMP, wall TIMESTAMP_NTZ"
+    )
+    frame = spark.createDataFrame(rows, schema)
+    columns = ("code", "day", "n", "price", "flag", "at", "wall")
+    publisher.publish(frame, URN, partition="2013-01-01", writer=WriterSpec(partition_by=columns))
+    read = _read(spark, publisher)
+    assert read.schema.simpleString() == frame.schema.simpleString()
+    assert Counter(map(tuple, read.collect())) == Counter(map(tuple, frame.collect()))
+    assert [row.id for row in read.where("code = '01'").collect()] == [1]
+
+
+def test_directories_by_time_are_in_utc_and_null_has_its_own(spark: SparkSession, publisher: Publisher) -> None:
+    frame = spark.sql("SELECT 1 AS id, TIMESTAMP '2013-01-01 23:30:00+00:00' AS at UNION ALL SELECT 2, NULL")
+    writer = WriterSpec(time_column="at", time_pattern="yyyy-MM-dd/HH", time_name="hour")
+    publisher.publish(frame, URN, writer=writer)
+    assert {row.id: row.hour for row in _read(spark, publisher).collect()} == {1: "2013-01-01/23", 2: None}
+    names = {file.parents[1].name for file in publisher.files(URN)}
+    assert names == {"hour=2013-01-01%2F23", "hour=__HIVE_DEFAULT_PARTITION__"}
+
+
+def test_an_empty_text_can_not_become_a_directory(spark: SparkSession, publisher: Publisher) -> None:
+    frame = spark.createDataFrame([(1, ""), (2, "x")], "id INT, region STRING")
+    with pytest.raises(RetryableError) as raised:
+        publisher.publish(frame, URN, writer=WriterSpec(partition_by=("region",)))
+    explained = explain_partition_failure(raised.value, dataset=URN)
+    assert explained is not None
+    assert "'region' is an empty text" in str(explained)
+
+
+@pytest.mark.parametrize(
+    ("writer", "said"),
+    [
+        ({"partition_by": ["nope"]}, "no column 'nope'"),
+        ({"partition_by": ["id", "at", "tags", "price"]}, "array<string> column 'tags' can't become a directory"),
+        ({"partition_by": ["price"]}, "double column 'price'"),
+        ({"time_column": "id", "time_pattern": "yyyy"}, "expected a date or a time in 'id'"),
+        ({"time_column": "at", "time_pattern": "yyyy", "time_name": "ID"}, "there is a column 'ID' already"),
+    ],
+)
+def test_columns_that_can_not_become_directories_are_refused(
+    spark: SparkSession, writer: dict[str, object], said: str
+) -> None:
+    frame = spark.createDataFrame([], "id INT, at TIMESTAMP, tags ARRAY<STRING>, price DOUBLE")
+    with pytest.raises(RejectedError, match="dataset 'd'") as refused:
+        add_output_partitions(frame, WriterSpec.model_validate(writer), dataset="d")
+    assert said in str(refused.value)
+    with pytest.raises(RejectedError, match="all of its columns"):
+        add_output_partitions(frame.select("id"), WriterSpec(partition_by=("id",)), dataset="d")
+
+
+def test_directories_may_change_between_publications(spark: SparkSession, publisher: Publisher) -> None:
+    frame = spark.sql("SELECT * FROM VALUES (1, '01', 5), (2, NULL, 6) AS t(id, code, n)")
+    for number, columns in enumerate([(), ("code",), ("n",), ("code", "n")]):
+        publisher.publish(frame, URN, partition=f"p{number % 2}", writer=WriterSpec(partition_by=columns))
+    read = _read(spark, publisher)
+    assert read.columns == ["id", "code", "n"]
+    assert Counter(map(tuple, read.collect())) == Counter({(1, "01", 5): 4, (2, None, 6): 4})
+
+
+def test_columns_added_later_are_null_in_older_files_and_dropped_ones_in_newer(
+    spark: SparkSession, publisher: Publisher
+) -> None:
+    publisher.publish(spark.sql("SELECT 1 AS id, 'x' AS gone, named_struct('a', 1) AS s"), URN, partition="1")
+    publisher.publish(
+        spark.sql("SELECT named_struct('b', 'n', 'a', 2) AS s, 2 AS ID, array(named_struct('k', 1)) AS new"), URN
+    )
+    read = _read(spark, publisher)
+    assert read.schema.simpleString() == "struct<s:struct<b:string,a:int>,ID:int,new:array<struct<k:int>>,gone:string>"
+    rows = {row.ID: row for row in read.collect()}
+    assert (tuple(rows[1].s), rows[1].new, rows[1].gone) == ((None, 1), None, "x")
+    assert (tuple(rows[2].s), rows[2].new[0].k, rows[2].gone) == (("n", 2), 1, None)
+    assert _read(spark, publisher, partitions=["1"]).schema == read.schema
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ("CAST(7 AS INT)", "CAST(8 AS BIGINT)", 7),
+        ("CAST(7 AS BIGINT)", "CAST(8 AS INT)", 7),
+        ("'7'", "8", 7),
+        ("7", "'8'", "7"),
+        ("CAST(1.5 AS DECIMAL(4,1))", "CAST(2 AS DECIMAL(38,4))", Decimal("1.5000")),
+        ("DATE '2013-01-01'", "TIMESTAMP_NTZ '2013-01-01 05:00:00'", dt.datetime(2013, 1, 1)),  # noqa: DTZ001  a wall clock's
+    ],
+)
+def test_a_retyped_column_is_cast_to_its_newest_type(
+    spark: SparkSession, publisher: Publisher, old: str, new: str, value: object
+) -> None:
+    publisher.publish(spark.sql(f"SELECT 1 AS id, {old} AS v"), URN)
+    publisher.publish(spark.sql(f"SELECT 2 AS id, {new} AS v"), URN)
+    read = _read(spark, publisher)
+    assert read.schema["v"].dataType == spark.sql(f"SELECT {new} AS v").schema["v"].dataType
+    assert {row.id: row.v for row in read.collect()}[1] == value
+
+
+def test_a_value_that_does_not_fit_the_newest_type_fails_the_query(spark: SparkSession, publisher: Publisher) -> None:
+    publisher.publish(spark.sql("SELECT 1 AS id, 'x' AS v"), URN)
+    publisher.publish(spark.sql("SELECT 2 AS id, 2 AS v"), URN)
+    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        _read(spark, publisher).collect()
+
+
+def test_rows_set_aside_are_published_with_the_rest_and_read_by_role(spark: SparkSession, publisher: Publisher) -> None:
+    policy = RowPolicySpec(name="positive", check="id > 0", on_failure="err_file")
+    publisher.publish(_numbers(spark, 1, 2), URN, policies=(policy,))
+    empty = _read(spark, publisher, role=Role.QUARANTINE)
+    assert empty.schema.simpleString() == "struct<id:int,failed_policies:array<string>>"
+    assert empty.collect() == []
+    publisher.publish(_numbers(spark, 3, -4), URN, policies=(policy,))
+    assert _read(spark, publisher).columns == ["id"]
+    assert _ids(_read(spark, publisher)) == [1, 2, 3]
+    (aside,) = _read(spark, publisher, role=Role.QUARANTINE).collect()
+    assert (aside.id, aside.failed_policies) == (-4, ["positive"])
+    both = read_published(
+        spark,
+        DatasetUrn(URN),
+        job=JobName("shop"),
+        published=PostgresPublishedFiles(publisher.engine),
+        partition="",
+    )
+    assert both is not None
+    assert both.columns == ["id"]
+    assert _ids(both) == [-4, 1, 2, 3]
+
+
+def test_a_dataset_without_files_keeps_its_last_schema(spark: SparkSession, publisher: Publisher) -> None:
+    publisher.publish(_numbers(spark, 1), URN)
+    publisher.publish(_numbers(spark), URN, replaces=True)
+    assert _read(spark, publisher).schema.simpleString() == "struct<id:int>"
+    assert _read(spark, publisher).collect() == []
+
+
+def test_what_is_not_known_is_refused_with_what_is(spark: SparkSession, publisher: Publisher) -> None:
+    with pytest.raises(RejectedError, match="No run of job 'shop'"):
+        _read(spark, publisher)
+    publisher.publish(_numbers(spark), URN)
+    with pytest.raises(RejectedError, match=r"Did you mean 'public\.orders'"):
+        _read(spark, publisher, "public.order")
+    with pytest.raises(RejectedError, match="has published no data files yet"):
+        _read(spark, publisher)
+    publisher.publish(_numbers(spark, 1), URN)
+    with pytest.raises(RejectedError, match="has published no dead_letter files yet"):
+        _read(spark, publisher, role=Role.DEAD_LETTER)
+
+
+def test_a_missing_file_is_a_corruption_that_names_it(spark: SparkSession, publisher: Publisher) -> None:
+    publisher.publish(_numbers(spark, 1), URN)
+    (file,) = publisher.files(URN)
+    file.unlink()
+    with pytest.raises(CorruptionError, match="a published file is missing") as found:
+        _read(spark, publisher).collect()
+    assert file.name in str(found.value)
+
+
+def test_a_segment_that_was_altered_is_a_corruption(spark: SparkSession, publisher: Publisher) -> None:
+    publisher.publish(_numbers(spark, 1), URN)
+    with publisher.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin.segment SET payload = payload || '\\x00'::bytea"))
+    with pytest.raises(CorruptionError, match="digest"):
+        _read(spark, publisher)
+
+
+def test_more_files_than_one_query_can_hold_are_refused(
+    spark: SparkSession, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish(_numbers(spark, 1).coalesce(1), URN, partition="a")
+    publisher.publish(_numbers(spark, 2).coalesce(1), URN, partition="b")
+    monkeypatch.setattr(dataset_reader, "FILES_MAX", 1)
+    with pytest.raises(RejectedError, match="2 files; one query takes at most 1"):
+        _read(spark, publisher)
+    assert _ids(_read(spark, publisher, partitions=["b"])) == [2]
