@@ -101,6 +101,17 @@ def test_a_uri_keeps_every_character(fs: FileSystem) -> None:
     assert (fs.scheme, fs.to_uri("/a b/%2F~1")) == ("file", "file:///a b/%2F~1")
 
 
+def test_an_input_can_be_read_from_any_place_and_is_no_link(fs: FileSystem, tmp_path: Path) -> None:
+    path = write(tmp_path / "file", "0123456789")
+    with fs.open_input(str(path)) as stream:
+        stream.seek(-3, os.SEEK_END)
+        assert stream.read() == b"789"
+    (tmp_path / "link").symlink_to(path)
+    for missing in ("link", "none"):
+        with pytest.raises(RejectedError):
+            fs.open_input(str(tmp_path / missing))
+
+
 # --- directories
 
 

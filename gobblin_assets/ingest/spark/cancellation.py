@@ -2,32 +2,44 @@
 
 Connect keeps a running operation on the server: ``interruptTag`` reaches it from any thread or process that
 knows the session's id. In a classic session ``interruptTag`` does nothing across threads, so jobs are
-tagged in the thread that starts them and cancelled by the tag. Neither reaches what has not started yet:
-whoever cancels also tells its workers to start nothing more.
+tagged in the thread that starts them and cancelled by the tag. That call forgets: a job that is submitted
+a moment later runs (seen: a write that had made its directory and not yet its job). So ``cancel`` repeats
+it until the tagged blocks have ended.
 """
 
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from threading import Condition
+from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import SparkSession, is_remote
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.ingest.spark.connect_calls import interrupt
 from gobblin_assets.ingest.spark.session import parse_address
 from gobblin_assets.ingest.spark.spark_errors import spark_families
 
+CANCEL_S_MAX: Final = 60.0
+"""A task that is interrupted ends at once or at its next row; a block may have some files to look at."""
+
+CANCEL_REPEAT_S: Final = 0.2
+
 
 class Cancellation(Protocol):
-    """The port that a run uses; ``tag`` is any text without a comma."""
+    """The port that a run uses: one object for all its threads. ``tag`` is any text without a comma."""
 
     def tagged(self, tag: str) -> AbstractContextManager[None]:
         """Tag every action that this thread starts inside the block."""
         ...
 
     def cancel(self, tag: str) -> None:
-        """From any thread: stop all that runs under the tag. The action raises where it was called."""
+        """Stop all that runs under the tag; the action raises where it was called. Returns when no block of
+        this tag is left, so it is for another thread than theirs; RetryableError if one stays. A block that is
+        entered later is not stopped: whoever cancels also tells its workers to start nothing more.
+        """
         ...
 
 
@@ -36,20 +48,22 @@ class ClassicCancellation:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
+        self._blocks = _Blocks()
 
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        self._context.addJobTag(_checked(tag))
-        # Without the interrupt a task goes on until its next row, which a slow query may never give.
-        self._context.setInterruptOnCancel(True)
-        try:
-            yield
-        finally:
-            self._context.removeJobTag(tag)
-            self._context.setInterruptOnCancel(False)
+        with self._blocks.entered(tag):
+            self._context.addJobTag(tag)
+            # Without the interrupt a task goes on until its next row, which a slow query may never give.
+            self._context.setInterruptOnCancel(True)
+            try:
+                yield
+            finally:
+                self._context.removeJobTag(tag)
+                self._context.setInterruptOnCancel(False)
 
     def cancel(self, tag: str) -> None:
-        self._context.cancelJobsWithTag(_checked(tag))
+        self._blocks.end(tag, self._context.cancelJobsWithTag)
 
 
 class ConnectCancellation:
@@ -57,18 +71,48 @@ class ConnectCancellation:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._blocks = _Blocks()
 
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        self._spark.addTag(_checked(tag))
+        with self._blocks.entered(tag):
+            self._spark.addTag(tag)
+            try:
+                yield
+            finally:
+                self._spark.removeTag(tag)
+
+    def cancel(self, tag: str) -> None:
+        self._blocks.end(tag, self._spark.interruptTag)
+
+
+class _Blocks:
+    """How many threads are inside a block of each tag."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._inside: Counter[str] = Counter()
+
+    @contextmanager
+    def entered(self, tag: str) -> Iterator[None]:
+        with self._changed:
+            self._inside[_checked(tag)] += 1
         try:
             yield
         finally:
-            self._spark.removeTag(tag)
+            with self._changed:
+                self._inside[tag] -= 1
+                self._changed.notify_all()
 
-    def cancel(self, tag: str) -> None:
-        with spark_families(f"interrupt {tag}"):
-            self._spark.interruptTag(_checked(tag))
+    def end(self, tag: str, stop: Callable[[str], object]) -> None:
+        end = time.monotonic() + CANCEL_S_MAX
+        while time.monotonic() < end:
+            with spark_families(f"cancel {tag}"):
+                stop(_checked(tag))
+            with self._changed:
+                if self._changed.wait_for(lambda: self._inside[tag] <= 0, CANCEL_REPEAT_S):
+                    return
+        raise RetryableError(f"what runs under {tag} did not end in {CANCEL_S_MAX:.0f} s", tag=tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +139,9 @@ def find_session_identity(spark: SparkSession) -> SessionIdentity | None:
 def interrupt_left_behind(remote: str, identity: SessionIdentity, tag: str) -> int:
     """Stop what a client that is gone left running under ``tag`` on the server at ``remote``.
 
-    The number of operations found, after all of them have ended. RetryableError where the server does not
-    answer or an operation does not end: nothing of the attempt may be touched then.
+    The number of operations found, once the server runs none of them any more. RetryableError where it does not
+    answer or an operation stays: nothing of the attempt may be touched then. A task of theirs may still make its
+    temporary file again (seen), which never completes the write: so cleanup captures first, and repeats.
     """
     parse_address(remote)
     return interrupt(remote, session_id=identity.session_id, user_id=identity.user_id, tag=_checked(tag))

@@ -42,7 +42,7 @@ def answers(url: str) -> bool:
 
 
 def interrupt(url: str, *, session_id: str, user_id: str, tag: str) -> int:
-    """Interrupt what runs under ``tag`` in that session, whoever opened it, and ask until nothing is found.
+    """Interrupt what runs under ``tag`` in that session, whoever opened it, and ask until nothing runs.
 
     The number of operations that were found at first. A session that the server has closed or forgotten runs
     nothing. RetryableError where the server does not answer or an operation does not end.

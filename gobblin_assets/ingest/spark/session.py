@@ -41,7 +41,8 @@ CONNECT_PORT: Final = 15_002
 _REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
-_FATAL_LINE: Final = re.compile(r"unresolved dependency|not found|Exception|[Ee]rror")
+_UNRESOLVED: Final = re.compile(r"unresolved dependency: ([^\s;]+;[^\s:\]]+)")
+_FATAL_LINE: Final = re.compile(r"Exception|[Ee]rror")
 
 
 class _ThisProcess:
@@ -157,10 +158,10 @@ def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
 def explain_failed_start(log_path: Path) -> RejectedError | RetryableError:
     """What a JVM that ended before it answered left in its log."""
     lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
-    unresolved = sorted({line.strip(": ") for line in lines if "unresolved dependency:" in line})
+    unresolved = sorted({found for line in lines for found in _UNRESOLVED.findall(line)})
     if unresolved:
         return RejectedError(
-            f"Maven has no {', '.join(line.rpartition(': ')[2] for line in unresolved)} (see {log_path})",
+            f"Maven has no {', '.join(unresolved)} (see {log_path})",
             field="spark.capabilities",
             hint="Correct the coordinate, make a repository reachable, or give a folder of jars.",
         )
