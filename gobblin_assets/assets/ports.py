@@ -7,13 +7,16 @@ from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
 
+from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.sources.port import Source
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.sources.port import PlanSession, Source
 
 STORES_KEY: Final = "gobblin_stores"
-"""Gives ``ingest.run_values.Stores``."""
+"""Gives ``Stores``."""
 
 SPARK_KEY: Final = "gobblin_spark"
 FILE_SYSTEMS_KEY: Final = "gobblin_file_systems"
@@ -21,18 +24,26 @@ FILE_SYSTEMS_KEY: Final = "gobblin_file_systems"
 RESERVED_KEYS: Final = frozenset({STORES_KEY, SPARK_KEY, FILE_SYSTEMS_KEY, "io_manager"})
 
 
-class SparkSessions(Protocol):
-    """Under ``SPARK_KEY``."""
+class Engine(Protocol):
+    """Under ``SPARK_KEY``: what reads and writes. Nothing starts before the first use."""
 
     def get_session(self) -> SparkSession:
-        """The run's session; started or connected to at the first call."""
+        """The run's session; started or connected to at the first call. Any thread may call."""
+        ...
+
+    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
+        """What reads the WorkUnits that ``session`` planned and writes them into staging."""
+        ...
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        """End what a dead attempt may still be writing, as far as that is possible."""
         ...
 
 
 class FileSystems(Protocol):
     """Under ``FILE_SYSTEMS_KEY``."""
 
-    def open(self, uri: str, *, umask: int) -> tuple[FileSystem, str]:
+    def open(self, uri: str, *, umask: int | None = None) -> tuple[FileSystem, str]:
         """The file system of a destination, and its root's path there. Nothing is connected to or made yet."""
         ...
 

@@ -1,0 +1,150 @@
+"""Dagster definitions of a job, by a Python function: the same that the YAML component builds.
+
+Nothing connects while definitions load: a connection is a name that a resource answers to when a run starts,
+and the tables that patterns choose from stand in the state file that `gobblin-assets discover` writes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Never
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from gobblin_assets.assets.layout import JobLayout, build_layout
+from gobblin_assets.assets.materialization import GobblinRunConfig, materialize
+from gobblin_assets.assets.naming import GobblinTranslator
+from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
+from gobblin_assets.assets.recovery import build_recovery_job, recovery_job_name
+from gobblin_assets.assets.sensors import build_recovery_sensor
+from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.ingest.job_spec import JobSpec
+
+_UNPARTITIONED_NAME: Final = "whole"
+
+
+def build_gobblin_layout(
+    spec: JobSpec | Mapping[str, object],
+    *,
+    discovered: Sequence[str] | None = None,
+    translator: GobblinTranslator | None = None,
+) -> JobLayout:
+    """Read and check a job's specification. ``discovered``: the table names that its patterns choose from.
+
+    RejectedError names the field, what was expected and the fix.
+    """
+    job = spec if isinstance(spec, JobSpec) else parse_job(spec)
+    return build_layout(job, resolve_datasets(job, discovered), translator or GobblinTranslator())
+
+
+def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The spec of each dataset and role, as the job's assets have them."""
+    return list(layout.specs.values())
+
+
+def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
+    """All datasets of the job as one definition that can be subset: a run plans once and shares its session."""
+    deps = dict.fromkeys(dep.asset_key for spec in layout.specs.values() for dep in spec.deps)
+    outer = [key for key in deps if key not in {spec.key for spec in layout.specs.values()}]
+    inputs = {f"upstream_{number}": key for number, key in enumerate(outer)}
+
+    @dg.op(
+        name=layout.job.job,
+        description=layout.job.description,
+        ins={name: dg.In(dg.Nothing) for name in inputs},
+        out=layout.build_outs(),
+        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, connection_key(layout.job)},
+    )
+    def run_assets(context: dg.AssetExecutionContext, config: GobblinRunConfig) -> Iterator[Never]:
+        # A generator that yields nothing: a result of the step would stand for the whole range of partitions.
+        materialize(context, layout, config)
+        yield from ()
+
+    return dg.AssetsDefinition(
+        node_def=run_assets,
+        keys_by_input_name=inputs,
+        keys_by_output_name=layout.build_keys_by_output(),
+        specs=list(layout.specs.values()),
+        can_subset=True,
+        check_specs_by_output_name=layout.build_checks(),
+        backfill_policy=(
+            dg.BackfillPolicy.single_run()
+            if layout.job.backfill == "single_run"
+            else dg.BackfillPolicy.multi_run(max_partitions_per_run=1)
+        ),
+    )
+
+
+def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
+    """A Dagster job for each distinct partitions definition, since a run has partitions of one only.
+
+    In one process: a process for each step would be a JVM for each step.
+    """
+    jobs = []
+    names = _JobNames(layout.job.job)
+    for partitions, urns in layout.group_by_partitions():
+        keys = [layout.get_key(urn, role) for urn in urns for role in layout.roles]
+        jobs.append(
+            dg.define_asset_job(
+                names.pick(partitions),
+                selection=dg.AssetSelection.assets(*keys),
+                description=f"{len(urns)} datasets of {layout.job.job}.",
+                executor_def=dg.in_process_executor,
+            )
+        )
+    return jobs
+
+
+def build_gobblin_definitions(
+    spec: JobSpec | Mapping[str, object],
+    *,
+    discovered: Sequence[str] | None = None,
+    translator: GobblinTranslator | None = None,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+) -> dg.Definitions:
+    """Assets, checks, jobs, the recovery job and its sensor of one job.
+
+    Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
+    code location's, and what the UI's own runs use; None where the location has another (each run then has one
+    process more).
+    """
+    layout = build_gobblin_layout(spec, discovered=discovered, translator=translator)
+    return dg.Definitions(
+        assets=[build_gobblin_assets(layout)],
+        jobs=[*build_gobblin_jobs(layout), build_recovery_job(layout)],
+        sensors=[build_recovery_sensor(layout)],
+        executor=executor,
+    )
+
+
+class _JobNames:
+    """One name for each partitions definition, in Dagster's letters, none of them the op's or another's."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._taken = {job, recovery_job_name(job)}
+
+    def pick(self, partitions: dg.PartitionsDefinition[str] | None) -> str:
+        wanted = f"{self._job}_{_kind_of(partitions)}"
+        name, number = wanted, 2
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def _kind_of(partitions: dg.PartitionsDefinition[str] | None) -> str:
+    match partitions:
+        case None:
+            return _UNPARTITIONED_NAME
+        case dg.HourlyPartitionsDefinition():
+            return "hourly"
+        case dg.DailyPartitionsDefinition():
+            return "daily"
+        case dg.WeeklyPartitionsDefinition():
+            return "weekly"
+        case dg.MonthlyPartitionsDefinition():
+            return "monthly"
+        case dg.DynamicPartitionsDefinition():
+            return "dynamic"
+        case _:
+            return "static"

@@ -1,0 +1,113 @@
+"""The recovery job: finishes what dead runs had sealed, and tells Dagster of it in its own run.
+
+It is a plain op, not a materialization: it reads nothing, and a run that failed must not mark a partition as
+failed that the next run may have finished.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import dagster as dg
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.materialization import EventLog
+from gobblin_assets.assets.outcomes import RETRY_TRIES_MAX, decide_error
+from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, Engine, FileSystems
+from gobblin_assets.assets.progress import ProgressLog
+from gobblin_assets.commit.operations import LogOperations, RecoveryReport
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.runner import owner_text
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.leases import Holder
+
+SEQUENCES_MAX: Final = 100
+"""A recovery run ends at most so many sequences; the sensor asks again for the rest."""
+
+
+def recovery_job_name(job: str) -> str:
+    return f"{job}_recovery"
+
+
+def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
+    """One op in one process, without Spark: it starts in seconds."""
+    name = recovery_job_name(layout.job.job)
+
+    @dg.op(
+        name=f"{name}_op",
+        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
+        description="Finishes open publications, and announces finished ones that nobody announced.",
+    )
+    def recover_open_sequences(context: dg.OpExecutionContext) -> None:
+        recover(context, layout)
+
+    @dg.job(name=name, executor_def=dg.in_process_executor, description=f"Recovery of {layout.job.job}.")
+    def recovery_job() -> None:
+        recover_open_sequences()
+
+    return recovery_job
+
+
+def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
+    """Recover the job's datasets. Raises Failure after all that could be finished was finished and logged."""
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    clock = SystemClock()
+    job, run_id = JobName(layout.job.job), RunId(clock.new_id())
+    holder = Holder(owner_text(), run_id, context.run_id)
+    events = EventLog(layout, context)
+    progress = ProgressLog(context.log.info)
+    state = WorkingState.FAILED
+    try:
+        # A row of its own: should this process die as well, the sensor finds its lease and the run it belongs to.
+        began = JobState(run_id, job, WorkingState.RUNNING, clock.now(), dagster_run_id=context.run_id)
+        stores.runs.begin(began, owner=holder.owner)
+        try:
+            announce_left_over(stores.commits, job, events.log_publication)
+            report = _open_operations(context, layout, holder, progress).recover_due(
+                [job], on_publication=lambda p: _announce(stores, events, p), limit=SEQUENCES_MAX
+            )
+            state = WorkingState.FAILED if report.failures else WorkingState.COMMITTED
+        finally:
+            stores.runs.end(run_id, state, error=None, figures={"kind": "recovery"})
+    except GobblinError as error:
+        # Not retried in this run: the sensor asks again, and the log says when.
+        raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
+    finally:
+        progress.close()
+    _raise_failures(report)
+
+
+def _open_operations(
+    context: dg.OpExecutionContext, layout: JobLayout, holder: Holder, progress: ProgressLog
+) -> LogOperations:
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
+    engine: Engine = getattr(context.resources, SPARK_KEY)
+    return LogOperations(
+        store=stores.commits,
+        leases=stores.leases,
+        open_file_system=file_systems.open,
+        interrupt=engine.interrupt,
+        clock=SystemClock(),
+        holder=holder,
+        report=progress,
+        lease_ttl_s=layout.job.lease.ttl_s,
+        tries_max=layout.job.publish_tries_max,
+    )
+
+
+def _announce(stores: Stores, events: EventLog, publication: Publication) -> None:
+    announce(stores.commits, report_of(replace(publication, recovered=True)), events.log_publication)
+
+
+def _raise_failures(report: RecoveryReport) -> None:
+    if report.failures:
+        lines = [f"- {each.sequence.urn}: {each.error}" for each in report.failures]
+        raise dg.Failure(
+            description=f"{len(lines)} publications could not be finished:\n" + "\n".join(lines),
+            allow_retries=False,
+        )

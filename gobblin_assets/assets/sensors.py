@@ -1,0 +1,159 @@
+"""The recovery sensor: finds what dead runs left in the log, and has it finished.
+
+Each tick, in this order: runs of Dagster's that died while they held leases are reported as failed, since nothing
+else does that after a code server or a machine went down with them; then, if a sequence is open and its lease free,
+or finished and never announced, one run of the recovery job is asked for, which takes all of them. The log says
+what is due, by indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's runs say what
+died on the way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number of the try.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import dagster as dg
+from pydantic import TypeAdapter, ValidationError
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.ports import STORES_KEY
+from gobblin_assets.assets.recovery import recovery_job_name
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.model.state import SequenceId, WorkingState
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.datasets import LapsedRun
+
+INTERVAL_S: Final = 15
+SEQUENCE_TAG: Final = "gobblin/sequence_id"
+
+# A tick must stay far below Dagster's limit of 60 s; each of these costs a few milliseconds.
+UNANNOUNCED_PER_TICK_MAX: Final = 20
+LAPSED_PER_TICK_MAX: Final = 50
+TRIES_READ_MAX: Final = 100
+TRY_WAIT_S_FIRST: Final = 30.0
+TRY_WAIT_S_MAX: Final = 3_600.0
+# What a run does between two leases, besides waiting for a busy dataset: seconds; this is minutes.
+IDLE_MARGIN_S: Final = 300.0
+
+_NAMED_STATES: Final = frozenset({dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING})
+_FIRST_SEEN: Final = TypeAdapter(dict[str, float])
+
+
+def build_recovery_sensor(layout: JobLayout, *, interval_s: int = INTERVAL_S) -> dg.SensorDefinition:
+    """The job's recovery sensor, running unless it is stopped."""
+    job = JobName(layout.job.job)
+
+    @dg.sensor(
+        name=f"{job}_recovery_sensor",
+        job_name=recovery_job_name(job),
+        minimum_interval_seconds=interval_s,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={STORES_KEY},
+        description=f"Finishes publications of {job} whose runs died.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        stores: Stores = getattr(context.resources, STORES_KEY)
+        now = dt.datetime.now(dt.UTC)
+        idle_s_max = layout.job.lease.wait_s + IDLE_MARGIN_S
+        cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
+        request = _find_request(context.instance, stores, job, now)
+        if request is None:
+            return dg.SensorResult(skip_reason=f"No publication of {job} waits for recovery now.", cursor=cursor)
+        return dg.SensorResult(run_requests=[request], cursor=cursor)
+
+    return look
+
+
+def report_dead_runs(
+    instance: dg.DagsterInstance,
+    stores: Stores,
+    job: JobName,
+    cursor: str | None,
+    now: dt.datetime,
+    *,
+    idle_s_max: float,
+) -> str:
+    """Report runs as failed whose process died; returns the cursor: since when others hold no lease, by run.
+
+    A run that let a lease run out is dead at once. One without any lease may be waiting for a busy dataset: it is
+    taken for dead after it was seen so for longer than a run ever waits.
+    """
+    seen = _read_cursor(cursor)
+    lapsed = stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX)
+    idle = {str(run.run_id): seen.get(str(run.run_id), now.timestamp()) for run in lapsed if not run.lease_ran_out}
+    for run in lapsed:
+        if run.lease_ran_out or now.timestamp() - idle[str(run.run_id)] > idle_s_max:
+            _report_dead(instance, stores, run)
+            idle.pop(str(run.run_id), None)
+    return json.dumps(idle, sort_keys=True)
+
+
+def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
+    """The number of the try to start now, from when earlier ones ended; None if the last one ended too recently.
+
+    Tries that failed in an orderly way are counted and spaced by the log; this spaces those that died on the way.
+    """
+    if not ended:
+        return 1
+    wait_s = min(TRY_WAIT_S_FIRST * 2.0 ** (len(ended) - 1), TRY_WAIT_S_MAX)
+    return len(ended) + 1 if (now - max(ended)).total_seconds() >= wait_s else None
+
+
+def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, now: dt.datetime) -> dg.RunRequest | None:
+    first = _find_due(stores, job)
+    if first is None:
+        return None
+    working = dg.RunsFilter(job_name=recovery_job_name(job), statuses=_UNFINISHED)
+    if instance.get_runs_count(working) > 0:
+        return None
+    records = instance.get_run_records(dg.RunsFilter(tags={SEQUENCE_TAG: str(first)}), limit=TRIES_READ_MAX)
+    number = decide_try([_ended_at(record) for record in records], now)
+    if number is None:
+        return None
+    return dg.RunRequest(
+        run_key=f"{first}:{number}", tags={SEQUENCE_TAG: str(first), "gobblin/recovery_try": str(number)}
+    )
+
+
+def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
+    """The first sequence that needs somebody. Open ones come first: their datasets can't go on without."""
+    for sequence in stores.commits.list_recoverable(jobs=[job], limit=1):
+        return sequence.sequence_id
+    for publication in stores.commits.list_unannounced(job=job, limit=UNANNOUNCED_PER_TICK_MAX):
+        # Whoever holds the dataset now is about to announce it.
+        if not stores.leases.get_status(publication.dataset_id).is_live:
+            return publication.sequence_id
+    return None
+
+
+def _ended_at(record: dg.RunRecord) -> dt.datetime:
+    if record.end_time is not None:
+        return dt.datetime.fromtimestamp(record.end_time, dt.UTC)
+    updated: dt.datetime = record.update_timestamp
+    return updated if updated.tzinfo is not None else updated.replace(tzinfo=dt.UTC)
+
+
+def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun) -> None:
+    run = instance.get_run_by_id(lapsed.dagster_run_id)
+    if run is not None and run.status in _NAMED_STATES:
+        instance.report_run_failed(
+            run, f"The process of this run ({lapsed.owner}) died: its lease ran out. What it had sealed is recovered."
+        )
+    stores.runs.end(lapsed.run_id, WorkingState.FAILED, error="its process died: the lease ran out", figures={})
+
+
+def _read_cursor(cursor: str | None) -> dict[str, float]:
+    try:
+        return _FIRST_SEEN.validate_json(cursor) if cursor else {}
+    except ValidationError:
+        # Somebody typed it into the UI; it only delays what it would have said.
+        return {}
+
+
+_UNFINISHED: Final = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]

@@ -1,0 +1,195 @@
+"""A small world for Dagster: the real definitions, runs and log over sources that are read without Spark.
+
+Rows are numbers in text files, one file for each dataset and partition; a file that holds a word can't be read.
+The classes are importable, so that code locations in other processes (``dagster dev``, its daemon) use them too.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.path_names import encode_segment
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from resources import CommitStoreResource, FileSystemsResource
+
+WORLD_VARIABLE = "GOBBLIN_TEST_WORLD"
+DATABASE_VARIABLE = "GOBBLIN_TEST_WORLD_DATABASE"
+KEY = "lines"
+
+
+class NumbersResource(dg.ConfigurableResource["NumbersResource"]):
+    """The connection: a folder of numbers."""
+
+    folder: str
+
+    def open_source(self, job: JobSpec) -> Source:
+        return Numbers(Path(self.folder))
+
+
+class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
+    """What stands in Spark's place."""
+
+    folder: str
+
+    def get_session(self) -> SparkSession:
+        raise AssertionError("this world has no Spark")
+
+    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
+        return NumbersExtractor(Path(self.folder))
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        pass
+
+
+def path_of_numbers(folder: Path, urn: str, partition: str | None) -> Path:
+    return folder.joinpath(*encode_segment(urn), *encode_segment(partition or ""))
+
+
+def write_numbers(folder: Path, urn: str, partition: str | None, numbers: Sequence[object]) -> None:
+    path = path_of_numbers(folder, urn, partition)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{number}\n" for number in numbers), encoding="utf-8")
+
+
+def read_numbers(folder: Path, urn: str, partition: str | None) -> list[int]:
+    path = path_of_numbers(folder, urn, partition)
+    lines = path.read_text(encoding="utf-8").split() if path.exists() else []
+    try:
+        return [int(line) for line in lines]
+    except ValueError as error:
+        raise RejectedError(str(error), field=f"datasets[{urn}]", hint="Write numbers.") from error
+
+
+class Numbers:
+    """Source and plan session in one: a position is a line's number."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def open_plan(self, spark: object, report: object) -> Iterator[PlanSession]:
+        yield self
+
+    def discover(self, spark: object) -> Sequence[str]:
+        return sorted(path.name for path in self._folder.iterdir())
+
+    def plan(self, request: PlanRequest) -> PartitionPlan:
+        partition = request.partition.key or ""
+        before = request.state.find_watermark(KEY, partition)
+        refresh = request.mode is Mode.REFRESH or (
+            request.mode is Mode.AUTO and request.by_hand and partition in request.state.published
+        )
+        low = 0 if refresh or before is None else int(str(before))
+        high = max(low, len(read_numbers(self._folder, request.urn, request.partition.key)))
+        unit = WorkUnit(
+            id=WorkUnitId(SystemClock().new_id()),
+            dataset=request.urn,
+            partition=request.partition,
+            key=KEY,
+            number=0,
+            interval=Interval(long_watermark(low), long_watermark(high)),
+        )
+        return PartitionPlan(
+            urn=request.urn,
+            partition=request.partition,
+            mode=Mode.REFRESH if refresh else Mode.APPEND,
+            replaces=refresh,
+            is_snapshot=False,
+            work_units=(unit,),
+            columns={"number": "bigint"},
+            watermark_column="number",
+            late_key=(),
+        )
+
+    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
+        raise AssertionError("this world reads without Spark")
+
+    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
+        return error
+
+
+class NumbersExtractor:
+    """Writes each line into a file of its own, so that a publication has as many steps as rows... and one directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def session_facts(self) -> SessionFacts:
+        return SessionFacts()
+
+    def cancel(self, tag: str) -> None:
+        pass
+
+    def extract(self, order: ExtractOrder) -> Extracted:
+        numbers = read_numbers(self._folder, order.plan.urn, order.plan.partition.key)
+        directories = []
+        for unit in order.units:
+            assert unit.interval is not None
+            assert unit.interval.low is not None
+            wanted = numbers[int(str(unit.interval.low)) : int(str(unit.interval.high))]
+            directories += [self._write(Path(order.directory), number) for number in wanted]
+        count = sum(file.row_count for directory in directories for file in directory.files)
+        return Extracted(tuple(directories), rows_read=count, columns={"number": "bigint"})
+
+    def _write(self, staging: Path, number: int) -> OutputDirectory:
+        name = f"number={number}"
+        leaf = staging / "data" / name
+        leaf.mkdir(parents=True)
+        path = leaf / "part-0.parquet"
+        pq.write_table(pa.table({"value": [number]}), path)
+        identity = open_file_system(str(staging))[0].find_identity(str(path))
+        assert identity is not None
+        return OutputDirectory(Role.DATA, str(leaf), name, (DataFile(path.name, identity, 1),))
+
+
+def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitions:
+    """The definitions of a job over ``folder``; ``options`` go over the job's defaults."""
+    job: dict[str, Any] = {
+        "job": "shop",
+        "source": {"connection": "numbers"},
+        "destination": str(folder / "lake"),
+        "retry": {"task_tries_max": 1, "back_off_s": 0},
+        "retire_grace_s": 0,
+        **options,
+    }
+    resources = {
+        STORES_KEY: CommitStoreResource(database_url=database_url),
+        FILE_SYSTEMS_KEY: FileSystemsResource(),
+        SPARK_KEY: ArrowResource(folder=str(folder / "source")),
+        "numbers": NumbersResource(folder=str(folder / "source")),
+    }
+    return dg.Definitions.merge(build_gobblin_definitions(job), dg.Definitions(resources=resources))
+
+
+def published_numbers(folder: Path) -> list[int]:
+    """Every number below the destination, as a directory reader sees it; staging and what is hidden left out."""
+    root = folder / "lake"
+    paths = [p for p in root.rglob("*.parquet") if not any(part.startswith(".") for part in p.relative_to(root).parts)]
+    return sorted(number for path in paths for number in pq.ParquetFile(path).read()["value"].to_pylist())
+
+
+def read_environment() -> tuple[Path, str]:
+    """Where a code location in another process finds its world."""
+    return Path(os.environ[WORLD_VARIABLE]), os.environ[DATABASE_VARIABLE]
