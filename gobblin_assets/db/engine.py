@@ -20,6 +20,9 @@ POOL_SIZE: Final = 5
 POOL_OVERFLOW_MAX: Final = 10
 POOL_WAIT_S_MAX: Final = 30
 CONNECT_WAIT_S_MAX: Final = 10
+# A process paused in the middle of a transaction holds its locks; after this the server takes them back, so that
+# whoever takes the dataset over waits no longer. Our transactions do nothing slow between their statements.
+IDLE_IN_TRANSACTION_S_MAX: Final = 5
 
 # A peer that vanished without a word is noticed within a minute, idle (keepalives) or with data on its way.
 _CONNECT_ARGUMENTS: Final[dict[str, Any]] = {
@@ -164,7 +167,10 @@ def _settle_session(connection: DBAPIConnection, _record: object) -> None:
     By default a role that is called like our schema would find our tables without their schema's name.
     """
     cursor = connection.cursor()
-    cursor.execute("SELECT set_config('TimeZone', 'UTC', false), set_config('search_path', '', false)")
+    cursor.execute(
+        "SELECT set_config('TimeZone', 'UTC', false), set_config('search_path', '', false),"
+        f" set_config('idle_in_transaction_session_timeout', '{IDLE_IN_TRANSACTION_S_MAX}s', false)"
+    )
     cursor.close()
     connection.commit()
 

@@ -62,20 +62,6 @@ def test_every_failpoint_is_killed_somewhere() -> None:
     assert {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT} == set(Failpoint)
 
 
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> Lake:
-    made = Lake(database_url, str(tmp_path))
-    Path(made.root).mkdir()
-    for urn in made.urns:
-        made.add_rows(urn, 13)
-    return made
-
-
-@pytest.fixture
-def world(lake: Lake) -> World:
-    return World(lake)
-
-
 def kill_at(lake: Lake, failpoint: str, **how: object) -> None:
     worker = start_worker(lake, failpoint=f"{failpoint}", **how)  # type: ignore[arg-type]  # passed on as they are
     assert worker.wait() == KILLED
@@ -121,9 +107,7 @@ def test_a_killed_refresh_ends_with_one_generation(lake: Lake, world: World, poi
 
 
 @pytest.mark.parametrize("second", OF_RECOVERY, ids=str)
-@pytest.mark.parametrize(
-    "first", SEALED, ids=str
-)
+@pytest.mark.parametrize("first", SEALED, ids=str)
 def test_recovery_killed_anywhere_is_completed_by_the_next(
     lake: Lake, world: World, first: Failpoint, second: Failpoint
 ) -> None:
@@ -153,9 +137,7 @@ def test_a_recovery_without_a_run_can_be_killed_too(lake: Lake, world: World, po
 
 
 @pytest.mark.parametrize("point", OF_ABANDONMENT, ids=str)
-@pytest.mark.parametrize(
-    "sealed", SEALED, ids=str
-)
+@pytest.mark.parametrize("sealed", SEALED, ids=str)
 def test_an_abandonment_killed_anywhere_leaves_nothing_visible(
     lake: Lake, world: World, sealed: Failpoint, point: Failpoint
 ) -> None:
