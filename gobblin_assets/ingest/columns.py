@@ -59,12 +59,12 @@ def require_distinct(names: Sequence[str], *, label: str, field: str) -> None:
         seen[name.casefold()] = name
 
 
-def schema_of(frame: DataFrame, *, label: str, field: str, available: Sequence[str]) -> t.StructType:
-    """Make Spark look at the frame now, without running it. What it does not understand is a RejectedError."""
-    try:
-        return frame.schema
-    except AnalysisException as error:
-        raise refuse_expression(error, label=label, field=field, available=available) from error
+def analysed_schema(frame: DataFrame) -> t.StructType:
+    """The schema after Spark has looked at all of the frame, without running it; AnalysisException if it can't.
+
+    On Connect, the schema of a filter is taken over from what it filters, without a look at its condition.
+    """
+    return frame.select("*").schema
 
 
 def refuse_expression(error: AnalysisException, *, label: str, field: str, available: Sequence[str]) -> RejectedError:

