@@ -4,14 +4,16 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it)
 
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import AnsiDialect
 from gobblin_assets.ingest.sources.jdbc.names import TableName
@@ -102,6 +104,21 @@ def all_types(sql: Connection) -> None:
 @pytest.mark.usefixtures("all_types")
 def test_every_supported_type_survives_exactly(spark: SparkSession, fresh_database: Database) -> None:
     check_types(*read_types(spark, connection_to(fresh_database)))
+
+
+def test_a_refused_value_is_explained_on_connect(
+    sql: Connection, connect: ConnectServer, fresh_database: Database
+) -> None:
+    sql.execute("CREATE TABLE t (id int, day date)")
+    sql.execute("INSERT INTO t VALUES (1, 'infinity')")
+    said = in_child(explain_remotely, connect, connection_to(fresh_database))
+    assert said.startswith("datasets[public.t].casts: public.t.day (date) holds infinity")
+
+
+def explain_remotely(server: ConnectServer, connection: JdbcConnection) -> str:
+    with pytest.raises(RejectedError) as refused:
+        Bench(open_remote(server), connection).run(request_for({"urn": "public.t"}))
+    return str(refused.value)
 
 
 @pytest.mark.usefixtures("all_types")
@@ -584,3 +601,19 @@ def test_a_database_without_a_dialect_of_its_own_is_reached_by_standard_sql(
         reach(url=f"jdbc:postgresql://{host}/nowhere").list_tables()
     with pytest.raises(RetryableError, match="can't be reached"):
         reach(url="jdbc:postgresql://127.0.0.1:1/x").list_tables()
+
+
+def test_a_failure_that_is_not_the_sources_is_not_laid_on_it(sql: Connection, bench: Bench, tmp_path: Path) -> None:
+    sql.execute("CREATE TABLE t (id int)")
+    request = request_for({"urn": "public.t"})
+    with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
+        plan = session.plan(request)
+        frame = bench.read(session, plan, request)
+        with pytest.raises(AnalysisException) as taken:
+            frame.write.mode("error").parquet(str(tmp_path))
+        assert isinstance(session.explain_failure(plan, request.spec, taken.value), ConflictError)
+        with pytest.raises(AnalysisException) as wrong:
+            frame.selectExpr("nope + 1")
+        explained = session.explain_failure(plan, request.spec, wrong.value)
+    assert isinstance(explained, RejectedError)
+    assert "nope" in str(explained)

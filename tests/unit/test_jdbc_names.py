@@ -34,6 +34,7 @@ def test_what_is_no_name_is_refused(text: str) -> None:
     [
         "jdbc:postgresql://h/d?user=u&password=hunter2",
         "jdbc:postgresql://u:hunter2@h/d",
+        "jdbc:postgresql://u:hunter2/x@h:5432/d",
         "jdbc:derby:memory:x;user=u;password=hunter2",
         "jdbc:sqlserver://h;databaseName=d;Password = hunter2",
         "jdbc:oracle:thin:scott/hunter2@//h:1521/x",
@@ -77,6 +78,7 @@ def test_the_url_of_the_driver_becomes_libpq_parameters() -> None:
     assert (found["user"], found["password"], found["sslmode"]) == ("u", "p", "require")
     assert found["options"] == "-c search_path=s"
     assert plan_conninfo(JdbcConnection("jdbc:postgresql:d", "u"))["host"] == "localhost"
+    assert plan_conninfo(JdbcConnection("jdbc:postgresql://h:5432/d?user=me@x"))["user"] == "me@x"
 
 
 def test_a_discovery_reads_back_and_tells_what_changed(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ _TIMEOUTS: Final = MappingProxyType(
     }
 )
 _SECRET_PARAMETER: Final = re.compile(r"(?i)(?:^|[?&;,(\s])[\w.-]*(?:password|passwd|pwd|secret|token)\s*=")
-_SECRET_AUTHORITY: Final = re.compile(r"//[^/@?;]*:[^/@?;]*@|^jdbc:oracle:[a-z]+:[^/@:]+/[^@]*@")
+_SECRET_AUTHORITY: Final = re.compile(r"//[^/@?;]*:(?!\d+(?:[/?;,]|$))[^?;]*@|^jdbc:oracle:[a-z]+:[^/@:]+/[^@]*@")
 _SECRET_NAME: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|credential")
 # Spark's own options: as properties they would change what is read, and not how the driver connects.
 _RESERVED: Final = frozenset({

@@ -8,10 +8,13 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.catalog import Selected
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.postgres_types import VALUE_MARK
+from gobblin_assets.ingest.spark.spark_errors import family_of_spark
 
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)
 _MESSAGE_CHARACTERS_MAX: Final = 600
 
+# What a file system says of a full disk or a refused connection is not the source's.
+_OF_JDBC: Final = re.compile(r"SQL\w*Exception|ClassNotFoundException|No suitable driver|UNRECOGNIZED_SQL_TYPE")
 _DRIVER_MISSING: Final = re.compile(r"ClassNotFoundException|No suitable driver")
 _LOGIN: Final = re.compile(
     r"(?i)authentication failed|access denied for user|login failed|invalid (username|authorization)"
@@ -39,10 +42,22 @@ _REFUSED: Final = re.compile(
 
 
 def judge_driver(error: Exception, connection: JdbcConnection) -> GobblinError:
-    """The family of what Spark or a driver raised; its message holds no secret."""
+    """The family of what Spark or a driver raised while asking or reading; its message holds no secret."""
     if isinstance(error, GobblinError):
         return error
+    found = _find_source_failure(error, connection)
+    if found is not None:
+        return found
+    text = str(error)
+    if connection.scrub(text) == text:
+        return family_of_spark(error, action="read the source, or write what it read")
+    return RetryableError(f"Spark failed: {summarize(connection.scrub(text))}")
+
+
+def _find_source_failure(error: Exception, connection: JdbcConnection) -> GobblinError | None:
     text = connection.scrub(str(error))
+    if not _OF_JDBC.search(text):
+        return None
     said = summarize(text)
     where = f"connections[{connection.name}]"
     rejections = (
@@ -69,7 +84,7 @@ def judge_driver(error: Exception, connection: JdbcConnection) -> GobblinError:
             field="datasets",
             hint="Correct the dataset's where, casts, partition key or types that the message speaks of.",
         )
-    return RetryableError(f"the read failed: {said}")
+    return RetryableError(f"the source failed: {said}")
 
 
 def find_refused_value(error: Exception, columns: Sequence[Selected], table: str, urn: str) -> RejectedError | None:

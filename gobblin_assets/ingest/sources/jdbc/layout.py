@@ -104,8 +104,9 @@ def _choose_columns(table: Table, request: PlanRequest) -> list[str]:
         _require_column(table, name, f"datasets[{urn}].casts")
     folded: dict[str, str] = {}
     for name in names:
-        other = folded.setdefault(name.lower(), name)
-        if other is not name:
+        other = folded.get(name.lower())
+        folded[name.lower()] = name
+        if other is not None:
             raise RejectedError(
                 f"{table.name} has columns {other!r} and {name!r}, which Spark can't tell apart",
                 field=f"datasets[{urn}].columns",

@@ -49,6 +49,7 @@ class JdbcPlanSession:
         self._planner = Planner(catalog, new_id)
         self._layouts: dict[tuple[DatasetUrn, AssetPartition], Layout] = {}
         self._shares_snapshot = shares_snapshot
+        self._zone_is_known = False
 
     def plan(self, request: PlanRequest) -> PartitionPlan:
         try:
@@ -70,7 +71,9 @@ class JdbcPlanSession:
         hidden = hidden_columns(dialect, layout, split_by)
         conditions = [self._write_condition(layout, unit) for unit in needed] or [_NOTHING]
         try:
-            _require_utc(spark)
+            if not self._zone_is_known:
+                _require_utc(spark)
+                self._zone_is_known = True
             frame = spark.read.jdbc(
                 self._connection.url,
                 f"({layout.source_query(dialect, hidden)}) gobblin_source",
