@@ -24,6 +24,10 @@ class Settings:
         """Without the URL, which may carry a password."""
         return f"Settings(home={str(self.home)!r}, database={'given' if self.database_url else 'embedded'})"
 
+    def discovery_path(self, job: str) -> Path:
+        """Where ``gobblin-assets discover`` writes the tables that it found for a job."""
+        return self.home / "discovery" / f"{job}.json"
+
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     """Read ``GOBBLIN_HOME`` (default ``.gobblin`` in the working directory) and ``GOBBLIN_DATABASE_URL``."""

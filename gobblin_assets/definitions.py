@@ -1,0 +1,62 @@
+"""The code location that `dagster dev` shows: every job file that GOBBLIN_JOBS names.
+
+    GOBBLIN_JOBS                        paths of YAML job files, joined as in PATH; default: demo/*.yaml here
+    GOBBLIN_JDBC_<NAME>_URL, _USER, …   the connection that jobs call <name> (resources.jdbc)
+    GOBBLIN_SPARK_MASTER, _REMOTE       where Spark runs; default: inside the run's process
+    GOBBLIN_DATABASE_URL, GOBBLIN_HOME  where the commit log is (settings)
+
+Nothing connects while this loads. Projects of one's own call `assets.factory.build_gobblin_definitions` or use the
+YAML component instead.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.ingest.job_files import list_job_files, read_job_file
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
+from gobblin_assets.settings import Settings, read_settings
+from resources import GobblinSparkResource, gobblin_resources
+from resources.jdbc import connection_from_environment
+
+MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
+REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
+
+
+def build_definitions(
+    jobs: Sequence[JobSpec], settings: Settings, environment: Mapping[str, str] | None = None
+) -> dg.Definitions:
+    """All jobs in one code location, sharing connections, Spark and the commit log."""
+    variables = os.environ if environment is None else environment
+    names = {job.source.connection for job in jobs}
+    spark = GobblinSparkResource(
+        master=variables.get(MASTER_VARIABLE) or "local[*]",
+        remote=dg.EnvVar(REMOTE_VARIABLE) if variables.get(REMOTE_VARIABLE) else None,
+        capabilities=["postgres"],
+    )
+    resources = gobblin_resources(
+        {name: connection_from_environment(name, variables) for name in sorted(names)}, spark=spark
+    )
+    return dg.Definitions.merge(
+        dg.Definitions(resources=resources, executor=dg.in_process_executor),
+        *(build_gobblin_definitions(job, discovered=_find_tables(job, settings)) for job in jobs),
+    )
+
+
+def _find_tables(job: JobSpec, settings: Settings) -> tuple[str, ...] | None:
+    if not job.source.include:
+        return None
+    found = find_discovery(settings.discovery_path(job.job))
+    return None if found is None else found.selected(job.source)
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """What Dagster loads."""
+    jobs = [read_job_file(path) for path in list_job_files(os.environ, Path.cwd())]
+    return build_definitions(jobs, read_settings())
