@@ -20,7 +20,9 @@ SCHEMAS_MAX: Final = 1_000
 Database: TypeAlias = Engine | PublishedFiles
 """What people hand over: an engine on the commit log, or the port."""
 
-# One statement has one snapshot: no sequence is seen by halves, although others are finished meanwhile.
+# Both statements see one moment: segments of one generation under the schemas of the next would lose columns.
+_ONE_MOMENT = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
 _FIND = text("""
     WITH found AS (
         SELECT dataset_id, version FROM gobblin.dataset WHERE job = :job AND urn = :urn
@@ -67,7 +69,7 @@ class PostgresPublishedFiles:
         wanted = None if partitions is None else list(partitions)
 
         def body(connection: Connection) -> PublishedSet | None:
-            # Two statements: the schemas of a newer publication only add columns, which its files would fill.
+            connection.execute(_ONE_MOMENT)
             rows = connection.execute(
                 _FIND,
                 {"job": job, "urn": urn, "role": role, "partitions": wanted, "segments_max": SEGMENTS_MAX + 1},
