@@ -87,7 +87,7 @@ def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
             dg.define_asset_job(
                 names.pick(partitions),
                 selection=dg.AssetSelection.assets(*keys),
-                description=f"{len(urns)} datasets of {layout.job.job}.",
+                description=f"Datasets of {layout.job.job} with the same partitions: {len(urns)}.",
                 executor_def=dg.in_process_executor,
             )
         )
