@@ -8,6 +8,13 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.extraction import Extractor
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.sources.port import PlanSession
+from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
 from gobblin_assets.settings import read_settings
@@ -54,6 +61,15 @@ class GobblinSparkResource(LazyPySparkResource):
         if self._session is None:
             self._session = open_session(self.settings())
         return self._session
+
+    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
+        """What reads what ``session`` planned, and writes it into the job's staging."""
+        fs, _root = open_file_system(job.destination, umask=job.umask)
+        return SparkExtractor(self.get_session(), fs, stores.published, session)
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        """End what a dead attempt may still be writing on the Connect server, if there is one."""
+        interrupt_attempt(self.remote, attempt)
 
     @property
     def spark_session(self) -> SparkSession:

@@ -10,6 +10,7 @@ from pydantic import Field
 from sqlalchemy import Engine
 
 from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
+from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.db.engine import connect
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.settings import Settings, read_settings
@@ -55,6 +56,7 @@ def open_stores(engine: Engine) -> Stores:
         datasets=PostgresDatasetStore(engine),
         runs=PostgresRunStore(engine),
         commits=PostgresCommitStepStore(engine),
+        published=PostgresPublishedFiles(engine),
     )
 
 

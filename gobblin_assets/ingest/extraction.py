@@ -55,7 +55,8 @@ class Extracted:
     """What an attempt wrote, complete and closed but not yet durable. Rows are counted from the files.
 
     ``file_schemas`` is Spark's JSON by role; ``columns`` the published data columns, name to type text.
-    ``rows_read`` counts what the source gave, before converters and quality took rows out or aside.
+    ``rows_read`` counts the rows that should come out again: what the source gave, less what converters and the
+    late window took out. ``observed_high`` is the highest position that was really read, where it was observed.
     """
 
     directories: tuple[OutputDirectory, ...]
@@ -63,6 +64,7 @@ class Extracted:
     file_schemas: Mapping[Role, object] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     actual_highs: Mapping[uuid.UUID, Watermark | None] = field(default_factory=dict)
+    observed_high: Watermark | None = None
 
     def row_count(self, role: Role) -> int:
         return sum(f.row_count for d in self.directories if d.role is role for f in d.files)

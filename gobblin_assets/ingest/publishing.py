@@ -8,7 +8,7 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.ingest.quality import check_tasks
+from gobblin_assets.ingest.quality import check_quarantine, check_tasks
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
@@ -60,6 +60,7 @@ def publish_slice(
         "columns": list(columns.items()),
         "source_columns": list(part.plan.columns.items()),
         "rows_read": rows_read,
+        "observed_high": _highest(winners),
         "duration_s": round(duration_s, 3),
         "notes": list(part.plan.notes),
         "checks": [check_to_json(check) for check in checks],
@@ -71,18 +72,30 @@ def publish_slice(
 
 
 def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
-    return check_tasks(
-        part.spec.quality.tasks,
+    quality = part.spec.quality
+    written = _rows(winners, Role.DATA)
+    aside = _rows(winners, Role.QUARANTINE) + _rows(winners, Role.DEAD_LETTER)
+    checks = check_tasks(
+        quality.tasks,
         rows_read=sum(task.extracted.rows_read for task in winners),
-        rows_written=_rows(winners, Role.DATA),
-        rows_set_aside=_rows(winners, Role.QUARANTINE) + _rows(winners, Role.DEAD_LETTER),
+        rows_written=written,
+        rows_set_aside=aside,
         columns=columns,
         previous_columns=part.state.published_columns,
     )
+    if not any(policy.on_failure == "err_file" for policy in quality.rows):
+        return checks
+    limit = quality.quarantine_fraction_max
+    return (*checks, check_quarantine(rows_written=written, rows_set_aside=aside, fraction_max=limit))
 
 
 def _rows(winners: Sequence[StagedTask], role: Role) -> int:
     return sum(task.extracted.row_count(role) for task in winners)
+
+
+def _highest(winners: Sequence[StagedTask]) -> str | None:
+    highs = [task.extracted.observed_high for task in winners if task.extracted.observed_high is not None]
+    return str(max(highs)) if highs else None
 
 
 def _columns(winners: Sequence[StagedTask]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.fs.port import FileSystem
@@ -40,12 +41,13 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The log and the state, as ports."""
+    """The log, the state, and what is published, as ports."""
 
     leases: LeaseStore
     datasets: DatasetStore
     runs: RunStore
     commits: CommitStepStore
+    published: PublishedFiles
 
 
 @dataclass(frozen=True, slots=True)

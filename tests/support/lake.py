@@ -25,6 +25,7 @@ from sqlalchemy import text
 from gobblin_assets import failpoints
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
+from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.fs.registry import open_file_system
@@ -212,6 +213,7 @@ class World:
             datasets=PostgresDatasetStore(self.engine),
             runs=PostgresRunStore(self.engine),
             commits=PostgresCommitStepStore(self.engine),
+            published=PostgresPublishedFiles(self.engine),
         )
 
     def close(self) -> None:

@@ -1,0 +1,183 @@
+"""Extraction on Spark: one read, one chain of transformations and one write for each attempt.
+
+read -> converters -> late window -> row quality -> output partitions -> Parquet. Nothing is counted by a pass of
+its own: rows that were written are counted in the files' footers, rows that were read are observed on the way.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.ingest.converters import convert
+from gobblin_assets.ingest.dataset_reader import read_published
+from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.late_rows import without_published
+from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure
+from gobblin_assets.ingest.row_quality import RowSplit, explain_row_failure, parse_role_path, split_rows
+from gobblin_assets.ingest.slices import partition_text
+from gobblin_assets.ingest.sources.port import PlanSession
+from gobblin_assets.ingest.spark.cancellation import (
+    Cancellation,
+    SessionIdentity,
+    find_session_identity,
+    interrupt_left_behind,
+    open_cancellation,
+)
+from gobblin_assets.ingest.spark.observation import EVERYTHING, ObservedPositions, observe_positions
+from gobblin_assets.ingest.spark.parquet_writer import collect_output, plan_file_rows_max, write_parquet
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import Watermark
+
+_DATA_DIRECTORY: Final = "files"
+
+
+class SparkExtractor:
+    """``Extractor`` over one session, which all tasks of a run share."""
+
+    def __init__(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles, session: PlanSession) -> None:
+        self._spark = spark
+        self._fs = fs
+        self._published = published
+        self._session = session
+        self._cancellation: Cancellation = open_cancellation(spark)
+        self._identity = find_session_identity(spark)
+
+    def session_facts(self) -> SessionFacts:
+        if self._identity is None:
+            return SessionFacts()
+        return SessionFacts(self._identity.session_id, self._identity.user_id)
+
+    def cancel(self, tag: str) -> None:
+        self._cancellation.cancel(tag)
+
+    def extract(self, order: ExtractOrder) -> Extracted:
+        directory = f"{order.directory}/{_DATA_DIRECTORY}"
+        self._fs.make_directories(order.directory)
+        try:
+            with self._cancellation.tagged(order.tag):
+                written = self._write(order, self._fs.to_uri(directory))
+        except RetryableError as error:
+            # The write's own family says that it failed; its cause may say why, and whose fault it is.
+            raise self._explain(order, error.__cause__ or error) from error
+        except GobblinError:
+            raise
+        except Exception as error:
+            raise self._explain(order, error) from error
+        _require_below(order, written.high)
+        return Extracted(
+            directories=tuple(
+                OutputDirectory(role, found.path, path, found.files)
+                for found in collect_output(self._fs, directory)
+                for role, path in [parse_role_path(found.partition_path)]
+            ),
+            rows_read=written.rows_read,
+            file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
+            columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
+            observed_high=written.high,
+        )
+
+    def _write(self, order: ExtractOrder, uri: str) -> "_Written":
+        spec, urn = order.spec, order.plan.urn
+        raw = self._session.read(self._spark, order.plan, spec, order.units)
+        raw, positions = observe_positions(raw, _position_columns(order))
+        frame, passed = observe_positions(self._without_late(convert(raw, spec.converters, dataset=urn), order), ())
+        split = split_rows(frame, spec.quality.rows, dataset=urn)
+        output, partition_columns = add_output_partitions(split.frame, spec.writer, dataset=urn)
+        rows_max = plan_file_rows_max(output.schema, file_bytes_max=spec.writer.file_bytes_max)
+        write_parquet(
+            output,
+            uri,
+            partition_columns=(*split.partition_columns, *partition_columns),
+            file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
+            compression=spec.writer.compression,
+        )
+        return _Written(
+            passed.get()[EVERYTHING].row_count, _high_of(positions), _published_schemas(split, output, order)
+        )
+
+    def _without_late(self, frame: DataFrame, order: ExtractOrder) -> DataFrame:
+        """Leave out what an earlier sequence published, where this attempt reads below the watermark."""
+        plan = order.plan
+        late = next((unit for unit in order.units if unit.reread_from is not None), None)
+        if late is None or late.reread_from is None or late.interval is None or late.interval.low is None:
+            return frame
+        published = read_published(
+            self._spark,
+            plan.urn,
+            job=order.job,
+            published=self._published,
+            partition=partition_text(plan.partition),
+        )
+        if published is None or plan.watermark_column is None:
+            return frame
+        return without_published(
+            frame,
+            published,
+            key=plan.late_key,
+            watermark_column=plan.watermark_column,
+            low=late.interval.low,
+            reread_from=late.reread_from,
+            tiebreak_column=None if order.spec.watermark is None else order.spec.watermark.key_column,
+            dataset=plan.urn,
+        )
+
+    def _explain(self, order: ExtractOrder, error: BaseException) -> BaseException:
+        urn = order.plan.urn
+        known = explain_row_failure(error, dataset=urn) or explain_partition_failure(error, dataset=urn)
+        if known is not None:
+            return known
+        if isinstance(error, GobblinError) or not isinstance(error, Exception):
+            return error
+        return self._session.explain_failure(order.plan, order.spec, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    rows_read: int
+    high: Watermark | None
+    schemas: dict[Role, t.StructType]
+
+
+def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
+    """End a dead attempt's work on the Connect server at ``remote``. RetryableError if it does not end.
+
+    In a classic session nothing is left: its work ended with its process.
+    """
+    if remote is None or attempt.spark_session_id is None or attempt.spark_tag is None:
+        return
+    identity = SessionIdentity(attempt.spark_session_id, attempt.spark_user or "")
+    interrupt_left_behind(remote, identity, attempt.spark_tag)
+
+
+def _position_columns(order: ExtractOrder) -> tuple[str, ...]:
+    watermark = order.spec.watermark
+    if order.plan.watermark_column is None or watermark is None or order.plan.is_snapshot:
+        return ()
+    return (watermark.column,) if watermark.key_column is None else (watermark.column, watermark.key_column)
+
+
+def _high_of(positions: ObservedPositions) -> Watermark | None:
+    return positions.get()[EVERYTHING].high
+
+
+def _published_schemas(split: RowSplit, output: DataFrame, order: ExtractOrder) -> dict[Role, t.StructType]:
+    """What each role's readers see: a column made for directories belongs to it."""
+    extra = [field for field in output.schema.fields if field.name == order.spec.writer.time_name]
+    made = extra if order.spec.writer.time_column is not None else []
+    return {role: t.StructType([*schema.fields, *made]) for role, schema in split.schemas.items()}
+
+
+def _require_below(order: ExtractOrder, high: Watermark | None) -> None:
+    """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
+    ends = [unit.interval.high for unit in order.units if unit.interval is not None]
+    if high is not None and ends and high.type is ends[0].type and high >= max(ends):
+        raise CorruptionError(
+            f"{order.plan.urn}: the source gave a row at {high}, which is not below the bound {max(ends)}",
+            hint="Nothing was published. Does the watermark column change while it is read?",
+        )
