@@ -1,0 +1,51 @@
+"""A code location for `dagster dev`: the small world of ``dagster_world``, whose next run may be told to die.
+
+While a file ``die`` stands in the world's folder, the first process that publishes a file takes it away and then
+kills itself, or stops itself, as the file says: between a rename and the watermark.
+"""
+
+import os
+import signal
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import dagster as dg
+
+from gobblin_assets import failpoints
+from gobblin_assets.failpoints import Failpoint
+from tests.support.dagster_world import build_world, read_environment
+
+_folder, _database_url = read_environment()
+
+
+def _die_once(reached: Failpoint) -> None:
+    order = Path(_folder, "die")
+    if reached is not Failpoint.STEP_AFTER or not order.exists():
+        return
+    action = order.read_text(encoding="ascii")
+    with suppress(FileNotFoundError):
+        order.rename(_folder / "died")
+    os.kill(os.getpid(), signal.Signals[action])
+
+
+# For as long as the process lives.
+_armed = ExitStack()
+_armed.enter_context(failpoints.install(_die_once))
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return build_world(
+        _folder,
+        _database_url,
+        datasets=[
+            {
+                "table": "sales",
+                "extract": "append_only",
+                "watermark": {"column": "day", "type": "date"},
+                "partitions": {"kind": "monthly", "start": "2013-01-01", "end": "2014-01-01"},
+            }
+        ],
+        lease={"ttl_s": 4, "wait_s": 0},
+        backfill="single_run",
+    )
