@@ -1,9 +1,10 @@
 """Extraction on Spark: one read, one chain of transformations and one write for each attempt.
 
-read -> converters -> late window -> row quality -> output partitions -> Parquet. Nothing is counted by a pass of
+read -> converters -> late window -> output partitions -> row quality -> Parquet. Nothing is counted by a pass of
 its own: rows that were written are counted in the files' footers, rows that were read are observed on the way.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ from gobblin_assets.ingest.dataset_reader import read_published
 from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
 from gobblin_assets.ingest.late_rows import without_published
 from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure
-from gobblin_assets.ingest.row_quality import RowSplit, explain_row_failure, parse_role_path, split_rows
+from gobblin_assets.ingest.row_quality import explain_row_failure, parse_role_path, split_rows
 from gobblin_assets.ingest.slices import partition_text
 from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.ingest.spark.cancellation import (
@@ -29,7 +30,7 @@ from gobblin_assets.ingest.spark.cancellation import (
     interrupt_left_behind,
     open_cancellation,
 )
-from gobblin_assets.ingest.spark.observation import EVERYTHING, ObservedPositions, observe_positions
+from gobblin_assets.ingest.spark.observation import EVERYTHING, observe_positions
 from gobblin_assets.ingest.spark.parquet_writer import collect_output, plan_file_rows_max, write_parquet
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import Watermark
@@ -87,18 +88,20 @@ class SparkExtractor:
         raw = self._session.read(self._spark, order.plan, spec, order.units)
         raw, positions = observe_positions(raw, _position_columns(order))
         frame, passed = observe_positions(self._without_late(convert(raw, spec.converters, dataset=urn), order), ())
-        split = split_rows(frame, spec.quality.rows, dataset=urn)
-        output, partition_columns = add_output_partitions(split.frame, spec.writer, dataset=urn)
-        rows_max = plan_file_rows_max(output.schema, file_bytes_max=spec.writer.file_bytes_max)
+        divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn)
+        split = split_rows(divided, spec.quality.rows, dataset=urn)
+        rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
-            output,
+            split.frame,
             uri,
             partition_columns=(*split.partition_columns, *partition_columns),
             file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
             compression=spec.writer.compression,
         )
         return _Written(
-            passed.get()[EVERYTHING].row_count, _high_of(positions), _published_schemas(split, output, order)
+            rows_read=passed.get()[EVERYTHING].row_count,
+            high=positions.get()[EVERYTHING].high,
+            schemas=split.schemas,
         )
 
     def _without_late(self, frame: DataFrame, order: ExtractOrder) -> DataFrame:
@@ -141,7 +144,7 @@ class SparkExtractor:
 class _Written:
     rows_read: int
     high: Watermark | None
-    schemas: dict[Role, t.StructType]
+    schemas: Mapping[Role, t.StructType]
 
 
 def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
@@ -160,17 +163,6 @@ def _position_columns(order: ExtractOrder) -> tuple[str, ...]:
     if order.plan.watermark_column is None or watermark is None or order.plan.is_snapshot:
         return ()
     return (watermark.column,) if watermark.key_column is None else (watermark.column, watermark.key_column)
-
-
-def _high_of(positions: ObservedPositions) -> Watermark | None:
-    return positions.get()[EVERYTHING].high
-
-
-def _published_schemas(split: RowSplit, output: DataFrame, order: ExtractOrder) -> dict[Role, t.StructType]:
-    """What each role's readers see: a column made for directories belongs to it."""
-    extra = [field for field in output.schema.fields if field.name == order.spec.writer.time_name]
-    made = extra if order.spec.writer.time_column is not None else []
-    return {role: t.StructType([*schema.fields, *made]) for role, schema in split.schemas.items()}
 
 
 def _require_below(order: ExtractOrder, high: Watermark | None) -> None:

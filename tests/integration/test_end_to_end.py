@@ -1,0 +1,241 @@
+"""From a table's row to a published file: Postgres and Derby, through Spark, the commit log and back."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from sqlalchemy import text
+
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.urn import Role
+from tests.support.ingestion import Ingestion, run_in_child
+from tests.support.postgres import Database
+
+ORDERS: dict[str, Any] = {
+    "urn": "public.orders",
+    "extract": "append_only",
+    "watermark": {"column": "at", "commit_lag_s": 0},
+    "primary_key": ["id"],
+    "partitions": {"kind": "monthly", "start": "2024-01-01"},
+    "split": {"work_unit_rows": 40, "max_partitions": 3},
+}
+CUSTOMERS: dict[str, Any] = {"urn": "public.customers"}
+WHOLE_ORDERS = {**ORDERS, "partitions": {}}
+
+
+@pytest.fixture
+def shop(fresh_database: Database) -> Database:
+    with fresh_database.connect() as connection:
+        connection.execute("""
+            CREATE TABLE orders (id bigint PRIMARY KEY, at timestamptz, amount numeric(12, 2), note text)
+        """)
+        connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
+        connection.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 20) n")
+        # Ten rows share each moment, so that every bound falls between rows of one time.
+        connection.execute("""
+            INSERT INTO orders
+            SELECT n, timestamptz '2024-01-01 00:00Z' + (n / 10) * interval '6 hours', n * 1.5, 'n' || n
+              FROM generate_series(0, 2199) n
+        """)
+    return fresh_database
+
+
+@pytest.fixture
+def ingestion(spark: SparkSession, database_url: str, shop: Database, tmp_path: Path) -> Iterator[Ingestion]:
+    root = tmp_path / "lake house"
+    root.mkdir()
+    made = Ingestion(spark, database_url, connection_of(shop), str(root), [ORDERS, CUSTOMERS])
+    yield made
+    made.close()
+
+
+def connection_of(shop: Database) -> JdbcConnection:
+    return JdbcConnection(url=shop.jdbc_url, user=shop.user, password=shop.password, name="shop")
+
+
+def source_rows(shop: Database, query: str) -> Counter[tuple[object, ...]]:
+    with shop.connect() as connection:
+        return Counter(tuple(row) for row in connection.execute(query).fetchall())
+
+
+def test_months_are_loaded_in_any_order_and_snapshots_replaced(ingestion: Ingestion, shop: Database) -> None:
+    first = ingestion.run({"public.orders": ["2024-02-01", "2024-01-01"], "public.customers": [None]})
+
+    assert [d.error for d in first.datasets] == [None, None, None], ingestion.lines
+    assert ingestion.rows("public.orders", "id", "amount", "note") == source_rows(
+        shop, "SELECT id, amount, note FROM orders WHERE at >= '2024-01-01Z' AND at < '2024-03-01Z'"
+    )
+    assert ingestion.read("public.orders", partitions=["2024-01-01"]).count() == 1240
+    with shop.connect() as connection:
+        connection.execute("DELETE FROM customers WHERE id = 1")
+    assert not ingestion.run({"public.customers": [None]}).failed
+    assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
+    with ingestion.engine.connect() as connection_to_log:
+        left = connection_to_log.execute(text("SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL")).scalar()
+    assert left == 0
+    assert not list(Path(ingestion.root).rglob(".staging/*"))
+
+
+def test_a_month_materialized_again_is_read_anew(ingestion: Ingestion, shop: Database) -> None:
+    ingestion.run({"public.orders": ["2024-01-01"]})
+    with shop.connect() as connection:
+        connection.execute("UPDATE orders SET note = 'changed' WHERE id < 5")
+        connection.execute("DELETE FROM orders WHERE id = 7")
+
+    report = ingestion.run({"public.orders": ["2024-01-01"]})
+
+    assert report.datasets[0].publication is not None
+    assert report.datasets[0].publication.mode is Mode.REFRESH
+    assert ingestion.rows("public.orders", "id", "note") == source_rows(
+        shop, "SELECT id, note FROM orders WHERE at >= '2024-01-01Z' AND at < '2024-02-01Z'"
+    )
+
+
+def test_appends_continue_and_a_late_row_is_published_once(ingestion: Ingestion, shop: Database) -> None:
+    ingestion.datasets = [{**WHOLE_ORDERS, "watermark": {**ORDERS["watermark"], "late_window": 86_400 * 40}}]
+    ingestion.run()
+    for _ in range(2):
+        assert not ingestion.run(mode=Mode.APPEND).failed
+    with shop.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (90001, '2024-02-10 00:00Z', 1, 'late')")
+    report = ingestion.run(mode=Mode.APPEND)
+
+    assert [d.error for d in report.datasets] == [None]
+    assert report.datasets[0].publication is not None
+    assert report.datasets[0].publication.row_count == 1, "the late row, and nothing that was published before"
+    with shop.connect() as connection:
+        connection.execute(
+            "INSERT INTO orders SELECT n, now() - interval '1 hour', 2, 'new' FROM generate_series(91000, 91049) n"
+        )
+        connection.execute("INSERT INTO orders VALUES (90002, '2024-02-11 00:00Z', 1, 'too late')")
+    assert not ingestion.run(mode=Mode.APPEND).failed
+    expected = source_rows(shop, "SELECT id, note FROM orders WHERE id <> 90002")
+    found = ingestion.rows("public.orders", "id", "note")
+    assert found - expected in (Counter(), Counter({(90002, "too late"): 1}))
+    assert not expected - found
+
+
+def test_bad_rows_go_to_quarantine_in_the_same_sequence(ingestion: Ingestion, shop: Database) -> None:
+    checked = {
+        **WHOLE_ORDERS,
+        "converters": [{"sql": {"day": "date_format(at, 'yyyy-MM-dd')"}}, {"rename": {"note": "remark"}}],
+        "quality": {"rows": [{"name": "round", "check": "id % 100 <> 0", "on_failure": "err_file"}],
+                    "tasks": [{"name": "all_in", "kind": "row_count"}]},
+        "writer": {"partition_by": ["day"]},
+    }  # fmt: skip
+    ingestion.datasets = [checked]
+
+    report = ingestion.run()
+
+    assert [d.error for d in report.datasets] == [None], ingestion.lines
+    publication = report.datasets[0].publication
+    assert publication is not None
+    assert publication.rows_by_role == {"data": 2178, "quarantine": 22}
+    good = ingestion.rows("public.orders", "id", "remark")
+    bad = ingestion.rows("public.orders", "id", "remark", role=Role.QUARANTINE)
+    assert good + bad == source_rows(shop, "SELECT id, note FROM orders")
+    assert all(check.passed for check in report.datasets[0].checks)
+    assert ingestion.read("public.orders").select("day").distinct().count() == 55
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"quality": {"rows": [{"name": "small", "check": "amount < 3000"}]}}, "small"),
+        ({"quality": {"tasks": [{"name": "many", "kind": "row_count", "min_row_count": 9999}]}}, "many"),
+        ({"watermark": {"column": "nope"}}, "nope"),
+        ({"watermark": {"column": "note"}}, "note"),
+        ({"converters": [{"select": ["nope"]}]}, "nope"),
+        ({"table": "public.ordrs"}, "ordrs"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_and_nothing_is_published(
+    ingestion: Ingestion, change: dict[str, Any], says: str
+) -> None:
+    ingestion.datasets = [{**WHOLE_ORDERS, **change}, CUSTOMERS]
+
+    report = ingestion.run()
+
+    failed = {d.urn: d for d in report.failed}
+    assert set(failed) == {"public.orders"}, "the sibling goes on"
+    assert says in (failed["public.orders"].error or "")
+    assert not [path for path in Path(ingestion.root).rglob("*.parquet") if "orders" in str(path)]
+    assert ingestion.rows("public.customers")
+
+
+def test_derby_is_read_like_postgres(spark: SparkSession, database_url: str, tmp_path: Path) -> None:
+    url = f"jdbc:derby:memory:shop_{tmp_path.name};create=true"
+    frame = spark.range(500).selectExpr(
+        "id AS ID", "timestamp_seconds(1700000000 + id div 5) AS AT", "cast(id AS string) AS NOTE"
+    )
+    frame.write.jdbc(url, "EVENTS", properties={"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"})
+    root = tmp_path / "lake"
+    root.mkdir()
+    dataset = {
+        "urn": "APP.EVENTS",
+        "extract": "append_only",
+        "watermark": {"column": "ID"},
+        "split": {"work_unit_rows": 100},
+    }
+    connection = JdbcConnection(url=url, name="shop")
+    ingestion = Ingestion(spark, database_url, connection, str(root), [dataset])
+
+    assert [d.error for d in ingestion.run().datasets] == [None], ingestion.lines
+    more = spark.range(500, 600).selectExpr(
+        "id AS ID", "timestamp_seconds(1700000000 + id) AS AT", "cast(id AS string) AS NOTE"
+    )
+    more.write.mode("append").jdbc(url, "EVENTS", properties={"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"})
+    assert [d.error for d in ingestion.run(mode=Mode.APPEND).datasets] == [None]
+
+    assert ingestion.rows("APP.EVENTS", "ID", "NOTE") == Counter((n, str(n)) for n in range(600))
+    ingestion.close()
+
+
+@pytest.mark.parametrize("failpoint", ["step_after=kill", "seal_committed=kill", "attempt_written=kill"])
+def test_a_run_on_spark_that_is_killed_is_completed_by_the_next(
+    ingestion: Ingestion, shop: Database, tmp_path: Path, failpoint: str
+) -> None:
+    connection = {"url": shop.jdbc_url, "user": shop.user, "password": shop.password, "name": "shop"}
+    settings = {
+        "work": str(tmp_path / "spark"),
+        "database_url": ingestion.database_url,
+        "connection": connection,
+        "root": ingestion.root,
+        "datasets": [ORDERS, CUSTOMERS],
+        "partitions": {"public.orders": ["2024-01-01", "2024-02-01"], "public.customers": [None]},
+        "options": {"lease": {"ttl_s": 2.0, "wait_s": 30.0}},
+    }
+    killed = run_in_child(tmp_path, settings, failpoint=failpoint)
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    assert (tmp_path / "failpoints.log").read_text(encoding="utf-8"), "the failpoint was never reached"
+    ingestion.options = {"lease": {"ttl_s": 2.0, "wait_s": 30.0}}
+
+    report = ingestion.run({"public.orders": ["2024-01-01", "2024-02-01"], "public.customers": [None]})
+
+    assert not report.failed, ingestion.lines
+    assert ingestion.rows("public.orders", "id", "amount") == source_rows(
+        shop, "SELECT id, amount FROM orders WHERE at >= '2024-01-01Z' AND at < '2024-03-01Z'"
+    )
+    assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
+
+
+def test_a_local_cluster_ends_with_the_same_rows(ingestion: Ingestion, shop: Database, tmp_path: Path) -> None:
+    settings = {
+        "work": str(tmp_path / "spark"),
+        "master": "local-cluster[2,1,1024]",
+        "database_url": ingestion.database_url,
+        "connection": {"url": shop.jdbc_url, "user": shop.user, "password": shop.password, "name": "shop"},
+        "root": ingestion.root,
+        "datasets": [ORDERS],
+        "partitions": {"public.orders": ["2024-01-01"]},
+    }
+    done = run_in_child(tmp_path, settings)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ingestion.rows("public.orders", "id", "amount") == source_rows(
+        shop, "SELECT id, amount FROM orders WHERE at < '2024-02-01Z'"
+    )
