@@ -23,7 +23,7 @@ from gobblin_assets.ingest.spark.parquet_writer import collect_output, write_par
 from gobblin_assets.ingest.spark.processes import find_start_mark
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
-from tests.support.spark import in_child, local_settings, open_remote, slow_frame, wait_until
+from tests.support.spark import in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
 
 FS = PosixFileSystem()
 ROOT = str(Path(__file__).parents[2])
@@ -97,7 +97,7 @@ def _cancel(server: ConnectServer, target: str) -> tuple[list[str], list[bool]]:
     workers = [threading.Thread(target=write, args=arguments) for arguments in (("cancelled", 3_000), ("kept", 20))]
     for worker in workers:
         worker.start()
-    wait_until(Path(f"{target}-cancelled/_temporary").exists, "the write has begun")
+    wait_until(lambda: tasks_run(f"{target}-cancelled"), "the tasks run")
     cancellation.cancel("cancelled")
     for worker in workers:
         worker.join()
@@ -116,7 +116,7 @@ from pathlib import Path
 from gobblin_assets.ingest.spark.cancellation import find_session_identity, open_cancellation
 from gobblin_assets.ingest.spark.connect_server import find
 from gobblin_assets.ingest.spark.parquet_writer import write_parquet
-from tests.support.spark import open_remote, slow_frame
+from tests.support.spark import open_remote, slow_frame, tasks_run, wait_until
 spark = open_remote(find(Path(sys.argv[1])))
 identity = find_session_identity(spark)
 print(identity.session_id, identity.user_id or "-", flush=True)
@@ -124,8 +124,9 @@ cancellation = open_cancellation(spark)
 def write(tag):
     with cancellation.tagged(tag):
         write_parquet(slow_frame(spark, 60), f"file://{sys.argv[2]}/{tag}")
-for number in (7, 8):
-    threading.Thread(target=write, args=(f"attempt-{number}",)).start()
+threading.Thread(target=write, args=("attempt-7",)).start()
+wait_until(lambda: tasks_run(f"{sys.argv[2]}/attempt-7"), "its tasks run")
+threading.Thread(target=write, args=("attempt-8",)).start()
 """
 
 
@@ -141,8 +142,8 @@ def test_what_a_killed_client_left_running_is_ended_under_its_session_and_tag(
     )
     assert client.stdout is not None
     session_id, user_id = client.stdout.readline().split()
-    for tag in ("attempt-7", "attempt-8"):
-        wait_until((tmp_path / tag / "_temporary").exists, "both writes have begun")
+    wait_until((tmp_path / "attempt-8" / "_temporary").exists, "both writes have begun")
+    assert tasks_run(str(tmp_path / "attempt-7"))
     client.send_signal(signal.SIGKILL)
     client.wait()
     client.stdout.close()

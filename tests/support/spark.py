@@ -75,6 +75,11 @@ def slow_frame(spark: SparkSession, rows: int = 3_000) -> DataFrame:
     return spark.range(0, rows, 1, 2).selectExpr("id", "java_method('java.lang.Thread', 'sleep', 100L) AS slept")
 
 
+def tasks_run(directory: str) -> bool:
+    """Whether a write into the directory has come to its tasks, which make a folder each before the first row."""
+    return any(Path(directory).glob("_temporary/0/_temporary/attempt*"))
+
+
 def wait_until(reached: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + DEADLINE_S
     while not reached():

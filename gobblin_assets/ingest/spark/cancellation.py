@@ -4,7 +4,9 @@ Connect keeps a running operation on the server: ``interruptTag`` reaches it fro
 knows the session's id. In a classic session ``interruptTag`` does nothing across threads, so jobs are
 tagged in the thread that starts them and cancelled by the tag. That call forgets: a job that is submitted
 a moment later runs (seen: a write that had made its directory and not yet its job). So ``cancel`` repeats
-it until the tagged blocks have ended.
+it until the tagged blocks have ended. A Connect server interrupts an operation's thread once: in that same
+moment Hadoop may swallow it (seen), and the write goes on to its end. It raises all the same, so that what
+it wrote is never taken for good; ``cancel`` reports that it did not end in time.
 """
 
 import time
@@ -139,9 +141,9 @@ def find_session_identity(spark: SparkSession) -> SessionIdentity | None:
 def interrupt_left_behind(remote: str, identity: SessionIdentity, tag: str) -> int:
     """Stop what a client that is gone left running under ``tag`` on the server at ``remote``.
 
-    The number of operations found, once the server runs none of them any more. RetryableError where it does not
-    answer or an operation stays: nothing of the attempt may be touched then. A task of theirs may still make its
-    temporary file again (seen), which never completes the write: so cleanup captures first, and repeats.
+    The number of operations that this call interrupted, after they have ended. RetryableError where the server
+    does not answer or one does not end. This keeps the server from working in vain; what makes cleanup safe is
+    that it captures the attempt's directory first, and repeats: a task may still make its file again (seen).
     """
     parse_address(remote)
     return interrupt(remote, session_id=identity.session_id, user_id=identity.user_id, tag=_checked(tag))

@@ -1,7 +1,6 @@
 """Single calls to a Spark Connect server, without a session of PySpark's and its minutes of retries."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from uuid import uuid4
@@ -16,9 +15,8 @@ from gobblin_assets.ingest.spark.settings import hide_parameters
 ANSWER_S_MAX: Final = 10.0
 """For one call to a server that may be busy."""
 
-INTERRUPT_TRIES_MAX: Final = 50
-INTERRUPT_PAUSE_S: Final = 0.2
-"""An interrupted operation needs a moment to end; after ten seconds the caller is told that it did not."""
+END_S_MAX: Final = 60.0
+"""An interrupted operation ends within a second, unless it swallowed the interrupt: then it goes on to its end."""
 
 _CLIENT: Final = "gobblin_assets"
 _SESSION_GONE: Final = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
@@ -42,32 +40,43 @@ def answers(url: str) -> bool:
 
 
 def interrupt(url: str, *, session_id: str, user_id: str, tag: str) -> int:
-    """Interrupt what runs under ``tag`` in that session, whoever opened it, and ask until nothing runs.
+    """Interrupt what runs under ``tag`` in that session, whoever opened it, and wait until it has ended.
 
-    The number of operations that were found at first. A session that the server has closed or forgotten runs
-    nothing. RetryableError where the server does not answer or an operation does not end.
+    The number of operations that were interrupted by this call: a server interrupts each once, and does not
+    name it again. A session that the server has closed or forgotten runs nothing. RetryableError where the
+    server does not answer or an operation does not end.
     """
+    ours: dict[str, Any] = {
+        "session_id": session_id,
+        "client_type": _CLIENT,
+        "user_context": proto.UserContext(user_id=user_id),
+    }
     request = proto.InterruptRequest(
-        session_id=session_id,
-        user_context=proto.UserContext(user_id=user_id),
-        client_type=_CLIENT,
-        interrupt_type=proto.InterruptRequest.INTERRUPT_TYPE_TAG,
-        operation_tag=tag,
+        **ours, interrupt_type=proto.InterruptRequest.INTERRUPT_TYPE_TAG, operation_tag=tag
     )
-    found: set[str] = set()
     try:
         with _calls(url) as (stub, options):
-            for _ in range(INTERRUPT_TRIES_MAX):
-                running = set(stub.Interrupt(request, **options).interrupted_ids)
-                if not running:
-                    return len(found)
-                found |= running
-                time.sleep(INTERRUPT_PAUSE_S)
+            found = list(stub.Interrupt(request, **options).interrupted_ids)
+            for operation_id in found:
+                reattach = proto.ReattachExecuteRequest(**ours, operation_id=operation_id)
+                if not _ends(stub.ReattachExecute(reattach, metadata=options["metadata"], timeout=END_S_MAX)):
+                    raise RetryableError(f"what runs under {tag} at {hide_parameters(url)} does not end")
     except grpc.RpcError as error:
         if any(code in str(error) for code in _SESSION_GONE):
-            return len(found)
+            return 0
         raise RetryableError(f"can't interrupt {tag} at {hide_parameters(url)}: {_code(error)}") from error
-    raise RetryableError(f"what runs under {tag} at {hide_parameters(url)} does not end", operations=sorted(found))
+    return len(found)
+
+
+def _ends(responses: Iterable[object]) -> bool:
+    """Follow an operation's responses; False if they are still coming when the call's time is over."""
+    try:
+        for _ in responses:
+            continue
+    except grpc.RpcError as error:
+        # Any refusal is an end: the operation was cancelled, or the server has dropped it already.
+        return _code(error) not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+    return True
 
 
 @contextmanager
