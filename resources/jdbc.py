@@ -10,8 +10,10 @@ from pydantic import Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.ingest.sources.port import Source
+from gobblin_assets.settings import read_settings
 
 VARIABLE_PREFIX = "GOBBLIN_JDBC_"
 
@@ -42,7 +44,8 @@ class JdbcConnectionResource(dg.ConfigurableResource["JdbcConnectionResource"]):
 
     def open_source(self, job: JobSpec) -> Source:
         """The job's tables over this connection. Nothing is connected to yet."""
-        return JdbcSource(self.connection(job.source.connection), job.source)
+        known = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
+        return JdbcSource(self.connection(job.source.connection), job.source, known=known)
 
 
 def require_no_written_secret(name: str, resource: JdbcConnectionResource) -> None:

@@ -1,5 +1,6 @@
 """From a table's row to a published file: Postgres and Derby, through Spark, the commit log and back."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
+from gobblin_assets.ingest.job_spec import JdbcSourceSpec
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.discovery import write_discovery
+from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import Role
 from tests.support.ingestion import Ingestion, run_in_child
@@ -193,6 +197,22 @@ def test_derby_is_read_like_postgres(spark: SparkSession, database_url: str, tmp
 
     assert ingestion.rows("APP.EVENTS", "ID", "NOTE") == Counter((n, str(n)) for n in range(600))
     ingestion.close()
+
+
+def test_a_changed_set_of_tables_is_said_by_the_next_run(ingestion: Ingestion, shop: Database, tmp_path: Path) -> None:
+    source = JdbcSourceSpec(connection="shop", include=("public.*",))
+    names = JdbcSource(ingestion.connection, source).discover(lambda: ingestion.spark)
+    assert list(names) == ["public.customers", "public.orders"]
+    known = write_discovery(tmp_path / "shop.json", names, source, dt.datetime.now(dt.UTC))
+    with shop.connect() as connection:
+        connection.execute("CREATE TABLE refunds (id int)")
+        connection.execute("DROP TABLE orders")
+    said: list[str] = []
+
+    with JdbcSource(ingestion.connection, source, known=known).open_plan(lambda: ingestion.spark, said.append):
+        pass
+
+    assert any("new: public.refunds" in line and "gone: public.orders" in line for line in said), said
 
 
 @pytest.mark.parametrize("failpoint", ["step_after=kill", "seal_committed=kill", "attempt_written=kill"])

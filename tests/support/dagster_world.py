@@ -131,7 +131,7 @@ class Numbers:
 
 
 class NumbersExtractor:
-    """Writes each line into a file of its own, so that a publication has as many steps as rows... and one directory."""
+    """Writes each line into a directory of its own, so that a publication has as many steps as rows."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -14,6 +14,7 @@ from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import dialect_of
+from gobblin_assets.ingest.sources.jdbc.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.ingest.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.ingest.sources.jdbc.planning import CONDITION, SPLIT_BY, WITH_NULLS, Planner
@@ -124,13 +125,23 @@ class JdbcPlanSession:
 
 
 class JdbcSource:
-    """Tables of one connection. Nothing connects before ``open_plan`` or ``discover``."""
+    """Tables of one connection. Nothing connects before ``open_plan`` or ``discover``.
+
+    ``known`` are the tables that the definitions were made from, where patterns chose them: a run says when
+    the source has others now.
+    """
 
     def __init__(
-        self, connection: JdbcConnection, spec: JdbcSourceSpec, new_id: Callable[[], uuid.UUID] | None = None
+        self,
+        connection: JdbcConnection,
+        spec: JdbcSourceSpec,
+        new_id: Callable[[], uuid.UUID] | None = None,
+        *,
+        known: Discovery | None = None,
     ) -> None:
         self._connection = connection
         self._spec = spec
+        self._known = known
         self._new_id = new_id or SystemClock().new_id
 
     def open_plan(
@@ -148,6 +159,10 @@ class JdbcSource:
             shares = self._connection.subprotocol == "postgresql"
             if shares:
                 report("one snapshot of the source is open for all readers")
+            if self._known is not None and self._spec.include:
+                now = [str(name) for name in catalog.list_tables()]
+                if changes := find_changes(self._known, now, self._spec):
+                    report(changes)
             yield JdbcPlanSession(catalog, self._connection, self._new_id, shares_snapshot=shares)
 
     @contextmanager
