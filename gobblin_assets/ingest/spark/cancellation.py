@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession, is_remote
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.ingest.spark.connect_calls import interrupt
 from gobblin_assets.ingest.spark.session import parse_address
-from gobblin_assets.ingest.spark.spark_errors import spark_families
+from gobblin_assets.ingest.spark_errors import spark_families
 
 CANCEL_S_MAX: Final = 60.0
 """A task that is interrupted ends at once or at its next row; a block may have some files to look at."""

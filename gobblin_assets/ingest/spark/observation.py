@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.spark.spark_errors import spark_families
+from gobblin_assets.ingest.spark_errors import spark_families
 from gobblin_assets.model.watermark import Watermark, WatermarkType, from_micros
 
 EVERYTHING: Final = ""

@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.ingest.spark.spark_errors import spark_families
+from gobblin_assets.ingest.spark_errors import spark_families
 from gobblin_assets.model.files import DataFile, FileStat
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024

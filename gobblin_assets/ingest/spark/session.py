@@ -27,7 +27,7 @@ from gobblin_assets.ingest.spark.settings import (
     is_secret,
     plan_conf,
 )
-from gobblin_assets.ingest.spark.spark_errors import first_cause, spark_families
+from gobblin_assets.ingest.spark_errors import first_cause, spark_families
 
 CONNECT_ANSWER_S: Final = 10.0
 """A server that does not even take the connection is reported, before the client's own ten minutes of retries."""

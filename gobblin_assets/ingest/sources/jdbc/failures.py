@@ -8,7 +8,7 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.catalog import Selected
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.postgres_types import VALUE_MARK
-from gobblin_assets.ingest.spark.spark_errors import family_of_spark
+from gobblin_assets.ingest.spark_errors import family_of_spark
 
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)
 _MESSAGE_CHARACTERS_MAX: Final = 600
