@@ -14,6 +14,7 @@ from gobblin_assets.ingest.job_spec import JdbcSourceSpec
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.discovery import write_discovery
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import Role
 from tests.support.ingestion import Ingestion, run_in_child
@@ -241,6 +242,31 @@ def test_a_run_on_spark_that_is_killed_is_completed_by_the_next(
         shop, "SELECT id, amount FROM orders WHERE at >= '2024-01-01Z' AND at < '2024-03-01Z'"
     )
     assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
+
+
+def test_on_connect_a_killed_client_s_run_is_completed_by_the_next_client(
+    ingestion: Ingestion, connect: ConnectServer, shop: Database, tmp_path: Path
+) -> None:
+    settings = {
+        "work": str(tmp_path / "spark"),
+        "remote": connect.url,
+        "database_url": ingestion.database_url,
+        "connection": {"url": shop.jdbc_url, "user": shop.user, "password": shop.password, "name": "shop"},
+        "root": ingestion.root,
+        "datasets": [ORDERS, CUSTOMERS],
+        "partitions": {"public.orders": ["2024-01-01", "2024-02-01"], "public.customers": [None]},
+        "options": {"lease": {"ttl_s": 2.0, "wait_s": 30.0}},
+    }
+    killed = run_in_child(tmp_path, settings, failpoint="attempt_written=kill@2")
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+
+    done = run_in_child(tmp_path, settings)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ingestion.rows("public.orders", "id", "amount", "note") == source_rows(
+        shop, "SELECT id, amount, note FROM orders WHERE at < '2024-03-01Z'"
+    )
+    assert not list(Path(ingestion.root).rglob(".staging/*"))
 
 
 def test_a_local_cluster_ends_with_the_same_rows(ingestion: Ingestion, shop: Database, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Ingestion:
     root: str
     datasets: Sequence[Mapping[str, Any]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    remote: str | None = None
     lines: list[str] = field(default_factory=list)
     events: list[DatasetReport] = field(default_factory=list)
 
@@ -82,7 +83,7 @@ class Ingestion:
             open_file_system=open_file_system,
             source=JdbcSource(self.connection, job.source),
             open_extractor=lambda session: SparkExtractor(self.spark, fs, self.stores.published, session),
-            interrupt=lambda attempt: interrupt_attempt(None, attempt),
+            interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
             spark=lambda: self.spark,
             clock=SystemClock(),
             report=self.lines.append,
@@ -117,8 +118,15 @@ def run_in_child(
 
 
 def _main(settings: Mapping[str, Any]) -> int:
-    spark = open_session(SparkSettings(Path(settings["work"]), master=settings.get("master", "local[2]"),
-                                       conf=settings.get("conf", {}), capabilities=("postgres",)))  # fmt: skip
+    remote = settings.get("remote")
+    spark = open_session(
+        SparkSettings(
+            Path(settings["work"]),
+            master=settings.get("master", "local[2]"),
+            remote=remote,
+            capabilities=() if remote else ("postgres",),
+        )
+    )
     ingestion = Ingestion(
         spark=spark,
         database_url=settings["database_url"],
@@ -126,6 +134,7 @@ def _main(settings: Mapping[str, Any]) -> int:
         root=settings["root"],
         datasets=settings["datasets"],
         options=settings.get("options", {}),
+        remote=remote,
     )
     report = ingestion.run(settings.get("partitions"))
     for line in [*ingestion.lines, *(f"{d.urn}: {d.outcome} {d.error or ''}" for d in report.datasets)]:
