@@ -46,8 +46,7 @@ def test_a_destination_that_turns_read_only_after_the_seal_is_completed_later(sm
 
     with failpoints.install(lock):
         report = world.run()
-    assert report.failed
-    assert {r.error_family for r in report.failed} == {"RejectedError"}
+    assert "RejectedError" in {r.error_family for r in report.failed}
     with pytest.raises(RejectedError, match="EROFS"):
         world.run()
 
