@@ -30,7 +30,7 @@ from gobblin_assets.ingest.spark.cancellation import (
     interrupt_left_behind,
     open_cancellation,
 )
-from gobblin_assets.ingest.spark.observation import EVERYTHING, observe_positions
+from gobblin_assets.ingest.spark.observation import EVERYTHING, Observed, ObservedPositions, observe_positions
 from gobblin_assets.ingest.spark.parquet_writer import collect_output, plan_file_rows_max, write_parquet
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import Watermark
@@ -70,24 +70,26 @@ class SparkExtractor:
             raise
         except Exception as error:
             raise self._explain(order, error) from error
-        _require_below(order, written.high)
+        high = None if written.observed is None else written.observed.high
+        _require_below(order, high)
+        directories = tuple(
+            OutputDirectory(role, found.path, path, found.files)
+            for found in collect_output(self._fs, directory)
+            for role, path in [parse_role_path(found.partition_path)]
+        )
+        counted = sum(file.row_count for each in directories for file in each.files)
         return Extracted(
-            directories=tuple(
-                OutputDirectory(role, found.path, path, found.files)
-                for found in collect_output(self._fs, directory)
-                for role, path in [parse_role_path(found.partition_path)]
-            ),
-            rows_read=written.rows_read,
+            directories=directories,
+            # Where the server kept its observation to itself, the footers say what there is to say.
+            rows_read=counted if written.observed is None else written.observed.row_count,
             file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
             columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
-            observed_high=written.high,
+            observed_high=high,
         )
 
     def _write(self, order: ExtractOrder, uri: str) -> "_Written":
         spec, urn = order.spec, order.plan.urn
-        raw = self._session.read(self._spark, order.plan, spec, order.units)
-        raw, positions = observe_positions(raw, _position_columns(order))
-        frame, passed = observe_positions(self._without_late(convert(raw, spec.converters, dataset=urn), order), ())
+        frame, observed = self._observed(order, self._session.read(self._spark, order.plan, spec, order.units))
         divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn)
         split = split_rows(divided, spec.quality.rows, dataset=urn)
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
@@ -98,11 +100,21 @@ class SparkExtractor:
             file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
             compression=spec.writer.compression,
         )
-        return _Written(
-            rows_read=passed.get()[EVERYTHING].row_count,
-            high=positions.get()[EVERYTHING].high,
-            schemas=split.schemas,
-        )
+        return _Written(observed.get().get(EVERYTHING), split.schemas)
+
+    def _observed(self, order: ExtractOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
+        """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
+
+        Where nothing takes rows out, the source's own rows are observed, and so are their positions. Else what is
+        left is counted, and positions are observed only if no converter can have changed them.
+        """
+        links = order.spec.converters
+        late = any(unit.reread_from is not None for unit in order.units)
+        if not late and all(link.where is None and link.function is None for link in links):
+            observed, positions = observe_positions(raw, _position_columns(order))
+            return convert(observed, links, dataset=order.plan.urn), positions
+        left = self._without_late(convert(raw, links, dataset=order.plan.urn), order)
+        return observe_positions(left, () if links else _position_columns(order))
 
     def _without_late(self, frame: DataFrame, order: ExtractOrder) -> DataFrame:
         """Leave out what an earlier sequence published, where this attempt reads below the watermark."""
@@ -142,8 +154,7 @@ class SparkExtractor:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    rows_read: int
-    high: Watermark | None
+    observed: Observed | None
     schemas: Mapping[Role, t.StructType]
 
 

@@ -44,9 +44,15 @@ class ObservedPositions:
         self._groups = groups
 
     def get(self) -> Mapping[str, Observed]:
-        """By group. Only after the action has returned: before, a classic session waits for it without end."""
+        """By group. Only after the action has returned: before, a classic session waits for it without end.
+
+        Empty where Connect sent nothing: its server waits a tenth of a second for the results and then answers
+        without them (seen on a busy machine), and of nested observations it may send the outer one alone.
+        """
         with spark_families("read the observed positions"):
             values = self._observation.get
+        if not values:
+            return {}
         return {
             group: Observed(
                 row_count=int(values[f"rows_{number}"]),
