@@ -1,0 +1,80 @@
+# Every target does its own set-up: a private virtual environment with the locked versions, made again when the
+# locks change. Needed on the machine: Python 3.11 to 3.13, Java 17 or 21, make, and a package index.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKS := requirements/bootstrap.lock requirements/dev.lock
+# Named after what was installed, not after a time: a checkout of other locks makes the environment again.
+READY := $(VENV)/.installed-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d ' ' -f 1)
+# Tests on two workers, a Spark session each; a file's tests stay together, for they share servers.
+WORKERS ?= 2
+PYTEST_ARGUMENTS ?=
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --custom-compile-command "make lock"
+EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
+
+.PHONY: help demo test bench lint format dagster lock upgrade setup check-python check-java clean
+
+help:  ## Say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recovery, and the proof
+	@$(BIN)/python demo/run_demo.py
+
+test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGUMENTS)
+
+bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
+	$(BIN)/python benchmarks/run_benchmarks.py
+
+lint: $(READY)  ## Only ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## Lay the code out
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+dagster: check-java $(READY)  ## Dagster's UI and daemon on the jobs of demo/, or on those that GOBBLIN_JOBS names
+	@export DAGSTER_HOME="$${DAGSTER_HOME:-$(CURDIR)/.dagster_home}"; \
+	mkdir -p "$$DAGSTER_HOME"; \
+	[ -e "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster.yaml "$$DAGSTER_HOME/dagster.yaml"; \
+	PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/dagster dev -w workspace.yaml
+
+lock: $(READY)  ## Write the locks again from pyproject.toml, keeping the versions that still fit
+	$(COMPILE) $(UPGRADE) --constraints requirements/constraints.txt $(EVERYTHING) --output-file requirements/dev.lock
+	$(COMPILE) --constraints requirements/dev.lock requirements/build.in --output-file requirements/bootstrap.lock
+	$(COMPILE) --constraints requirements/dev.lock pyproject.toml --output-file requirements/runtime.lock
+
+upgrade:  ## The same, with the newest versions that fit
+	$(MAKE) lock UPGRADE=--upgrade
+
+setup: check-java $(READY)  ## Only the set-up
+
+check-python:
+	@command -v $(PYTHON) > /dev/null || { echo "python: expected version 3.11 to 3.13, found no $(PYTHON). Install one, or say make PYTHON=... $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) tools/check_machine.py
+
+check-java: check-python
+	@$(PYTHON) tools/check_machine.py java
+
+$(READY): | check-python
+	@echo "Setting up $(VENV) with the locked versions (once; a few minutes where nothing is cached)"
+	rm -f $(VENV)/.installed-*
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.lock
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes requirements/dev.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:  ## Remove the environment and what tools keep; the demo's and Dagster's state stay
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
