@@ -1,0 +1,65 @@
+"""Events of runs that Dagster did not start: reported to the instance that DAGSTER_HOME names, if it names one."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+from dagster import DagsterError
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.metadata import build_evaluations, build_materialization
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.run_values import DatasetReport, RunReport
+from gobblin_assets.model.urn import Role
+
+HOME_VARIABLE: Final = "DAGSTER_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class RunlessEvents:
+    """Says to Dagster what a run without a Dagster run published. At least once, as everywhere."""
+
+    layout: JobLayout
+    instance: dg.DagsterInstance
+
+    def report_publication(self, report: DatasetReport) -> None:
+        """One materialization for each role of a finished sequence, then its checks."""
+        if not self.layout.has_dataset(report.urn):
+            # It has left the job since its publication was sealed: there is no asset to tell of it.
+            return
+        for role in self.layout.roles:
+            uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
+            event = build_materialization(self.layout.get_key(report.urn, role), report, role, uri=uri)
+            self.instance.report_runless_asset_event(event)
+        self._report_checks(report)
+
+    def report_unpublished(self, report: RunReport) -> None:
+        """The checks of what was not published."""
+        for dataset in report.datasets:
+            if dataset.publication is None:
+                self._report_checks(dataset)
+
+    def _report_checks(self, report: DatasetReport) -> None:
+        for evaluation in build_evaluations(self.layout.get_key(report.urn), report):
+            self.instance.report_runless_asset_event(evaluation)
+
+
+def find_runless_events(
+    layout: JobLayout, report: Callable[[str], None], environment: Mapping[str, str] | None = None
+) -> RunlessEvents | None:
+    """Open the configured instance; None where there is none. RejectedError when it can't be opened."""
+    folder = (os.environ if environment is None else environment).get(HOME_VARIABLE)
+    if not folder:
+        return None
+    try:
+        instance = dg.DagsterInstance.get()
+    except (DagsterError, OSError) as error:
+        raise RejectedError(
+            f"the Dagster instance in {folder!r} can't be opened: {error}",
+            field=HOME_VARIABLE,
+            hint="Correct it, or unset it to run without telling Dagster.",
+        ) from error
+    report(f"Materializations are reported to the Dagster instance in {folder}")
+    return RunlessEvents(layout, instance)

@@ -1,0 +1,55 @@
+"""The command line: the same functions that Dagster's assets, sensors and jobs call.
+
+Data goes to stdout (``--json`` where there is some), progress and errors to stderr. Exit codes: 0, it is done; 1, it
+failed; 2, the input was refused and nothing was begun.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from gobblin_assets import __version__
+from gobblin_assets.cli import jobs, publications, servers, views
+from gobblin_assets.cli.output import say
+from gobblin_assets.errors import GobblinError, RejectedError
+
+__all__ = ["main"]
+
+_FAILED: Final = 1
+_REFUSED: Final = 2
+
+
+class _Commands(click.Group):
+    """Commands whose errors of ours become one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GobblinError as error:
+            say(" ".join(f"error: {error}".split()))
+            ctx.exit(_REFUSED if isinstance(error, RejectedError) else _FAILED)
+
+
+_COMMANDS: Final[Sequence[click.Command]] = (
+    jobs.run,
+    jobs.plan,
+    jobs.discover,
+    views.status,
+    views.watermark,
+    publications.commit,
+    views.ledger,
+    views.history,
+    publications.cleanup,
+    servers.spark,
+    servers.db,
+    servers.dagster,
+)
+
+main = _Commands(
+    "gobblin-assets",
+    commands=_COMMANDS,
+    help="Exactly-once data ingestion: tables become files that are published through a commit log.",
+    epilog="GOBBLIN_HOME (default .gobblin) holds the embedded Postgres; GOBBLIN_DATABASE_URL names another server.",
+)
+click.version_option(__version__, prog_name="gobblin-assets")(main)

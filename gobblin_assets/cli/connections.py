@@ -1,0 +1,130 @@
+"""What commands connect to: the commit log, the source, Spark. The same as Dagster's resources give to its runs."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from gobblin_assets.assets.factory import build_gobblin_layout
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.cli.output import say
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.db.engine import connect
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.job_files import read_job_file
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.runner import owner_text
+from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
+from gobblin_assets.ingest.sources.port import Source
+from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.state import RunId
+from gobblin_assets.settings import read_settings
+from gobblin_assets.state.leases import Holder
+from gobblin_assets.state.overview.port import Overview
+from gobblin_assets.state.overview.postgres import PostgresOverview
+from resources.jdbc import VARIABLE_PREFIX, JdbcConnectionResource, connection_from_environment
+from resources.spark import GobblinSparkResource
+from resources.stores import open_stores
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+job_file_argument: Final[Callable[[_Command], _Command]] = click.argument(
+    "job_file", type=click.Path(path_type=Path, dir_okay=False)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The commit log, to work with and to look at."""
+
+    stores: Stores
+    overview: Overview
+
+
+@dataclass(frozen=True, slots=True)
+class SparkChoice:
+    """Where a command's Spark runs, as the options say."""
+
+    master: str | None
+    remote: str | None
+
+    def open(self) -> GobblinSparkResource:
+        """Nothing starts yet. Without options: the home's warm server if it answers, else inside this process."""
+        remote = self.remote or (None if self.master else self._find_warm())
+        return GobblinSparkResource(master=self.master or "local[*]", remote=remote, capabilities=["postgres"])
+
+    def _find_warm(self) -> str | None:
+        server = connect_server.find(read_settings().home)
+        if server is None:
+            return None
+        say(f"Spark: the warm Connect server on port {server.port}")
+        return server.url
+
+
+def spark_options(command: _Command) -> _Command:
+    """--master and --remote, which the command takes as they are."""
+    master = click.option(
+        "--master", envvar="GOBBLIN_SPARK_MASTER", help="Run Spark in this process: local[2], spark://host:7077, …"
+    )
+    remote = click.option(
+        "--remote",
+        envvar="GOBBLIN_SPARK_REMOTE",
+        help="A Spark Connect server: sc://host:port/;token=… Default: the warm server, if `spark start` made one.",
+    )
+    return master(remote(command))
+
+
+@contextmanager
+def open_log() -> Iterator[Log]:
+    """The log that GOBBLIN_DATABASE_URL names, else the embedded one, started if need be."""
+    engine = connect(read_settings(), say)
+    try:
+        yield Log(open_stores(engine), PostgresOverview(engine))
+    finally:
+        engine.dispose()
+
+
+def open_source(job: JobSpec) -> Source:
+    """The job's source, by the variables GOBBLIN_JDBC_<NAME>_URL and so on. Nothing is connected to yet."""
+    name = job.source.connection
+    variable = f"{VARIABLE_PREFIX}{name.upper()}_URL"
+    if not os.environ.get(variable):
+        raise RejectedError(
+            f"expected the URL of the connection {name!r} in the environment, found none",
+            field=variable,
+            hint="Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD.",
+        )
+    resource: JdbcConnectionResource = connection_from_environment(name).process_config_and_initialize()
+    return resource.open_source(job)
+
+
+def read_layout(job_file: Path) -> JobLayout:
+    """The job of a file, its tables as discovery found them."""
+    job = read_job_file(job_file)
+    found = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
+    return build_gobblin_layout(job, discovered=None if found is None else found.selected(job.source))
+
+
+def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) -> LogOperations:
+    """Recovery, resuming, abandoning and cleanup, in the name of this process."""
+    clock = SystemClock()
+    engine = spark.open()
+    operations = LogOperations(
+        store=log.stores.commits,
+        leases=log.stores.leases,
+        open_file_system=open_file_system,
+        interrupt=engine.interrupt,
+        clock=clock,
+        holder=Holder(owner_text(), RunId(clock.new_id())),
+        report=say,
+    )
+    if job is None:
+        return operations
+    return replace(operations, lease_ttl_s=job.lease.ttl_s, tries_max=job.publish_tries_max)

@@ -1,0 +1,211 @@
+"""Commands on a job file: run, plan, discover."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.runless import find_runless_events
+from gobblin_assets.assets.selection import select_partitions
+from gobblin_assets.cli.connections import (
+    SparkChoice,
+    job_file_argument,
+    open_log,
+    open_source,
+    read_layout,
+    spark_options,
+)
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
+from gobblin_assets.ingest.job_files import read_job_file
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.sources.jdbc.discovery import select_tables, write_discovery
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.settings import read_settings
+
+_RANGE_MARK = "..."
+
+
+class PartitionRange(click.ParamType[tuple[str, str]]):
+    """FIRST...LAST, both included."""
+
+    name = "first...last"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        first, mark, last = str(value).partition(_RANGE_MARK)
+        if not (first and mark and last):
+            self.fail(f"expected FIRST...LAST, such as 2013-01-01...2013-03-01; found {value!r}", param, ctx)
+        return first, last
+
+
+def _selection_options(command: click.decorators.FC) -> click.decorators.FC:
+    options = [
+        click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."),
+        click.option("--partition", "partitions", multiple=True, metavar="KEY", help="A partition; may be repeated."),
+        click.option("--partition-range", "ranges", multiple=True, type=PartitionRange(), help="Both included."),
+        click.option("--mode", type=click.Choice([mode.value for mode in Mode]), default=Mode.AUTO.value),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _build_request(
+    layout: JobLayout,
+    datasets: Sequence[str],
+    partitions: Sequence[str],
+    ranges: Sequence[tuple[str, str]],
+    mode: str,
+) -> RunRequest:
+    selection = select_partitions(layout, urns=datasets, keys=partitions, ranges=ranges)
+    return RunRequest(layout.job, layout.datasets, selection, mode=Mode(mode))
+
+
+@click.command()
+@job_file_argument
+@_selection_options
+@spark_options
+@json_option
+def run(
+    job_file: Path,
+    datasets: Sequence[str],
+    partitions: Sequence[str],
+    ranges: Sequence[tuple[str, str]],
+    mode: str,
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Materialize datasets of the job in JOB_FILE, after completing what earlier runs left open.
+
+    Without --dataset: with partitions given, all datasets that have partitions; else all that have none.
+    """
+    layout = read_layout(job_file)
+    request = _build_request(layout, datasets, partitions, ranges, mode)
+    source = open_source(layout.job)
+    fs, root = open_file_system(layout.job.destination, umask=layout.job.umask)
+    events = find_runless_events(layout, say)
+    engine = SparkChoice(master, remote).open()
+    with open_log() as log:
+
+        def tell(report: DatasetReport) -> None:
+            if events is not None:
+                events.report_publication(report)
+
+        ports = RunPorts(
+            stores=log.stores,
+            fs=fs,
+            root=root,
+            open_file_system=open_file_system,
+            source=source,
+            open_extractor=lambda session: engine.open_extractor(layout.job, log.stores, session),
+            interrupt=engine.interrupt,
+            spark=engine.get_session,
+            clock=SystemClock(),
+            report=say,
+            on_publication=tell,
+        )
+        report = run_job(request, ports)
+    if events is not None:
+        events.report_unpublished(report)
+    _print_report(report, as_json=as_json)
+    if report.failed:
+        click.get_current_context().exit(1)
+
+
+def _print_report(report: RunReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    columns = ("dataset", "partition", "outcome", "rows", "files", "watermark before", "after", "note")
+    lines = [_line(each, "recovered") for each in report.recovered]
+    lines += [_line(each, each.outcome.value) for each in report.datasets]
+    print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
+
+
+def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
+    publication = report.publication
+    note = report.error or "; ".join(report.notes)
+    if publication is None:
+        return report.urn, report.partition.key, outcome, None, None, None, None, note
+    moves = list(publication.watermarks.values())
+    before, after = moves[0] if len(moves) == 1 else (None, f"{len(moves)} keys moved" if moves else None)
+    return (
+        *(report.urn, report.partition.key, outcome, publication.row_count, publication.file_count),
+        *(before, after, note),
+    )
+
+
+@click.command()
+@job_file_argument
+@_selection_options
+@spark_options
+@json_option
+def plan(
+    job_file: Path,
+    datasets: Sequence[str],
+    partitions: Sequence[str],
+    ranges: Sequence[tuple[str, str]],
+    mode: str,
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Show the WorkUnits that `run` would read now. Nothing is read, taken or written."""
+    layout = read_layout(job_file)
+    request = _build_request(layout, datasets, partitions, ranges, mode)
+    source = open_source(layout.job)
+    engine = SparkChoice(master, remote).open()
+    with open_log() as log:
+        slices = plan_dry(request, log.stores.datasets, source, engine.get_session, say)
+    if as_json:
+        print_json(slices)
+    else:
+        _print_plan(slices)
+    if any(each.error for each in slices):
+        click.get_current_context().exit(1)
+
+
+def _print_plan(slices: Sequence[PlannedSlice]) -> None:
+    columns = ("dataset", "partition", "mode", "key", "unit", "task", "interval", "rows (estimated)")
+    rows = [
+        (
+            *(each.urn, each.partition, each.mode, unit.key, unit.number, unit.multi_work_unit),
+            *(unit.interval or "everything", unit.estimated_row_count),
+        )
+        for each in slices
+        for unit in each.units
+    ]
+    print_table("WorkUnits", columns, rows)
+    for each in slices:
+        label = each.urn if each.partition is None else f"{each.urn} [{each.partition}]"
+        for line in filter(None, (*each.notes, each.error)):
+            say(f"{label}: {line}")
+
+
+@click.command()
+@job_file_argument
+@spark_options
+@json_option
+def discover(job_file: Path, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Ask the source once for its tables, and write down those that definitions and runs choose from."""
+    job = read_job_file(job_file)
+    engine = SparkChoice(master, remote).open()
+    names = open_source(job).discover(engine.get_session)
+    path = read_settings().discovery_path(job.job)
+    found = write_discovery(path, names, job.source, SystemClock().now())
+    chosen = select_tables(found.tables, job.source)
+    if as_json:
+        print_json({"path": str(path), "tables": found.tables, "chosen": chosen})
+        return
+    print_table(f"tables of {job.source.connection}", ("table", "chosen"), [(n, n in chosen) for n in found.tables])
+    say(f"Written to {path}")
+    if job.source.include and not chosen:
+        raise RejectedError(
+            "no table is chosen by the patterns", field="source.include", hint="Compare them with the table above."
+        )

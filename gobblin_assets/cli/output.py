@@ -1,0 +1,104 @@
+"""What commands print: data on stdout, as a table or as JSON; progress and errors on stderr."""
+
+import dataclasses
+import datetime as dt
+import json
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.watermark import Watermark
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# A pipe has no width; a table that is folded there would be of no use to grep.
+_WIDTH_WITHOUT_TERMINAL: Final = 220
+
+json_option: Final[Callable[[_Command], _Command]] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON instead of tables."
+)
+
+
+def say(line: str) -> None:
+    """A line of progress."""
+    click.echo(line, err=True)
+
+
+def print_json(data: object) -> None:
+    """Moments are ISO texts in UTC, ids texts, positions what they are stored as."""
+    click.echo(json.dumps(to_plain(data), indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """One line for each row; numbers stand right. Without rows only the title, which then says so."""
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
+    if not rows:
+        console.print(Text(f"{title}: none"))
+        return
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        is_number = all(isinstance(row[number], int | float | None) for row in rows)
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        # As Text: a name with square brackets is no markup.
+        table.add_row(*(Text(to_text(cell)) for cell in row))
+    console.print(table)
+
+
+def to_text(value: object) -> str:
+    """A cell of a table."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+        case dt.datetime():
+            return value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        case Enum():
+            return str(value.value)
+        case Watermark():
+            return to_text(value.value) if _is_whole_second(value.value) else str(value)
+        case Interval(low=low, high=high):
+            return f"[{'start' if low is None else to_text(low)}, {to_text(high)})"
+        case _:
+            return str(value)
+
+
+def to_plain(value: object) -> Any:
+    """As JSON has it."""
+    match value:
+        case None | bool() | int() | float() | str() if not isinstance(value, Enum):
+            return value
+        case Enum():
+            return value.value
+        case dt.datetime():
+            return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+        case uuid.UUID():
+            return str(value)
+        case Watermark():
+            return value.to_json()
+        case Mapping():
+            return {str(key): to_plain(each) for key, each in value.items()}
+        case _ if dataclasses.is_dataclass(value):
+            return {each.name: to_plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        case list() | tuple():
+            return [to_plain(each) for each in value]
+        case _:
+            return str(value)
+
+
+def _is_whole_second(value: object) -> bool:
+    return isinstance(value, dt.datetime) and value.tzinfo is not None and value.microsecond == 0

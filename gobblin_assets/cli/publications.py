@@ -1,0 +1,172 @@
+"""Commands on commit sequences and on what they leave: commit, cleanup."""
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.assets.selection import find_datasets
+from gobblin_assets.cli.connections import (
+    SparkChoice,
+    job_file_argument,
+    open_log,
+    open_operations,
+    read_layout,
+    spark_options,
+)
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
+from gobblin_assets.commit.cleanup import Cleaned
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import JobName
+
+sequence_argument = click.argument("sequence_id", type=click.UUID)
+
+
+@click.group()
+def commit() -> None:
+    """Commit sequences: publications, each all or nothing."""
+
+
+@commit.command("list")
+@job_option
+@dataset_option
+@click.option("--all", "with_ended", is_flag=True, help="Also those that are DONE or ABORTED.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000))
+@json_option
+def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: int, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
+    """List open sequences, newest first."""
+    with open_log() as log:
+        lines = log.overview.list_sequences(find_job(job), find_urn(urn), with_ended=with_ended, limit=limit)
+    if as_json:
+        print_json(lines)
+        return
+    columns = (
+        "sequence",
+        "job",
+        "dataset",
+        "partition",
+        "state",
+        "mode",
+        "rows",
+        "files",
+        "tries",
+        "created at",
+        "error",
+    )
+    rows = [
+        (
+            *(each.sequence_id, each.job, each.urn, each.partition, each.state, each.mode, each.rows, each.files),
+            *(each.failed_tries, each.created_at, each.last_error),
+        )
+        for each in lines
+    ]
+    print_table("sequences" if with_ended else "open sequences", columns, rows)
+
+
+@commit.command("show")
+@sequence_argument
+@json_option
+def show_sequence(sequence_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show a sequence with its attempts."""
+    with open_log() as log:
+        record = log.stores.commits.get(SequenceId(sequence_id))
+        attempts = log.stores.commits.list_attempts(SequenceId(sequence_id))
+    shown = {
+        "sequence": record.sequence_id,
+        "job": record.job,
+        "dataset": record.urn,
+        "partition": record.partition,
+        "state": record.state,
+        "mode": record.mode,
+        "run": record.run_id,
+        "base version": record.base_version,
+        "fence": record.fence,
+        "destination": record.root_uri,
+        "failed tries": record.failed_tries,
+        "last error": record.last_error,
+    }
+    staging = [{"attempt": each.attempt_id, "staging": each.staging_path} for each in attempts]
+    if as_json:
+        print_json({**shown, "attempts": staging})
+        return
+    print_table(f"sequence {record.sequence_id}", ("", ""), list(shown.items()))
+    print_table("attempts", ("attempt", "staging"), [tuple(each.values()) for each in staging])
+
+
+@commit.command()
+@job_option
+@spark_options
+@json_option
+def recover(job: str | None, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Complete the open sequences that are due and whose datasets nobody works on."""
+    done: list[Publication] = []
+    with open_log() as log:
+        operations = open_operations(log, SparkChoice(master, remote))
+        jobs = None if job is None else [JobName(job)]
+        # Their events are left to the job's next run or sensor, which know its assets.
+        report = operations.recover_due(jobs, on_publication=done.append)
+    failures = [
+        {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error} for f in report.failures
+    ]
+    if as_json:
+        print_json({"published": done, "aborted": report.aborted, "busy": report.busy, "failures": failures})
+    else:
+        _print_published(done)
+        say(f"aborted: {report.aborted}, busy: {report.busy}, failed: {len(failures)}")
+    if failures:
+        click.get_current_context().exit(1)
+
+
+@commit.command()
+@sequence_argument
+@spark_options
+def resume(sequence_id: uuid.UUID, master: str | None, remote: str | None) -> None:
+    """Try a BLOCKED sequence again, now; its tries are counted anew."""
+    with open_log() as log:
+        recovered = open_operations(log, SparkChoice(master, remote)).resume(SequenceId(sequence_id))
+    _print_published(recovered.published)
+
+
+@commit.command()
+@sequence_argument
+@click.option("--reason", required=True, help="Why; it stays in the log.")
+@spark_options
+def abandon(sequence_id: uuid.UUID, reason: str, master: str | None, remote: str | None) -> None:
+    """Give an open sequence up: what it made visible is taken back, and its rows are read again by the next run."""
+    with open_log() as log:
+        open_operations(log, SparkChoice(master, remote)).abandon(SequenceId(sequence_id), reason=reason)
+        state = log.stores.commits.get(SequenceId(sequence_id)).state
+    say(f"sequence {sequence_id} is {state.value}")
+
+
+def _print_published(published: Sequence[Publication]) -> None:
+    columns = ("sequence", "job", "dataset", "partition", "rows", "files")
+    rows = [(p.sequence_id, p.job, p.urn, p.partition, p.row_count, p.file_count) for p in published]
+    print_table("completed", columns, rows)
+
+
+@click.command()
+@job_file_argument
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@spark_options
+@json_option
+def cleanup(job_file: Path, datasets: Sequence[str], master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Remove what dead attempts left in staging, and retired files whose grace is over."""
+    layout = read_layout(job_file)
+    job = layout.job
+    cleaned: dict[str, Cleaned] = {}
+    with open_log() as log:
+        operations = open_operations(log, SparkChoice(master, remote), job)
+        known = log.stores.datasets.load(JobName(job.job), find_datasets(layout, datasets))
+        for urn, state in known.items():
+            cleaned[urn] = operations.clean(
+                state.dataset_id, root_uri=job.destination, retire_grace_s=job.retire_grace_s
+            )
+    if as_json:
+        print_json(cleaned)
+        return
+    rows = [(urn, each.attempt_count, each.removed_file_count, each.remaining) for urn, each in cleaned.items()]
+    print_table("cleaned", ("dataset", "attempts", "retired files removed", "attempts left"), rows)

@@ -1,0 +1,156 @@
+"""Commands on the servers of a home: spark, db, dagster."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.db import backup as backups
+from gobblin_assets.db import embedded, schema
+from gobblin_assets.db.engine import open_for_upgrade
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
+from resources.instance import prepare_instance
+from resources.spark import GobblinSparkResource
+
+
+@click.group()
+def spark() -> None:
+    """The warm Spark Connect server of GOBBLIN_HOME, which spares every run the start of a JVM."""
+
+
+@spark.command("start")
+@click.option("--master", envvar="GOBBLIN_SPARK_MASTER", default="local[*]", show_default=True)
+def start_spark(master: str) -> None:
+    """Start it, unless it runs."""
+    resource = GobblinSparkResource(master=master, capabilities=["postgres"])
+    server = connect_server.start(read_settings().home, resource.settings(), say)
+    say(f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself.")
+
+
+@spark.command("stop")
+def stop_spark() -> None:
+    """Stop it."""
+    say("stopped" if connect_server.stop(read_settings().home) else "none was running")
+
+
+@spark.command("status")
+@json_option
+def show_spark(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Say whether it answers."""
+    server = connect_server.find(read_settings().home)
+    if as_json:
+        found = {} if server is None else {"port": server.port, "pid": server.pid, "log": server.log_path}
+        print_json({"running": server is not None, **found})
+        return
+    click.echo("not running" if server is None else f"running on port {server.port}, pid {server.pid}")
+
+
+@click.group()
+def db() -> None:
+    """The database of the commit log."""
+
+
+@db.command("start")
+def start_database() -> None:
+    """Start the embedded Postgres; every other command does so by itself."""
+    server = embedded.start(_embedded_settings().home, say)
+    say(f"The embedded Postgres answers on {server.host}:{server.port}.")
+
+
+@db.command("stop")
+def stop_database() -> None:
+    """Stop the embedded Postgres; open transactions are rolled back."""
+    say("stopped" if embedded.stop(_embedded_settings().home, say) else "none was running")
+
+
+@db.command("status")
+@json_option
+def show_database(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Say how the embedded Postgres is; nothing is started."""
+    found = embedded.status(_embedded_settings().home)
+    facts = {
+        "state": found.state.value,
+        "version": found.version,
+        "port": None if found.server is None else found.server.port,
+        "started_at": found.started_at,
+        "data": str(found.data_directory),
+        "log": str(found.log),
+    }
+    if as_json:
+        print_json(facts)
+        return
+    # A port is a name, not an amount.
+    print_table("embedded Postgres", ("", ""), [(k, None if v is None else str(v)) for k, v in facts.items()])
+
+
+@db.command()
+@click.argument("target", type=click.Path(path_type=Path))
+def backup(target: Path) -> None:
+    """Copy the embedded Postgres, as of one instant, into the new directory TARGET."""
+    backups.backup(_embedded_settings().home, target, say)
+    say(f"backed up to {target}")
+
+
+@db.command()
+@click.argument("source", type=click.Path(path_type=Path))
+def restore(source: Path) -> None:
+    """Make the embedded Postgres of an empty GOBBLIN_HOME from the backup SOURCE."""
+    backups.restore(_embedded_settings().home, source, say)
+    say(f"restored from {source}")
+
+
+@db.command()
+def upgrade() -> None:
+    """Bring the schema to this package's version."""
+    status = schema.upgrade(engine := open_for_upgrade(read_settings(), say), say)
+    engine.dispose()
+    say(f"the schema is at version {status.current}")
+
+
+@db.command()
+@json_option
+def check(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Compare the database's schema with this package's; exit code 1 if they differ."""
+    engine = open_for_upgrade(read_settings(), say)
+    try:
+        status = schema.check(engine)
+    finally:
+        engine.dispose()
+    if as_json:
+        print_json(status)
+    else:
+        click.echo(f"{status.relation.value}: found {status.current or 'none'}, this package has {status.head}")
+        for difference in status.differences:
+            click.echo(f"  {difference}")
+    if status.relation is not schema.SchemaRelation.CURRENT or status.differences:
+        click.get_current_context().exit(1)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def dagster(arguments: Sequence[str]) -> None:
+    """Run `dagster` on the instance of GOBBLIN_HOME, made if need be: gobblin-assets dagster dev -p 3000."""
+    environment = {**os.environ, **prepare_instance(read_settings(), say)}
+    say(f"DAGSTER_HOME={environment['DAGSTER_HOME']}")
+    command = [sys.executable, "-m", "dagster", *arguments]
+    try:
+        # This process becomes Dagster: it gets the terminal's signals itself.
+        os.execve(sys.executable, command, environment)  # noqa: S606  no shell, our own interpreter
+    except OSError as error:
+        raise RetryableError(f"dagster can't be started: {error.strerror}") from error
+
+
+def _embedded_settings() -> Settings:
+    settings = read_settings()
+    if settings.database_url is not None:
+        raise RejectedError(
+            "it names a server that is not ours to start, stop or back up",
+            field=DATABASE_URL_VARIABLE,
+            hint="Unset it to work with the embedded Postgres.",
+        )
+    return settings

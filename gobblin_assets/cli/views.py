@@ -1,0 +1,173 @@
+"""Commands that look at the log: status, watermark, ledger, history."""
+
+import uuid
+from collections.abc import Sequence
+
+import click
+
+from gobblin_assets.cli.connections import Log, open_log
+from gobblin_assets.cli.output import json_option, print_json, print_table
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.state.overview.port import GapLine, LedgerLine, RunLine, list_gaps
+
+job_option = click.option("--job", help="Only this job's.")
+dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this dataset's.")
+
+
+@click.command()
+@job_option
+@json_option
+def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show all datasets: what is published, what is open, who works on them."""
+    with open_log() as log:
+        lines = log.overview.list_datasets(find_job(job))
+    if as_json:
+        print_json(lines)
+        return
+    columns = ("job", "dataset", "version", "partitions", "rows", "files", "MiB", "open", "held by", "last run", "at")
+    rows = [
+        (
+            *(each.job, each.urn, each.version, each.partitions, each.rows, each.files, each.file_bytes / (1 << 20)),
+            *(each.open_state, each.held_by, each.last_outcome, each.last_ended_at),
+        )
+        for each in lines
+    ]
+    print_table("datasets", columns, rows)
+
+
+@click.group()
+def watermark() -> None:
+    """Positions."""
+
+
+@watermark.command("show")
+@job_option
+@dataset_option
+@json_option
+def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show how far each watermark key is published. A snapshot has a generation and no position."""
+    with open_log() as log:
+        lines = log.overview.list_watermarks(find_job(job), find_urn(urn))
+    if as_json:
+        print_json(lines)
+        return
+    columns = ("job", "dataset", "partition", "key", "watermark", "moved at")
+    rows = [
+        (each.job, each.urn, each.partition, each.key, each.watermark or "(snapshot)", each.moved_at) for each in lines
+    ]
+    print_table("watermarks", columns, rows)
+
+
+@click.command()
+@job_option
+@dataset_option
+@click.option("--all", "with_retired", is_flag=True, help="Also what later generations replaced.")
+@click.option("--files", "with_files", is_flag=True, help="Also the published files, one by one.")
+@json_option
+def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
+    """Show which interval of which key each sequence published, the gaps between them, and the files."""
+    with open_log() as log:
+        lines = log.overview.list_ledger(find_job(job), find_urn(urn), with_retired=with_retired)
+        files = _list_files(log, lines) if with_files else []
+    gaps = list_gaps(lines)
+    if as_json:
+        print_json({"intervals": lines, "gaps": gaps, **({"files": files} if with_files else {})})
+        return
+    columns = ("job", "dataset", "partition", "interval", "rows", "files", "sequence", "done at", "")
+    rows = [
+        (
+            *(each.job, each.urn, each.partition, each.interval or "(snapshot)", each.rows, each.files),
+            *(each.sequence_id, each.done_at, None if each.active else "retired"),
+        )
+        for each in lines
+    ]
+    print_table("ledger", columns, rows)
+    _print_gaps(gaps)
+    if with_files:
+        names = ("dataset", "partition", "role", "path", "rows", "bytes")
+        print_table("files", names, [tuple(each[name] for name in names) for each in files])
+
+
+def _print_gaps(gaps: Sequence[GapLine]) -> None:
+    columns = ("job", "dataset", "partition", "key", "after", "before")
+    print_table("gaps", columns, [(g.job, g.urn, g.partition, g.key, g.gap.after, g.gap.before) for g in gaps])
+
+
+def _list_files(log: Log, lines: Sequence[LedgerLine]) -> list[dict[str, object]]:
+    files: list[dict[str, object]] = []
+    for job, urn in dict.fromkeys((line.job, line.urn) for line in lines):
+        for role in Role:
+            found = log.stores.published.find(job, urn, role=role)
+            files += [
+                {
+                    "job": job,
+                    "dataset": urn,
+                    "partition": segment.partition,
+                    "role": role.value,
+                    "path": file.path,
+                    "rows": file.row_count,
+                    "bytes": file.identity.size_bytes,
+                    "sequence": segment.sequence_id,
+                }
+                for segment in (() if found is None else found.segments)
+                for file in segment.files()
+            ]
+    return files
+
+
+@click.command()
+@click.argument("run_id", required=False, type=click.UUID)
+@job_option
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@json_option
+def history(run_id: uuid.UUID | None, job: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Show the last runs, or one run with its datasets and tasks."""
+    with open_log() as log:
+        if run_id is not None:
+            _show_run(log, run_id, as_json=as_json)
+            return
+        lines = log.overview.list_runs(find_job(job), limit=limit)
+    if as_json:
+        print_json(lines)
+        return
+    _print_runs(lines)
+
+
+def _print_runs(lines: Sequence[RunLine]) -> None:
+    columns = ("run", "job", "state", "started at", "ended at", "rows", "files", "owner", "error")
+    rows = [
+        (
+            *(each.run_id, each.job, each.state, each.started_at, each.ended_at),
+            *(each.figures.get("rows"), each.figures.get("files"), each.owner, each.error),
+        )
+        for each in lines
+    ]
+    print_table("runs", columns, rows)
+
+
+def _show_run(log: Log, run_id: uuid.UUID, *, as_json: bool) -> None:
+    line = log.overview.get_run(run_id)
+    datasets, attempts = log.overview.list_run_datasets(run_id), log.overview.list_run_attempts(run_id)
+    if as_json:
+        print_json({"run": line, "datasets": datasets, "tasks": attempts})
+        return
+    _print_runs([line])
+    columns = ("dataset", "partition", "outcome", "sequence", "error")
+    print_table("datasets", columns, [(d.urn, d.partition, d.outcome, d.sequence_id, d.error) for d in datasets])
+    rows = [
+        (
+            *(a.urn, a.partition, a.multi_work_unit, a.try_number, a.state, a.rows, a.files),
+            *((a.ended_at - a.started_at).total_seconds() if a.ended_at else None, a.error),
+        )
+        for a in attempts
+    ]
+    print_table("tasks", ("dataset", "partition", "task", "try", "state", "rows", "files", "s", "error"), rows)
+
+
+def find_job(text: str | None) -> JobName | None:
+    """The option's value as it is: a job that the log has never seen only gives an empty answer."""
+    return None if text is None else JobName(text)
+
+
+def find_urn(text: str | None) -> DatasetUrn | None:
+    return None if text is None else DatasetUrn(text)

@@ -1,0 +1,182 @@
+"""The port through which the log is looked at, and what it shows."""
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+from gobblin_assets.model.interval import Gap, Interval, find_gaps
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLine:
+    """A dataset now. Files are those of active segments, of all roles; ``rows`` those of the data role.
+
+    ``open_state`` and ``open_sequence``: the publication that is open, if any. ``held_by`` has a live lease.
+    """
+
+    job: JobName
+    urn: DatasetUrn
+    version: int
+    partitions: int
+    rows: int
+    files: int
+    file_bytes: int
+    open_state: str | None
+    open_sequence: uuid.UUID | None
+    held_by: str | None
+    last_outcome: str | None
+    last_error: str | None
+    last_ended_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkLine:
+    """The published position of one watermark key in one partition ("": there are none)."""
+
+    job: JobName
+    urn: DatasetUrn
+    key: str
+    partition: str
+    watermark: Watermark | None
+    moved_at: dt.datetime | None
+    sequence_id: uuid.UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """What one sequence published of one key. ``interval`` None: a generation of a snapshot."""
+
+    job: JobName
+    urn: DatasetUrn
+    key: str
+    partition: str
+    sequence_id: uuid.UUID
+    interval: Interval | None
+    reread_from: Watermark | None
+    active: bool
+    rows: int
+    files: int
+    done_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class GapLine:
+    """Positions between active intervals of one key that nothing has published."""
+
+    job: JobName
+    urn: DatasetUrn
+    key: str
+    partition: str
+    gap: Gap
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceLine:
+    """A commit sequence in any state."""
+
+    sequence_id: uuid.UUID
+    job: JobName
+    urn: DatasetUrn
+    partition: str
+    state: str
+    mode: str
+    rows: int | None
+    files: int | None
+    failed_tries: int
+    last_error: str | None
+    created_at: dt.datetime
+    prepared_at: dt.datetime | None
+    ended_at: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run of a job; ``figures`` are plain JSON values."""
+
+    run_id: uuid.UUID
+    job: JobName
+    state: str
+    owner: str
+    dagster_run_id: str | None
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    error: str | None
+    figures: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDatasetLine:
+    """How one dataset partition left a run."""
+
+    urn: DatasetUrn
+    partition: str
+    outcome: str
+    sequence_id: uuid.UUID | None
+    error: str | None
+    figures: Mapping[str, object]
+    ended_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLine:
+    """One try at one MultiWorkUnit for one dataset partition: a task."""
+
+    urn: DatasetUrn
+    partition: str
+    multi_work_unit: int
+    try_number: int
+    state: str
+    rows: int | None
+    files: int | None
+    file_bytes: int | None
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    error: str | None
+
+
+class Overview(Protocol):
+    """Implemented by ``overview.postgres``. None stands for all jobs, all datasets."""
+
+    def list_datasets(self, job: JobName | None) -> Sequence[DatasetLine]: ...
+
+    def list_watermarks(self, job: JobName | None, urn: DatasetUrn | None) -> Sequence[WatermarkLine]: ...
+
+    def list_ledger(self, job: JobName | None, urn: DatasetUrn | None, *, with_retired: bool) -> Sequence[LedgerLine]:
+        """In the order of dataset, partition, key and position."""
+        ...
+
+    def list_sequences(
+        self, job: JobName | None, urn: DatasetUrn | None, *, with_ended: bool, limit: int
+    ) -> Sequence[SequenceLine]:
+        """Newest first; without those that ended, BUILDING ones are among them."""
+        ...
+
+    def list_runs(self, job: JobName | None, *, limit: int) -> Sequence[RunLine]:
+        """Newest first."""
+        ...
+
+    def get_run(self, run_id: uuid.UUID) -> RunLine:
+        """RejectedError when there is none."""
+        ...
+
+    def list_run_datasets(self, run_id: uuid.UUID) -> Sequence[RunDatasetLine]: ...
+
+    def list_run_attempts(self, run_id: uuid.UUID) -> Sequence[AttemptLine]: ...
+
+
+def list_gaps(lines: Iterable[LedgerLine]) -> list[GapLine]:
+    """The gaps of each key, from its ledger lines in the order of ``list_ledger``."""
+
+    def identity(line: LedgerLine) -> tuple[JobName, DatasetUrn, str, str]:
+        return line.job, line.urn, line.key, line.partition
+
+    return [
+        GapLine(*key, gap)
+        for key, group in groupby(lines, identity)
+        for gap in find_gaps([line.interval for line in group if line.active and line.interval is not None])
+    ]

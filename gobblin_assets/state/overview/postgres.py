@@ -1,0 +1,177 @@
+"""``Overview`` over the tables of the log."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Engine, Row, TextClause, text
+
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark, parse_watermark
+from gobblin_assets.state.overview.port import (
+    AttemptLine,
+    DatasetLine,
+    LedgerLine,
+    RunDatasetLine,
+    RunLine,
+    SequenceLine,
+    WatermarkLine,
+)
+
+_DATASETS: Final = text("""
+    SELECT d.job, d.urn, d.version,
+           (SELECT count(DISTINCT k.partition)
+              FROM gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id)
+             WHERE k.dataset_id = d.dataset_id AND l.active) AS partitions,
+           coalesce(f.row_count, 0) AS rows, coalesce(f.file_count, 0) AS files,
+           coalesce(f.file_bytes, 0) AS file_bytes,
+           o.state AS open_state, o.sequence_id AS open_sequence, l.owner AS held_by,
+           r.outcome AS last_outcome, r.error AS last_error, r.ended_at AS last_ended_at
+      FROM gobblin.dataset d
+      LEFT JOIN LATERAL (
+               SELECT sum(g.row_count) FILTER (WHERE g.role = 'data')::bigint AS row_count,
+                      sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes
+                 FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
+                WHERE g.dataset_id = d.dataset_id AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+           ) f ON true
+      LEFT JOIN gobblin.commit_sequence o
+             ON o.dataset_id = d.dataset_id AND o.state IN ('PREPARED', 'BLOCKED', 'ABANDONING')
+      LEFT JOIN gobblin.lease l ON l.dataset_id = d.dataset_id AND l.expires_at > clock_timestamp()
+      LEFT JOIN LATERAL (
+               SELECT outcome, error, ended_at FROM gobblin.run_dataset
+                WHERE dataset_id = d.dataset_id ORDER BY ended_at DESC LIMIT 1
+           ) r ON true
+     WHERE CAST(:job AS text) IS NULL OR d.job = :job
+     ORDER BY d.job, d.urn
+""")
+
+_WATERMARKS: Final = text("""
+    SELECT d.job, d.urn, k.name AS key, k.partition, k.watermark, k.moved_at, k.sequence_id
+      FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
+     WHERE (CAST(:job AS text) IS NULL OR d.job = :job) AND (CAST(:urn AS text) IS NULL OR d.urn = :urn)
+     ORDER BY d.job, d.urn, k.partition, k.name
+""")
+
+_LEDGER: Final = text("""
+    SELECT d.job, d.urn, k.name AS key, k.partition, l.sequence_id, l.is_generation, l.low, l.high, l.reread_from,
+           l.active, s.row_count AS rows, s.file_count AS files, s.done_at
+      FROM gobblin.ledger l
+      JOIN gobblin.watermark_key k USING (key_id)
+      JOIN gobblin.dataset d USING (dataset_id)
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE (CAST(:job AS text) IS NULL OR d.job = :job) AND (CAST(:urn AS text) IS NULL OR d.urn = :urn)
+       AND (l.active OR :with_retired)
+     ORDER BY d.job, d.urn, k.partition, k.name, l.low_bytes NULLS FIRST, l.ledger_id
+""")
+
+_SEQUENCES: Final = text("""
+    SELECT s.sequence_id, d.job, d.urn, s.partition, s.state, s.mode, s.row_count AS rows, s.file_count AS files,
+           s.failed_tries, s.last_error, s.created_at, s.prepared_at, coalesce(s.done_at, s.aborted_at) AS ended_at
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE (CAST(:job AS text) IS NULL OR d.job = :job) AND (CAST(:urn AS text) IS NULL OR d.urn = :urn)
+       AND (:with_ended OR s.state NOT IN ('DONE', 'ABORTED'))
+     ORDER BY s.created_at DESC, s.sequence_id
+     LIMIT :limit
+""")
+
+_RUN_COLUMNS: Final = "run_id, job, state, owner, dagster_run_id, started_at, ended_at, error, figures"
+
+_RUNS: Final = text(f"""
+    SELECT {_RUN_COLUMNS} FROM gobblin.run
+     WHERE CAST(:job AS text) IS NULL OR job = :job
+     ORDER BY started_at DESC, run_id
+     LIMIT :limit
+""")
+
+_RUN: Final = text(f"SELECT {_RUN_COLUMNS} FROM gobblin.run WHERE run_id = :run_id")
+
+_RUN_DATASETS: Final = text("""
+    SELECT d.urn, r.partition, r.outcome, r.sequence_id, r.error, r.figures, r.ended_at
+      FROM gobblin.run_dataset r JOIN gobblin.dataset d USING (dataset_id)
+     WHERE r.run_id = :run_id
+     ORDER BY d.urn, r.partition
+""")
+
+_RUN_ATTEMPTS: Final = text("""
+    SELECT d.urn, s.partition, a.multi_work_unit, a.try_number, a.state, a.row_count AS rows, a.file_count AS files,
+           a.file_bytes, a.started_at, a.ended_at, a.error
+      FROM gobblin.attempt a
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+      JOIN gobblin.dataset d ON d.dataset_id = a.dataset_id
+     WHERE s.run_id = :run_id
+     ORDER BY d.urn, s.partition, a.multi_work_unit, a.try_number
+""")
+
+
+class PostgresOverview:
+    """Reads; locks nothing that work waits for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def list_datasets(self, job: JobName | None) -> Sequence[DatasetLine]:
+        return [DatasetLine(**row._mapping) for row in self._read(_DATASETS, job=job)]  # noqa: SLF001  SQLAlchemy's documented view of a row
+
+    def list_watermarks(self, job: JobName | None, urn: DatasetUrn | None) -> Sequence[WatermarkLine]:
+        return [
+            WatermarkLine(**{**row._mapping, "watermark": _watermark(row.watermark)})  # noqa: SLF001  the same
+            for row in self._read(_WATERMARKS, job=job, urn=urn)
+        ]
+
+    def list_ledger(self, job: JobName | None, urn: DatasetUrn | None, *, with_retired: bool) -> Sequence[LedgerLine]:
+        return [_ledger_line(row) for row in self._read(_LEDGER, job=job, urn=urn, with_retired=with_retired)]
+
+    def list_sequences(
+        self, job: JobName | None, urn: DatasetUrn | None, *, with_ended: bool, limit: int
+    ) -> Sequence[SequenceLine]:
+        rows = self._read(_SEQUENCES, job=job, urn=urn, with_ended=with_ended, limit=limit)
+        return [SequenceLine(**row._mapping) for row in rows]  # noqa: SLF001  the same
+
+    def list_runs(self, job: JobName | None, *, limit: int) -> Sequence[RunLine]:
+        return [_run_line(row) for row in self._read(_RUNS, job=job, limit=limit)]
+
+    def get_run(self, run_id: uuid.UUID) -> RunLine:
+        rows = self._read(_RUN, run_id=run_id)
+        if not rows:
+            raise RejectedError(
+                f"the log has no run {run_id}", field="run", hint="`gobblin-assets history` lists those that it has."
+            )
+        return _run_line(rows[0])
+
+    def list_run_datasets(self, run_id: uuid.UUID) -> Sequence[RunDatasetLine]:
+        rows = self._read(_RUN_DATASETS, run_id=run_id)
+        return [RunDatasetLine(**{**row._mapping, "figures": row.figures or {}}) for row in rows]  # noqa: SLF001  the same
+
+    def list_run_attempts(self, run_id: uuid.UUID) -> Sequence[AttemptLine]:
+        return [AttemptLine(**row._mapping) for row in self._read(_RUN_ATTEMPTS, run_id=run_id)]  # noqa: SLF001  the same
+
+    def _read(self, statement: TextClause, **arguments: object) -> Sequence[Row[Any]]:
+        return transact(self._engine, "look", lambda c: c.execute(statement, arguments).all())
+
+
+def _watermark(data: Mapping[str, object] | None) -> Watermark | None:
+    return None if data is None else parse_watermark(data)
+
+
+def _ledger_line(row: Row[Any]) -> LedgerLine:
+    high = _watermark(row.high)
+    return LedgerLine(
+        job=JobName(row.job),
+        urn=DatasetUrn(row.urn),
+        key=row.key,
+        partition=row.partition,
+        sequence_id=row.sequence_id,
+        interval=None if high is None else Interval(_watermark(row.low), high),
+        reread_from=_watermark(row.reread_from),
+        active=row.active,
+        rows=row.rows or 0,
+        files=row.files or 0,
+        done_at=row.done_at,
+    )
+
+
+def _run_line(row: Row[Any]) -> RunLine:
+    return RunLine(**{**row._mapping, "figures": row.figures or {}})  # noqa: SLF001  the same
