@@ -14,8 +14,9 @@ def find_python_fault(found):  # noqa: ANN001, ANN201  annotations that old Pyth
     """One line about the interpreter that runs this, or None."""
     if PYTHON_OLDEST <= tuple(found[:2]) <= PYTHON_NEWEST:
         return None
-    return "python: expected version 3.{} to 3.{}, found {}.{} ({}). Install one, and say make PYTHON=python3.{} ...".format(
-        PYTHON_OLDEST[1], PYTHON_NEWEST[1], found[0], found[1], sys.executable, PYTHON_NEWEST[1]
+    return (
+        f"python: expected version 3.{PYTHON_OLDEST[1]} to 3.{PYTHON_NEWEST[1]}, found {found[0]}.{found[1]} "
+        f"({sys.executable}). Install one, and say make PYTHON=python3.{PYTHON_NEWEST[1]} ..."
     )
 
 
