@@ -33,7 +33,7 @@ def _numbers(spark: SparkSession, *numbers: int) -> DataFrame:
 
 
 def _read(spark: SparkSession, publisher: Publisher, urn: str = URN, **options: object) -> DataFrame:
-    return read_dataset(spark, urn, job="shop", database=publisher.engine, **options)  # type: ignore[arg-type]
+    return read_dataset(spark, urn, job="shop", database=publisher.engine, **options)  # type: ignore[arg-type]  # options of several types in one dict
 
 
 def _ids(frame: DataFrame) -> list[int]:

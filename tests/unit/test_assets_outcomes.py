@@ -62,7 +62,7 @@ def published(partition: AssetPartition = WHOLE, **changes: object) -> DatasetRe
         URN,
         partition,
         DatasetOutcome.COMMITTED,
-        publication=Publication(**(values | changes)),  # type: ignore[arg-type]
+        publication=Publication(**(values | changes)),  # type: ignore[arg-type]  # values of several types in one dict
         columns={"id": "bigint"},
         checks=(CheckResult("enough", passed=False, blocking=False, description="10 rows", figures={"rows": 10}),),
         figures={"duration_s": 1.5, "rows_per_s": 6.7},

