@@ -45,10 +45,7 @@ format: $(READY)  ## Lay the code out
 	$(BIN)/ruff check --fix .
 
 dagster: check-java $(READY)  ## Dagster's UI and daemon on the jobs of demo/, or on those that GOBBLIN_JOBS names
-	@export DAGSTER_HOME="$${DAGSTER_HOME:-$(CURDIR)/.dagster_home}"; \
-	mkdir -p "$$DAGSTER_HOME"; \
-	[ -e "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster.yaml "$$DAGSTER_HOME/dagster.yaml"; \
-	PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/dagster dev -w workspace.yaml
+	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/gobblin-assets dagster dev -w workspace.yaml
 
 lock: $(READY)  ## Write the locks again from pyproject.toml, keeping the versions that still fit
 	$(COMPILE) $(UPGRADE) --constraints requirements/constraints.txt $(EVERYTHING) --output-file requirements/dev.lock
