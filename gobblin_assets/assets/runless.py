@@ -10,7 +10,7 @@ from dagster import DagsterError
 
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.ingest.run_values import DatasetReport, RunReport
 from gobblin_assets.model.urn import Role
 
@@ -19,7 +19,12 @@ HOME_VARIABLE: Final = "DAGSTER_HOME"
 
 @dataclass(frozen=True, slots=True)
 class RunlessEvents:
-    """Says to Dagster what a run without a Dagster run published. At least once, as everywhere."""
+    """Says to Dagster what a run without a Dagster run published. At least once, as everywhere.
+
+    Checks are told only of datasets without partitions: Dagster keeps one evaluation for each (check, partition,
+    run), and all events without a run count as one run, so that it refuses the second one of a partition.
+    RetryableError when Dagster does not take an event: the publication stays, and the next run tells of it.
+    """
 
     layout: JobLayout
     instance: dg.DagsterInstance
@@ -32,7 +37,7 @@ class RunlessEvents:
         for role in self.layout.roles:
             uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
             event = build_materialization(self.layout.get_key(report.urn, role), report, role, uri=uri)
-            self.instance.report_runless_asset_event(event)
+            self._send(event)
         self._report_checks(report)
 
     def report_unpublished(self, report: RunReport) -> None:
@@ -42,8 +47,19 @@ class RunlessEvents:
                 self._report_checks(dataset)
 
     def _report_checks(self, report: DatasetReport) -> None:
+        if self.layout.partitions[report.urn] is not None:
+            return
         for evaluation in build_evaluations(self.layout.get_key(report.urn), report):
-            self.instance.report_runless_asset_event(evaluation)
+            self._send(evaluation)
+
+    def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
+        try:
+            self.instance.report_runless_asset_event(event)
+        except Exception as error:  # its storage raises whatever its driver raises
+            raise RetryableError(
+                f"Dagster does not take the event of {event.asset_key.to_user_string()}: {type(error).__name__}",
+                hint="What was published is safe. Look after Dagster's storage, then run again to tell it.",
+            ) from error
 
 
 def find_runless_events(

@@ -124,8 +124,12 @@ def _print_report(report: RunReport, *, as_json: bool) -> None:
         return
     columns = ("dataset", "partition", "outcome", "rows", "files", "watermark before", "after", "note")
     lines = [_line(each, "recovered") for each in report.recovered]
-    lines += [_line(each, each.outcome.value) for each in report.datasets]
+    lines += [_line(each, each.outcome.value) for each in sorted(report.datasets, key=_place)]
     print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
+
+
+def _place(report: DatasetReport) -> tuple[str, str]:
+    return report.urn, report.partition.key or ""
 
 
 def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:

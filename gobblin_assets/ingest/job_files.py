@@ -29,7 +29,8 @@ def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
 def read_job_file(path: Path) -> JobSpec:
     """The job in a YAML file: its options, or a component's file, whose ``attributes`` they are.
 
-    RejectedError names the file, or the field in it.
+    A destination that begins with ``./`` or ``../`` lies beside the file. RejectedError names the file, or the
+    field in it.
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -44,4 +45,8 @@ def read_job_file(path: Path) -> JobSpec:
             field="job file",
             hint="Begin with `job: <name>`, or with a component's `type:` and `attributes:`.",
         )
-    return parse_job({key: value for key, value in attributes.items() if key not in _COMPONENT_OPTIONS})
+    options = {key: value for key, value in attributes.items() if key not in _COMPONENT_OPTIONS}
+    destination = options.get("destination")
+    if isinstance(destination, str) and destination.startswith(("./", "../")):
+        options["destination"] = os.path.normpath(path.absolute().parent / destination)
+    return parse_job(options)

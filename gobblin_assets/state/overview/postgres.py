@@ -61,7 +61,7 @@ _LEDGER: Final = text("""
       FROM gobblin.ledger l
       JOIN gobblin.watermark_key k USING (key_id)
       JOIN gobblin.dataset d USING (dataset_id)
-      JOIN gobblin.commit_sequence s USING (sequence_id)
+      JOIN gobblin.commit_sequence s ON s.sequence_id = l.sequence_id
      WHERE (CAST(:job AS text) IS NULL OR d.job = :job) AND (CAST(:urn AS text) IS NULL OR d.urn = :urn)
        AND (l.active OR :with_retired)
      ORDER BY d.job, d.urn, k.partition, k.name, l.low_bytes NULLS FIRST, l.ledger_id

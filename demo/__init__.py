@@ -1,0 +1,1 @@
+"""The demo: real tables, a run killed in the middle of a publication, its recovery, and the proof."""

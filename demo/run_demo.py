@@ -1,0 +1,164 @@
+"""Four acts: load, kill, recover, prove. Everything is done by the product's own commands.
+
+Starts from nothing each time: what an earlier demo left below .demo is removed first.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from flights_source import let_arrive, load_source  # the folder of the script that runs
+from places import CLONE, DEMO, HOME, JOB_FILE, LAKE, apply_environment
+from proof import compare
+from rich.console import Console
+from rich.table import Table
+
+from gobblin_assets.cli import main as gobblin_assets
+from gobblin_assets.cli.connections import open_log
+from gobblin_assets.db import embedded
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from resources.spark import GobblinSparkResource
+
+NOVEMBER, DECEMBER = "2013-11-01", "2013-12-01"
+# Each month has three steps, one for each airport's directory: after the second, two of them are visible.
+FAILPOINT: Final = "step_after=kill@2"
+CHILD_WAIT_S_MAX: Final = 300
+
+console = Console(highlight=False)
+
+
+def main() -> int:
+    begun = time.monotonic()
+    os.chdir(CLONE)
+    start_anew()
+    with act("Servers, below .demo: an embedded Postgres, a warm Spark"):
+        server = embedded.start(HOME, print)
+        apply_environment(server)
+        command("spark", "start", "--master", "local[2]")
+    with act("Act 1: a first pass over January to October"):
+        say_rows("at the source", load_source(server))
+        command("run", job_file(), "--partition-range", "2013-01-01...2013-10-01")
+        command("run", job_file())
+    with act("Act 2: November and December arrive; a run is killed while publishing"):
+        say_rows("at the source", let_arrive(server, 11, 12))
+        killed_run()
+        show_wreck()
+    with act("Act 3: the next run completes that publication, then reads the rest"):
+        command("run", job_file(), "--partition", NOVEMBER, "--partition", DECEMBER, "--mode", "append")
+    with act("Act 4: the proof"):
+        is_equal = prove(server)
+        command("ledger", "--job", "nyc", "--dataset", "public.flights")
+        command("watermark", "show", "--job", "nyc")
+    command("spark", "stop")
+    say_end(time.monotonic() - begun)
+    return 0 if is_equal else 1
+
+
+def start_anew() -> None:
+    if HOME.exists():
+        connect_server.stop(HOME)
+        embedded.stop(HOME)
+    if DEMO.exists():
+        shutil.rmtree(DEMO)
+    HOME.mkdir(parents=True)
+
+
+@contextmanager
+def act(title: str) -> Iterator[None]:
+    console.rule(f"[bold]{title}", align="left")
+    begun = time.monotonic()
+    yield
+    console.print(f"[dim]{time.monotonic() - begun:.1f} s[/dim]\n")
+
+
+def command(*arguments: str) -> None:
+    """One of the command line's, in this process, as if it had been typed."""
+    console.print(f"[cyan]$ gobblin-assets {' '.join(arguments)}[/cyan]")
+    code = gobblin_assets.main(args=list(arguments), prog_name="gobblin-assets", standalone_mode=False)
+    if code:
+        raise SystemExit(f"The command failed with exit code {code}.")
+
+
+def job_file() -> str:
+    return str(JOB_FILE.relative_to(CLONE))
+
+
+def killed_run() -> None:
+    """The same command in a process of its own, which kills itself where the failpoint is."""
+    arguments = ["run", job_file(), "--dataset", "public.flights", "--partition", NOVEMBER, "--partition", DECEMBER]
+    console.print(f"[cyan]$ GOBBLIN_FAILPOINT={FAILPOINT} gobblin-assets {' '.join(arguments)}[/cyan]")
+    child = subprocess.run(  # noqa: S603  our own command, as separate words
+        [sys.executable, "-m", "gobblin_assets.cli", *arguments],
+        env={**os.environ, "GOBBLIN_FAILPOINT": FAILPOINT, "PYTHONPATH": str(CLONE)},
+        timeout=CHILD_WAIT_S_MAX,
+        check=False,
+    )
+    if child.returncode != -signal.SIGKILL:
+        raise SystemExit(f"The run was to be killed; it ended with {child.returncode}.")
+    console.print(f"[red]killed: exit code {child.returncode} (SIGKILL)[/red]")
+
+
+def show_wreck() -> None:
+    """What lies there now: some files visible, none of them published, no watermark moved."""
+    command("commit", "list", "--job", "nyc")
+    with open_log() as log:
+        found = log.stores.published.find(JobName("nyc"), DatasetUrn("public.flights"), role=Role.DATA)
+        listed = {file.path for segment in found.segments for file in segment.files()} if found else set()
+        positions = log.overview.list_watermarks(JobName("nyc"), DatasetUrn("public.flights"))
+    lying = {str(path) for path in LAKE.rglob("*.parquet") if is_visible(path) and "flights" in str(path)}
+    console.print(f"Files of flights below {LAKE.relative_to(CLONE)}: {len(lying)}")
+    console.print(f"Files that the ledger lists, and read_dataset reads: {len(listed)}")
+    moved = sorted(p.partition for p in positions if p.partition >= NOVEMBER and p.watermark)
+    console.print(f"Watermarks that moved in November and December: {', '.join(moved) or 'none'}")
+    if len(lying) <= len(listed) or moved:
+        raise SystemExit("The run was to be killed between its first visible file and its watermark.")
+
+
+def is_visible(path: Path) -> bool:
+    return not any(part.startswith((".", "_")) for part in path.relative_to(LAKE).parts)
+
+
+def prove(server: EmbeddedServer) -> bool:
+    warm = connect_server.find(HOME)
+    spark: Any = GobblinSparkResource(remote=None if warm is None else warm.url, capabilities=["postgres"])
+    with open_log() as log:
+        verdicts = compare(server, spark.get_session(), log.stores.published)
+    table = Table("table", title="source and dataset, row for row, as multisets", title_justify="left")
+    for name in ("source rows", "dataset rows", "missing", "extra or doubled"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for each in verdicts:
+        numbers = (each.source_rows, each.dataset_rows, each.missing, each.extra)
+        verdict = "[green]equal[/green]" if each.is_equal else "[red]DIFFERENT[/red]"
+        table.add_row(each.table, *(f"{number:,}" for number in numbers), verdict)
+    console.print(table)
+    return all(each.is_equal for each in verdicts)
+
+
+def say_rows(where: str, rows: dict[str, int]) -> None:
+    console.print(f"{where}: " + ", ".join(f"{count:,} {table}" for table, count in rows.items()))
+
+
+def say_end(seconds: float) -> None:
+    console.rule(f"[bold]Done in {seconds:.0f} s", align="left")
+    console.print(
+        "The same state in Dagster's UI, with a materialization for each partition:\n"
+        "    .venv/bin/python demo/open_ui.py     then open http://localhost:3000\n"
+        "On the command line:\n"
+        f"    GOBBLIN_HOME={HOME.relative_to(CLONE)} gobblin-assets status\n"
+        "The embedded Postgres goes on running; it is stopped by\n"
+        f"    GOBBLIN_HOME={HOME.relative_to(CLONE)} gobblin-assets db stop"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
