@@ -98,14 +98,18 @@ class Watermark:
         return {"type": self.type.value, "value": _value_to_json(self.value)}
 
     def successor(self) -> "Watermark":
-        """The next position of this type, so that a half-open interval can end just after a seen maximum."""
+        """The next position of this type, so that a half-open interval can end just after a seen maximum.
+
+        The last position of a type has none and is its own; ``plan_high`` refuses it.
+        """
         match self.value:
             case int() as number:
                 return Watermark(self.type, min(number + 1, _LONG_MAX))
             case dt.datetime() as moment:
-                return Watermark(self.type, moment + _MICROSECOND)
+                last_moment = dt.datetime.max.replace(tzinfo=moment.tzinfo)
+                return self if moment == last_moment else Watermark(self.type, moment + _MICROSECOND)
             case dt.date() as day:
-                return Watermark(self.type, day + dt.timedelta(days=1))
+                return self if day == dt.date.max else Watermark(self.type, day + dt.timedelta(days=1))
             case str() as text:
                 # The smallest text above another is that text with the smallest character behind it; sources
                 # that can't hold U+0000 have no row between the two.
@@ -114,7 +118,7 @@ class Watermark:
                 *rest, last = parts
                 if isinstance(last, Watermark):
                     return Watermark(self.type, (*rest, last.successor()))  # type: ignore[arg-type]  # a composite stays a pair of positions
-                return Watermark(self.type, (*rest, last + 1))
+                return Watermark(self.type, (*rest, min(last + 1, _LONG_MAX)))
             case _:
                 assert_never(self.value)
 
@@ -244,9 +248,9 @@ def _value_from_json(kind: WatermarkType, data: object) -> Value:
 
 def _require_valid(kind: WatermarkType, value: Value) -> None:
     match kind, value:
-        case WatermarkType.LONG, int() if not isinstance(value, bool) and _LONG_MIN <= value <= _LONG_MAX:
+        case WatermarkType.LONG, int() if _is_long(value):
             return
-        case WatermarkType.MULTI_LONG, tuple() if all(isinstance(part, int) for part in value):
+        case WatermarkType.MULTI_LONG, tuple() if value and all(_is_long(part) for part in value):
             return
         case WatermarkType.TIMESTAMP, dt.datetime() if value.utcoffset() == dt.timedelta(0):
             return
@@ -266,6 +270,10 @@ def _require_valid(kind: WatermarkType, value: Value) -> None:
         field="watermark.value",
         hint="Longs have 64 bits, instants are in UTC, a composite is a (time, key) pair.",
     )
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and _LONG_MIN <= value <= _LONG_MAX
 
 
 _LEADING = (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP, WatermarkType.DATE, WatermarkType.LONG)
