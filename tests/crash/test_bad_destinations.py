@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_a_disk_that_is_full_fails_the_run_and_the_next_one_publishes_all(small:
 
 
 def test_a_destination_that_turns_read_only_after_the_seal_is_completed_later(small: Lake) -> None:
-    world = World(small)
+    # One dataset: a file that a sibling has open for writing would keep the remount from happening.
+    world = World(replace(small, urns=small.urns[:1]))
 
     def lock(point: Failpoint) -> None:
         if point is Failpoint.SEALED_BEFORE_EXECUTE:
