@@ -128,6 +128,7 @@ def _exit(_point: Failpoint) -> None:
 
 _ACTIONS: dict[str, Hook] = {"kill": _kill, "stop": _stop, "lose": _lose, "error": _error, "exit": _exit}
 
+
 def arm(text: str, log_path: str | None = None) -> None:
     """Arm points for the rest of this process, as the environment does at its start."""
     _hooks.append(ArmedFailpoints(text, log_path))
