@@ -60,7 +60,6 @@ def read_register(data: Mapping[str, object]) -> CommitStep:
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_steps, "_READERS", dict(commit_steps._READERS))
     commit_steps.register("tests.register", read_register)
-    return
 
 
 STEPS = st.one_of(
