@@ -84,18 +84,14 @@ def combine_digests(digests: Iterable[bytes]) -> bytes:
 
 
 def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema: object) -> Segment:
-    columns: dict[str, list[object]] = {name: [] for name in _SCHEMA.names}
-    appends = [columns[name].append for name in _SCHEMA.names]
+    columns = _columns_of(steps)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
     row_count = file_bytes = file_count = 0
-    for number, step in enumerate(steps):
-        for row in _rows_of(number, step):
-            for append, value in zip(appends, row, strict=True):
-                append(value)
+    for step in steps:
         for _path, identity, rows in step.published_files():
             file_count += 1
             row_count += rows
             file_bytes += identity.size_bytes
-    arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
@@ -112,6 +108,31 @@ def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema
         file_bytes=file_bytes,
         file_schema=file_schema,
     )
+
+
+def _columns_of(steps: Sequence[CommitStep]) -> list[Sequence[object]]:
+    """The rows of all steps, column by column. Segments of files alone, the longest ones, need no rows for it."""
+    files = [step for step in steps if isinstance(step, RenameFile)]
+    if len(files) == len(steps):
+        sources = [step.source.rpartition("/") for step in files]
+        targets = [step.target.rpartition("/") for step in files]
+        identities = [step.identity for step in files]
+        return [
+            range(len(files)),
+            [step.kind for step in files],
+            [directory for directory, _, _ in sources],
+            [name for _, _, name in sources],
+            [directory for directory, _, _ in targets],
+            [name for _, _, name in targets],
+            [identity.size_bytes for identity in identities],
+            [identity.inode for identity in identities],
+            [identity.mtime_ns for identity in identities],
+            [identity.tag for identity in identities],
+            [step.row_count for step in files],
+            [None] * len(files),
+        ]
+    rows = [row for number, step in enumerate(steps) for row in _rows_of(number, step)]
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _rows_of(number: int, step: CommitStep) -> Iterator[tuple[object, ...]]:

@@ -1,0 +1,55 @@
+"""The facts of the machine that the figures depend on."""
+
+import datetime as dt
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+from sqlalchemy import text
+
+from benchmarks.tables import Table
+from benchmarks.world import World
+
+_PACKAGES = ("pyspark", "pyarrow", "psycopg", "sqlalchemy", "dagster")
+
+
+def describe_machine(world: World) -> Table:
+    with world.engine.connect() as connection:
+        postgres = connection.execute(text("SELECT current_setting('server_version')")).scalar_one()
+        synced = connection.execute(text("SELECT current_setting('fsync')")).scalar_one()
+    facts = {
+        "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
+        "processors": f"{len(os.sched_getaffinity(0))} ({_find_processor()})",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "file system of the figures": _find_file_system(world.home),
+        "Python": platform.python_version(),
+        "Java": _find_java(),
+        "Postgres (embedded)": f"{postgres}, fsync {synced}",
+        **{name: version(name) for name in _PACKAGES},
+    }
+    return Table("The machine", ("fact", "value"), tuple(facts.items()))
+
+
+def load_average() -> str:
+    """What else the machine was doing, one minute's average."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def _find_processor() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
+
+
+def _find_file_system(path: Path) -> str:
+    shown = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=False)
+    return shown.stdout.strip() or "unknown"
+
+
+def _find_java() -> str:
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "([^"]+)"', shown.stderr)
+    return found[1] if found else "unknown"

@@ -1,0 +1,20 @@
+"""All measures by name. Apart from the entry point, so that spawned processes find them."""
+
+from collections.abc import Callable
+
+from benchmarks import small_increment, steps, write_overhead
+from benchmarks.machine import describe_machine
+from benchmarks.tables import Options, Table
+from benchmarks.world import World, open_world
+
+MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
+    "write_overhead": write_overhead.measure,
+    "small_increment": small_increment.measure,
+    "steps": steps.measure,
+}
+
+
+def measure_one(name: str, options: Options) -> list[Table]:
+    """The machine's facts, then the tables of one measure."""
+    with open_world() as world:
+        return [describe_machine(world), *MEASURES[name](world, options)]

@@ -1,0 +1,144 @@
+"""How long a small increment takes: from the call of the run function to T3 acknowledged.
+
+The session is one of a warm Spark Connect server. PySpark allows a process one kind of session, so that all of
+it runs in processes of their own: a warm one that runs again and again, and fresh ones that run once.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from benchmarks.tables import Laps, Options, Samples, Table, verdict
+from benchmarks.world import TABLE, World, add_events, new_job, reopen_world, run_events
+from gobblin_assets import failpoints
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.spark.session import open_session
+from gobblin_assets.ingest.spark.settings import SparkSettings
+
+ROWS = 1_000
+WARM_S_MAX = 1.0
+WARM_UP_RUNS = 5
+_CHILD_S_MAX = 600
+
+ALL = "call of the run function to T3 acknowledged"
+FRESH_ALL = "start of the process to T3 acknowledged"
+_SPLIT = {"work_unit_rows": 1_000_000}
+
+_ENDS = {
+    Failpoint.LEASE_TAKEN: "parse, probe, register, leases",
+    Failpoint.SEQUENCE_BEGUN: "recover, open the source, plan",
+    Failpoint.ATTEMPT_REGISTERED: "register the attempt",
+    Failpoint.ATTEMPT_WRITTEN: "Spark's read and write, footers",
+    Failpoint.ATTEMPT_DURABLE: "sync files and directories",
+    Failpoint.STAGE_COMMITTED: "T1, stage",
+    Failpoint.SEAL_COMMITTED: "T2, seal",
+    Failpoint.VERIFIED_BEFORE_FINISH: "execute, sync, verify",
+    Failpoint.FINISH_COMMITTED: "T3, finish",
+}
+
+
+def measure(world: World, options: Options) -> list[Table]:
+    world.make_events(ROWS)
+    settings = SparkSettings(world.home / "spark", master="local[2]", capabilities=("postgres",))
+    server = connect_server.start(world.home, settings, lambda _line: None)
+    try:
+        warm, fresh = Samples(), Samples()
+        job = new_job()
+        for laps in _run_child(world, server.url, job, options.runs + WARM_UP_RUNS)[WARM_UP_RUNS:]:
+            warm.add_all(laps)
+        for _run in range(options.runs):
+            add_events(world.server, _count(world), ROWS)
+            for laps in _run_child(world, server.url, job, 1):
+                fresh.add_all(laps)
+    finally:
+        connect_server.stop(world.home)
+    return [
+        Table(
+            f"{ROWS:,} rows, in a warm process with an open Connect session",
+            ("phase", "median", "min", "max"),
+            tuple(warm.row(name) for name in warm.by_name if name not in _START),
+            (
+                f"Each run appends {ROWS:,} new rows of a growing table; {WARM_UP_RUNS} runs before are not counted.",
+                verdict(ALL, warm.median(ALL), WARM_S_MAX),
+            ),
+        ),
+        Table(
+            f"{ROWS:,} rows, from a fresh process against the same warm server",
+            ("phase", "median", "min", "max"),
+            tuple(fresh.row(name) for name in fresh.by_name),
+            ("A run launched through Dagster's daemon is not measured here.",),
+        ),
+    ]  # fmt: skip
+
+
+_START = ("interpreter and imports", "open Postgres", "open the Connect session", FRESH_ALL)
+
+
+def _run_child(world: World, url: str, job: str, runs: int) -> list[dict[str, float]]:
+    # Its clock starts with the process; Linux counts the monotonic clock from boot, alike for all processes.
+    order = {"home": str(world.home), "url": url, "job": job, "runs": runs, "begun": time.monotonic()}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.small_increment"],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=_CHILD_S_MAX,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"a small increment failed: {done.stderr[-2000:]}")
+    return [dict(laps) for laps in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _main() -> None:
+    order = json.loads(sys.stdin.read())
+    start = Laps(last=float(order["begun"]))
+    start.lap("interpreter and imports")
+    world = reopen_world(Path(order["home"]))
+    start.lap("open Postgres")
+    spark = open_session(SparkSettings(world.home / "spark", remote=order["url"]))
+    start.lap("open the Connect session")
+    results = []
+    for run in range(int(order["runs"])):
+        if run > 0:
+            add_events(world.server, _count(world), ROWS)
+        spent = _run_once(world, spark, str(order["job"]))
+        if run == 0:
+            spent = {**start.spent, **spent, FRESH_ALL: sum(start.spent.values()) + spent[ALL]}
+        results.append(spent)
+    spark.stop()
+    world.engine.dispose()
+    sys.stdout.write(json.dumps(results) + "\n")
+
+
+def _run_once(world: World, spark: SparkSession, job: str) -> dict[str, float]:
+    laps, whole = Laps(), Laps()
+
+    def hook(point: Failpoint) -> None:
+        if point in _ENDS:
+            laps.lap(_ENDS[point])
+        if point is Failpoint.FINISH_COMMITTED:
+            whole.lap(ALL)
+
+    with failpoints.install(hook):
+        report = run_events(world, spark, job, split=_SPLIT)
+    laps.lap("events, cleanup, end of the run (after T3)")
+    publication = report.datasets[0].publication
+    if publication is None or publication.row_count != ROWS:
+        raise RuntimeError(f"expected {ROWS} rows, published {publication}")
+    return {**laps.spent, **whole.spent}
+
+
+def _count(world: World) -> int:
+    with world.open_source() as connection:
+        rows = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchall()
+    return int(rows[0][0])
+
+
+if __name__ == "__main__":
+    _main()

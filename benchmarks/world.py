@@ -1,0 +1,171 @@
+"""A private world for the figures: a home with an embedded Postgres of its own, a source, a destination.
+
+The server is the one that users have by default, with fsync on. It is stopped and its home removed at the end.
+"""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from pyspark.sql import SparkSession
+from sqlalchemy import Engine
+
+from gobblin_assets.db import embedded
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.db.engine import connect
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.ingest.run_values import RunPorts, RunReport, RunRequest
+from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.spark.extractor import SparkExtractor
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.settings import Settings
+from resources.stores import open_stores
+
+SOURCE = "bench_source"
+TABLE = "public.events"
+COLUMNS = ("id", "customer", "amount", "noted_at", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """``destination`` takes what is published; ``engine`` is the log's."""
+
+    home: Path
+    destination: Path
+    server: EmbeddedServer
+    engine: Engine
+
+    @property
+    def connection(self) -> JdbcConnection:
+        return connection_of(self.server)
+
+    def open_source(self) -> "psycopg.Connection[Any]":
+        return open_source(self.server)
+
+    def make_events(self, count: int) -> None:
+        """A new table of narrow rows: numbers, a time and a short text."""
+        with self.open_source() as connection:
+            connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+            connection.execute(f"""
+                CREATE TABLE {TABLE} (id bigint PRIMARY KEY, customer int, amount double precision,
+                                      noted_at timestamp, note text)
+            """)
+        add_events(self.server, 0, count)
+        with self.open_source() as connection:
+            connection.execute(f"VACUUM ANALYZE {TABLE}")
+
+
+def connection_of(server: EmbeddedServer) -> JdbcConnection:
+    return JdbcConnection(url=server.jdbc_url(SOURCE), user=server.user, password=server.password(), name="bench")
+
+
+def open_source(server: EmbeddedServer) -> "psycopg.Connection[Any]":
+    url = server.url(SOURCE).replace("+psycopg", "", 1)
+    return psycopg.connect(url, autocommit=True)
+
+
+def add_events(server: EmbeddedServer, first: int, count: int) -> None:
+    with open_source(server) as connection:
+        connection.execute(
+            f"""
+            INSERT INTO {TABLE}
+            SELECT n, n %% 100000, n * 0.25, timestamp '2024-01-01' + n * interval '1 second', 'note ' || n %% 1000
+              FROM generate_series(%s::bigint, %s::bigint) n
+            """,
+            [first, first + count - 1],
+        )
+
+
+@contextmanager
+def open_world() -> Iterator[World]:
+    home = Path(tempfile.mkdtemp(prefix="gobblin-bench-"))
+    # Started by root, the server runs as another user, who has to pass through.
+    home.chmod(0o755)
+    try:
+        engine = connect(Settings(home), _say_nothing)
+        server = embedded.start(home, _say_nothing)
+        embedded.create_database(server, SOURCE)
+        destination = home / "lake"
+        destination.mkdir()
+        try:
+            yield World(home, destination, server, engine)
+        finally:
+            engine.dispose()
+            embedded.stop(home)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def reopen_world(home: Path) -> World:
+    """The world of another process, which stays its owner."""
+    return World(home, home / "lake", embedded.start(home, _say_nothing), connect(Settings(home), _say_nothing))
+
+
+def run_events(
+    world: World,
+    spark: SparkSession,
+    job: str,
+    *,
+    split: Mapping[str, Any],
+    wrap: Callable[[FileSystem], FileSystem] = lambda fs: fs,
+) -> RunReport:
+    """Append what is new in the events to the dataset of ``job``. ``wrap`` may give another file system.
+
+    RuntimeError unless everything was published: a figure of a failed run is none.
+    """
+    spec = parse_job(
+        {
+            "job": job,
+            "source": {"connection": "bench"},
+            "destination": str(world.destination),
+            "datasets": [
+                {"urn": TABLE, "extract": "append_only", "watermark": {"column": "id"}, "split": dict(split)},
+            ],
+        }
+    )
+    plain, root = open_file_system(spec.destination, umask=spec.umask)
+    fs = wrap(plain)
+    stores = open_stores(world.engine)
+    ports = RunPorts(
+        stores=stores,
+        fs=fs,
+        root=root,
+        open_file_system=lambda _uri: (fs, root),
+        source=JdbcSource(world.connection, spec.source),
+        open_extractor=lambda session: SparkExtractor(spark, fs, stores.published, session),
+        interrupt=lambda _attempt: None,
+        spark=lambda: spark,
+        clock=SystemClock(),
+        report=_say_nothing,
+        on_publication=lambda _report: None,
+    )
+    datasets = resolve_datasets(spec, None)
+    selection = dict.fromkeys(datasets, (WHOLE,))
+    try:
+        report = run_job(RunRequest(spec, datasets, selection, mode=Mode.APPEND), ports)
+    except GobblinError as error:
+        raise RuntimeError(f"the run of {job} failed") from error
+    if report.failed or report.datasets[0].publication is None:
+        raise RuntimeError(f"the run of {job} published nothing: {report.datasets[0].error}")
+    return report
+
+
+def new_job() -> str:
+    return f"bench_{uuid.uuid4().hex[:12]}"
+
+
+def _say_nothing(_line: str) -> None:
+    pass
