@@ -70,7 +70,7 @@ def to_text(value: object) -> str:
         case Enum():
             return str(value.value)
         case Watermark():
-            return to_text(value.value) if _is_whole_second(value.value) else str(value)
+            return str(value).replace(".000000", "")
         case Interval(low=low, high=high):
             return f"[{'start' if low is None else to_text(low)}, {to_text(high)})"
         case _:
@@ -98,7 +98,3 @@ def to_plain(value: object) -> Any:
             return [to_plain(each) for each in value]
         case _:
             return str(value)
-
-
-def _is_whole_second(value: object) -> bool:
-    return isinstance(value, dt.datetime) and value.tzinfo is not None and value.microsecond == 0

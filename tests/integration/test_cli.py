@@ -1,0 +1,246 @@
+"""The command line as a shell sees it: exit codes, one line for an error, data on stdout, and what is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from gobblin_assets.cli import main
+from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from tests.support.lake import JOB as LAKE_JOB
+from tests.support.lake import Lake, World, start_worker
+from tests.support.postgres import Database
+
+JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
+
+JOB = """
+job: shop
+source: {connection: shop}
+destination: ./lake
+lease: {ttl_s: 2, wait_s: 60}
+datasets:
+  - table: public.orders
+    extract: append_only
+    watermark: {column: at, commit_lag_s: 0}
+    partitions: {kind: monthly, start: 2024-01-01}
+  - table: public.customers
+"""
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def ask(*arguments: str) -> Any:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+class TestLooking:
+    """Over a log that a killed run left, in this process."""
+
+    @pytest.fixture
+    def lake(self, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+        monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
+        monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+        for name in ("GOBBLIN_SPARK_MASTER", "GOBBLIN_SPARK_REMOTE"):
+            monkeypatch.delenv(name, raising=False)
+        made = Lake(database_url, str(tmp_path))
+        Path(made.root).mkdir()
+        for urn in made.urns:
+            made.add_rows(urn, 13)
+        return made
+
+    @pytest.fixture
+    def world(self, lake: Lake) -> Iterator[World]:
+        opened = World(lake)
+        yield opened
+        opened.close()
+
+    def test_an_open_sequence_is_listed_and_recovered_and_its_files_counted(self, lake: Lake, world: World) -> None:
+        assert start_worker(lake, failpoint="step_after=kill").wait() == -signal.SIGKILL
+        (line,) = [each for each in ask("commit", "list") if each["state"] == "PREPARED"]
+        shown = ask("commit", "show", line["sequence_id"])
+        before = {each["urn"]: each for each in ask("status")}
+        world.expire_leases()
+
+        recovered = ask("commit", "recover", "--job", LAKE_JOB)
+
+        assert shown["state"] == "PREPARED"
+        assert before[line["urn"]]["open_state"] == "PREPARED"
+        assert before[line["urn"]]["files"] == 0
+        assert [each["sequence_id"] for each in recovered["published"]] == [line["sequence_id"]]
+        after = {each["urn"]: each for each in ask("status", "--job", LAKE_JOB)}
+        assert (after[line["urn"]]["rows"], after[line["urn"]]["open_state"]) == (13, None)
+
+    def test_an_abandoned_sequence_publishes_nothing_and_is_read_again(self, lake: Lake, world: World) -> None:
+        start_worker(lake, failpoint="step_after=kill").wait()
+        (line,) = [each for each in ask("commit", "list") if each["state"] == "PREPARED"]
+        world.expire_leases()
+
+        result = invoke("commit", "abandon", line["sequence_id"], "--reason", "a test")
+
+        assert result.exit_code == 0, result.output
+        assert "ABORTED" in result.stderr
+        assert ask("ledger")["intervals"] == []
+        world.run()
+        world.check_exactly_once()
+
+    def test_the_ledger_the_watermarks_and_the_history_agree_with_what_was_published(
+        self, lake: Lake, world: World
+    ) -> None:
+        report = world.run()
+
+        ledger = ask("ledger", "--files")
+        marks = ask("watermark", "show")
+        run = ask("history", str(report.run_id))
+
+        assert sorted(each["path"] for each in ledger["files"]) == sorted(
+            path for urn in lake.urns for path in world.published_paths(urn)
+        )
+        assert ledger["gaps"] == []
+        assert {each["urn"]: each["watermark"]["value"] for each in marks} == dict.fromkeys(lake.urns, 13)
+        assert {each["outcome"] for each in run["datasets"]} == {"COMMITTED"}
+        assert {each["state"] for each in run["tasks"]} == {"STAGED"}
+        assert [each["run_id"] for each in ask("history")] == [str(report.run_id)]
+
+    @pytest.mark.parametrize("command", ["status", "ledger", "history", "watermark show", "commit list --all"])
+    def test_tables_name_every_dataset_or_run(self, lake: Lake, world: World, command: str) -> None:
+        report = world.run()
+
+        result = invoke(*command.split())
+
+        assert result.exit_code == 0, result.output
+        assert all(name in result.stdout for name in ([str(report.run_id)] if command == "history" else lake.urns))
+
+    def test_what_the_log_does_not_know_is_one_line_and_exit_code_2(self, lake: Lake) -> None:
+        for arguments in (("history", str(uuid.uuid4())), ("commit", "show", str(uuid.uuid4())), ("db", "stop")):
+            result = invoke(*arguments)
+
+            assert result.exit_code == 2
+            assert result.stderr.startswith("error: ")
+            assert result.stderr.count("\n") == 1
+
+    def test_the_schema_is_checked(self, lake: Lake) -> None:
+        assert ask("db", "check")["differences"] == []
+
+
+class TestRefusals:
+    """Nothing connects: the job's file and the options are enough to refuse."""
+
+    @pytest.fixture(autouse=True)
+    def job_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.delenv("GOBBLIN_JDBC_SHOP_URL", raising=False)
+        monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+        (tmp_path / "shop.yaml").write_text(JOB, encoding="utf-8")
+        return str(tmp_path / "shop.yaml")
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["--dataset", "public.nothing"], "public.orders"),
+            (["--dataset", "public.orders"], "partition"),
+            (["--dataset", "public.customers", "--partition", JANUARY], "public.customers"),
+            (["--partition", "2024-01-15"], "2024-02-01"),
+            (["--partition", "2023-12-01"], "before the first"),
+            (["--partition-range", f"{MARCH}...{JANUARY}"], "no range"),
+            (["--partition-range", JANUARY], "FIRST...LAST"),
+            (["--mode", "sideways"], "sideways"),
+            (["--partition", JANUARY], "GOBBLIN_JDBC_SHOP_URL"),
+        ],
+    )
+    def test_an_option_that_does_not_fit_is_named(
+        self, job_file: str, tmp_path: Path, arguments: list[str], said: str
+    ) -> None:
+        result = invoke("run", job_file, *arguments)
+
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert "Traceback" not in result.output
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.yaml"]
+
+    def test_a_job_file_that_is_not_there_is_named(self) -> None:
+        result = invoke("plan", "nowhere.yaml")
+
+        assert result.exit_code == 2
+        assert "nowhere.yaml" in result.stderr
+
+
+def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(
+    tmp_path: Path, fresh_database: Database, database_url: str, connect: ConnectServer
+) -> None:
+    """Through Spark, in processes of their own, as they are typed."""
+    with fresh_database.connect() as connection:
+        connection.execute("CREATE TABLE orders (n int PRIMARY KEY, at timestamptz NOT NULL)")
+        connection.execute(
+            "INSERT INTO orders"
+            " SELECT n, timestamptz '2024-01-10Z' + n * interval '10 days' FROM generate_series(0, 6) n"
+        )
+    (tmp_path / "shop.yaml").write_text(JOB, encoding="utf-8")
+    (tmp_path / "dagster").mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "DAGSTER_HOME": str(tmp_path / "dagster"),
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+        "GOBBLIN_SPARK_REMOTE": connect.url,
+        "GOBBLIN_JDBC_SHOP_URL": fresh_database.jdbc_url,
+        "GOBBLIN_JDBC_SHOP_USER": fresh_database.user,
+        "GOBBLIN_JDBC_SHOP_PASSWORD": fresh_database.password,
+    }
+
+    def shell(*arguments: str, code: int = 0, **variables: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "gobblin_assets.cli", *arguments, "--json"],
+            env={**environment, **variables},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stderr
+        assert fresh_database.password not in done.stdout + done.stderr
+        return json.loads(done.stdout) if done.stdout else None
+
+    selection = ("shop.yaml", "--dataset", "public.orders", "--partition-range", f"{JANUARY}...{FEBRUARY}")
+
+    found = shell("discover", "shop.yaml")
+    planned = shell("plan", *selection)
+    shell("run", *selection, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
+    done = shell("run", *selection, "--mode", "append")
+    cleaned = shell("cleanup", "shop.yaml")
+    files = shell("ledger", "--files")["files"]
+
+    assert found["tables"] == ["public.orders"]
+    assert cleaned["public.orders"]["remaining"] == 0
+    assert [each["partition"] for each in planned] == [JANUARY, FEBRUARY]
+    assert all(each["units"] for each in planned)
+    assert len(done["recovered"]) == 1
+    assert {each["outcome"] for each in done["datasets"]} == {"COMMITTED"}
+    numbers = sorted(n for file in files for n in pq.read_table(file["path"])["n"].to_pylist())
+    assert numbers == [0, 1, 2, 3, 4, 5]
+    told = _read_materialized(environment)
+    assert told == [JANUARY, FEBRUARY]
+
+
+def _read_materialized(environment: dict[str, str]) -> list[str]:
+    """The partitions that the Dagster instance knows, asked in a process that has its DAGSTER_HOME."""
+    code = (
+        "import dagster as dg, json;"
+        "print(json.dumps(sorted(dg.DagsterInstance.get()"
+        ".get_materialized_partitions(dg.AssetKey(['shop', 'public.orders'])))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    found: list[str] = json.loads(done.stdout)
+    return found
