@@ -2,7 +2,8 @@
 
 Order, always: marked in the log under our fence, then captured (renamed to a name that only the fence
 knows), then removed. Nothing is found by pattern: every name follows from a row. An attempt counts as clean
-only when a pass found nothing of it, because a writer that outlived its driver may make the directory again.
+only when a pass found nothing of it and its writer is over: a paused process that wakes up may make the
+directory again (seen), so one that never reported its end is looked at for a day.
 """
 
 from collections.abc import Callable

@@ -136,7 +136,9 @@ class CommitStepStore(Protocol):
         """
         ...
 
-    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None: ...
+    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
+        """Nothing was found of these. Those that may still be written to are looked at again by later calls."""
+        ...
 
     def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         """Segments that a DONE sequence retired longer ago than ``grace_s``."""

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
@@ -10,6 +10,12 @@ from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.guards import hold_fence
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+
+# How long an attempt's name is looked at again after nothing was found there.
+FAILED_GRACE_S: Final = 600.0
+SILENT_GRACE_S: Final = 86_400.0
+# Captures under older fences than these are long removed.
+FENCES_KEPT_MAX: Final = 8
 
 _ATTEMPT_COLUMNS = """
     a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.spark_session_id,
@@ -19,7 +25,8 @@ _ATTEMPT_COLUMNS = """
 _MARK = text(f"""
     UPDATE gobblin.attempt a
        SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[CAST(:fence AS bigint)] THEN a.cleanup_fences
-                                 ELSE a.cleanup_fences || CAST(:fence AS bigint) END
+                                 ELSE (a.cleanup_fences || CAST(:fence AS bigint))
+                                      [greatest(1, cardinality(a.cleanup_fences) + 2 - :fences_kept_max) :] END
       FROM gobblin.commit_sequence s
      WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED')
        AND a.attempt_id IN (
@@ -38,9 +45,14 @@ _LIST_ATTEMPTS = text(f"""
      ORDER BY a.started_at, a.attempt_id
 """)
 
+# An attempt that was staged had written its last byte. One that failed may have tasks left that are slow to end; one
+# that never reported may be a paused process, which makes its directory again when it wakes up.
 _MARK_CLEANED = text("""
     UPDATE gobblin.attempt SET cleaned_at = clock_timestamp()
      WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[]))
+       AND (state = 'STAGED'
+            OR state <> 'RUNNING' AND ended_at < clock_timestamp() - make_interval(secs => :failed_grace_s)
+            OR started_at < clock_timestamp() - make_interval(secs => :silent_grace_s))
 """)
 
 _LIST_REMOVABLE = text("""
@@ -61,7 +73,7 @@ _MARK_REMOVED = text("""
 
 def mark_for_cleanup(connection: Connection, dataset_id: DatasetId, fence: int, limit: int) -> list[AttemptRecord]:
     hold_fence(connection, dataset_id, fence)
-    arguments = {"dataset_id": dataset_id, "fence": fence, "limit": limit}
+    arguments = {"dataset_id": dataset_id, "fence": fence, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX}
     return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
 
 
@@ -70,7 +82,12 @@ def list_attempts(connection: Connection, sequence_id: SequenceId) -> list[Attem
 
 
 def mark_cleaned(connection: Connection, attempt_ids: Sequence[AttemptId]) -> None:
-    connection.execute(_MARK_CLEANED, {"attempt_ids": list(attempt_ids)})
+    arguments = {
+        "attempt_ids": list(attempt_ids),
+        "failed_grace_s": FAILED_GRACE_S,
+        "silent_grace_s": SILENT_GRACE_S,
+    }
+    connection.execute(_MARK_CLEANED, arguments)
 
 
 def list_removable(connection: Connection, dataset_id: DatasetId, grace_s: float, limit: int) -> list[uuid.UUID]:
