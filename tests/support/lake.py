@@ -365,8 +365,8 @@ class Worker:
 
 
 # Children are forked from a process that has imported everything and has no threads.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.support.lake"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.support.lake"])
 _count = iter(range(1_000_000))
 
 
@@ -375,7 +375,7 @@ def start_worker(
 ) -> Worker:
     """Start a run (or ``recover``, ``abandon``, ``clean``) with these failpoints armed."""
     log = Path(lake.directory, f"failpoints-{next(_count)}.log")
-    process = _context.Process(target=_work, args=(lake, failpoint, str(log), mode, action, argument))
+    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), mode, action, argument))
     process.start()
     return Worker(process, log)
 

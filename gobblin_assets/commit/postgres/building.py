@@ -1,6 +1,6 @@
 """From the first row of a sequence to its seal: begin, attempts, T1 and T2."""
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import psycopg
 from sqlalchemy import Connection, text
@@ -17,7 +17,7 @@ from gobblin_assets.commit.postgres.guards import (
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.errors import ConflictError, CorruptionError
+from gobblin_assets.errors import ConflictError, CorruptionError, RetryableError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.watermark import Watermark
@@ -77,6 +77,11 @@ _COPY_SEGMENTS = """
     COPY gobblin.segment (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
                           digest, step_count, file_count, row_count, file_bytes, file_schema) FROM STDIN
 """
+
+# A COPY that waits for a paused client counts as active, so that no idle timeout ends it; meanwhile it holds the
+# sequence, which the next owner wants to abort (seen: a run that waited for as long as the zombie slept).
+COPY_S_MAX: Final = 30
+_LIMIT_COPY = text("SELECT set_config('statement_timeout', :limit, true)")
 
 _STAGE_WORK_UNIT = text("""
     UPDATE gobblin.work_unit SET state = 'SUCCESSFUL', actual_high = CAST(:actual_high AS jsonb)
@@ -189,7 +194,15 @@ def stage(connection: Connection, staged: StagedAttempt) -> None:
         "file_bytes": sum(segment.file_bytes for segment in staged.segments),
     }
     row = connection.execute(_STAGE_ATTEMPT, arguments).one()
-    _copy_segments(connection, staged, row.dataset_id)
+    connection.execute(_LIMIT_COPY, {"limit": f"{COPY_S_MAX}s"})
+    try:
+        _copy_segments(connection, staged, row.dataset_id)
+    except psycopg.errors.QueryCanceled as error:
+        raise RetryableError(
+            f"storing the steps of an attempt took longer than {COPY_S_MAX} s",
+            hint="The attempt is tried again. Is the database overloaded, or was this process paused?",
+            attempt_id=str(staged.attempt_id),
+        ) from error
     highs = [{"work_unit_id": unit, "actual_high": _watermark_json(high)} for unit, high in staged.actual_highs.items()]
     if highs:
         connection.execute(_STAGE_WORK_UNIT, highs)
