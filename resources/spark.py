@@ -1,5 +1,6 @@
 """The Spark session of a run: inside its process, on a cluster's master, or on a Spark Connect server."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class GobblinSparkResource(LazyPySparkResource):
     )
 
     _session: SparkSession | None = PrivateAttr(default=None)
+    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def settings(self) -> SparkSettings:
         folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
@@ -57,10 +59,11 @@ class GobblinSparkResource(LazyPySparkResource):
         )
 
     def get_session(self) -> SparkSession:
-        """The run's session, opened at the first call. RejectedError names what Java or Spark miss."""
-        if self._session is None:
-            self._session = open_session(self.settings())
-        return self._session
+        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss."""
+        with self._lock:
+            if self._session is None:
+                self._session = open_session(self.settings())
+            return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
         """What reads what ``session`` planned, and writes it into the job's staging."""

@@ -1,10 +1,10 @@
 """The recovery sensor: finds what dead runs left in the log, and has it finished.
 
-Each tick, in this order: runs of Dagster's that died while they held leases are reported as failed, since nothing
-else does that after a code server or a machine went down with them; then, if a sequence is open and its lease free,
-or finished and never announced, one run of the recovery job is asked for, which takes all of them. The log says
-what is due, by indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's runs say what
-died on the way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number of the try.
+Each tick: if a sequence is open and its lease free, or finished and never announced, one run of the recovery job is
+asked for, which takes all of them; and runs of Dagster's that died while they held leases are reported as failed,
+since nothing else does that after a code server or a machine went down with them. The log says what is due, by
+indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's runs say what died on the
+way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number of the try.
 """
 
 import datetime as dt
@@ -32,8 +32,8 @@ LAPSED_PER_TICK_MAX: Final = 50
 TRIES_READ_MAX: Final = 100
 TRY_WAIT_S_FIRST: Final = 30.0
 TRY_WAIT_S_MAX: Final = 3_600.0
-# What a run does between two leases, besides waiting for a busy dataset: seconds; this is minutes.
-IDLE_MARGIN_S: Final = 300.0
+# What a run does without a lease, besides waiting for a busy dataset, takes it seconds.
+IDLE_MARGIN_S: Final = 120.0
 
 _NAMED_STATES: Final = frozenset({dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING})
 _FIRST_SEEN: Final = TypeAdapter(dict[str, float])
@@ -55,8 +55,10 @@ def build_recovery_sensor(layout: JobLayout, *, interval_s: int = INTERVAL_S) ->
         stores: Stores = getattr(context.resources, STORES_KEY)
         now = dt.datetime.now(dt.UTC)
         idle_s_max = layout.job.lease.wait_s + IDLE_MARGIN_S
-        cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
+        # In this order: a lease that runs out between the two looks would be taken over by the recovery run, and
+        # with it would go what tells that the run before is dead.
         request = _find_request(context.instance, stores, job, now)
+        cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
         if request is None:
             return dg.SensorResult(skip_reason=f"No publication of {job} waits for recovery now.", cursor=cursor)
         return dg.SensorResult(run_requests=[request], cursor=cursor)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
@@ -254,15 +253,11 @@ _LIST_LAPSED = text("""
        AND r.started_at > clock_timestamp() - make_interval(days => 30)
        AND NOT EXISTS (
                SELECT FROM gobblin.lease l
-                WHERE l.run_id = r.run_id AND l.owner IS NOT NULL
-                  AND l.expires_at > clock_timestamp() - make_interval(secs => :grace_s)
+                WHERE l.run_id = r.run_id AND l.owner IS NOT NULL AND l.expires_at > clock_timestamp()
            )
      ORDER BY r.started_at, r.run_id
      LIMIT :limit
 """)
-
-# A heartbeat that a busy database held up may still save a lease that has just run out.
-LAPSE_GRACE_S: Final = 10.0
 
 
 class PostgresRunStore:
@@ -298,6 +293,6 @@ class PostgresRunStore:
         transact(self._engine, "end run", lambda c: c.execute(_END_RUN, arguments).rowcount)
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
-        arguments = {"job": job, "limit": limit, "grace_s": LAPSE_GRACE_S}
+        arguments = {"job": job, "limit": limit}
         rows = transact(self._engine, "list lapsed runs", lambda c: c.execute(_LIST_LAPSED, arguments).all())
         return [LapsedRun(RunId(row.run_id), row.dagster_run_id, row.owner, row.ran_out) for row in rows]

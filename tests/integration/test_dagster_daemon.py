@@ -24,7 +24,7 @@ from resources.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance
 from tests.support import postgres
 from tests.support.dagster_world import DATABASE_VARIABLE, WORLD_VARIABLE, published_numbers, write_numbers
 
-KEY = dg.AssetKey(["shop", "sales"])
+SALES, VISITS = dg.AssetKey(["shop", "sales"]), dg.AssetKey(["store", "visits"])
 JANUARY, FEBRUARY, MARCH, APRIL = (f"2013-{month:02d}-01" for month in (1, 2, 3, 4))
 WAIT_S_MAX = 150.0
 POLL_S = 0.5
@@ -91,11 +91,11 @@ class Dev:
         )
         return str(answer["launchPipelineExecution"]["run"]["runId"])
 
-    def backfill(self, partitions: list[str]) -> str:
+    def backfill(self, key: dg.AssetKey, partitions: list[str]) -> str:
         answer = self.ask(
             """mutation ($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
                  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }""",
-            params={"partitionNames": partitions, "assetSelection": [{"path": list(KEY.path)}]},
+            params={"partitionNames": partitions, "assetSelection": [{"path": list(key.path)}]},
         )
         return str(answer["launchPartitionBackfill"]["backfillId"])
 
@@ -127,8 +127,19 @@ class Dev:
                 raise AssertionError(f"never came true: {what}\n{log[-6_000:]}")
             time.sleep(POLL_S)
 
-    def events(self) -> dict[str | None, dg.AssetMaterialization]:
-        records = self.instance.fetch_materializations(KEY, limit=100, ascending=True).records
+    def runs_of(self, backfill: str) -> list[dg.DagsterRun]:
+        """The runs of a backfill that has ended."""
+        found = self.instance.get_backfill(backfill)
+        assert found is not None
+        self.wait(lambda: self._has_ended(backfill), f"backfill {backfill} ends")
+        return list(self.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill})))
+
+    def _has_ended(self, backfill: str) -> bool:
+        found = self.instance.get_backfill(backfill)
+        return found is not None and found.status.value.startswith(("COMPLETED", "FAILED", "CANCELED"))
+
+    def events(self, key: dg.AssetKey = SALES) -> dict[str | None, dg.AssetMaterialization]:
+        records = self.instance.fetch_materializations(key, limit=100, ascending=True).records
         events = [record.asset_materialization for record in records]
         return {event.partition: event for event in events if event is not None}
 
@@ -187,13 +198,16 @@ def test_what_died_is_finished_announced_and_not_left_started(dev: Dev, engine: 
     check_recovered(dev, engine, FEBRUARY, died=second)
     dev.wait_for_status(second, dg.DagsterRunStatus.FAILURE)
 
-    # The queue is free: a backfill over a range, in one run, whose bad partition fails alone.
-    backfill = dev.backfill([MARCH, APRIL])
-    dev.wait(lambda: dev.instance.get_backfill(backfill).status.value.startswith(("COMPLETED", "FAILED")), "it ends")
+    # The queue is free: two backfills, one in a single run whose bad partition fails alone, one by partitions.
+    for partition, values in numbers.items():
+        write_numbers(dev.folder / "source", "visits", partition, values)
+    single, several = dev.backfill(SALES, [MARCH, APRIL]), dev.backfill(VISITS, [JANUARY, MARCH, APRIL])
+    assert [run.status for run in dev.runs_of(single)] == [dg.DagsterRunStatus.FAILURE]
     assert set(dev.events()) == {JANUARY, FEBRUARY, MARCH}
-    assert published_numbers(dev.folder) == [1, 2, 3, 4, 5]
-    (run,) = dev.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
-    assert run.status is dg.DagsterRunStatus.FAILURE
+    ended = {run.tags["dagster/asset_partition_range_start"]: run.status.value for run in dev.runs_of(several)}
+    assert ended == {JANUARY: "SUCCESS", MARCH: "SUCCESS", APRIL: "FAILURE"}
+    assert set(dev.events(VISITS)) == {JANUARY, MARCH}
+    assert published_numbers(dev.folder) == [1, 1, 2, 2, 3, 4, 5, 5]
 
 
 def check_recovered(dev: Dev, engine: Engine, partition: str, *, died: str) -> None:

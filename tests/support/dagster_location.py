@@ -12,8 +12,9 @@ from pathlib import Path
 import dagster as dg
 
 from gobblin_assets import failpoints
+from gobblin_assets.assets.factory import build_gobblin_definitions
 from gobblin_assets.failpoints import Failpoint
-from tests.support.dagster_world import build_world, read_environment
+from tests.support.dagster_world import build_world, describe_job, read_environment
 
 _folder, _database_url = read_environment()
 
@@ -33,19 +34,20 @@ _armed = ExitStack()
 _armed.enter_context(failpoints.install(_die_once))
 
 
+_MONTHLY = {
+    "extract": "append_only",
+    "watermark": {"column": "day", "type": "date"},
+    "partitions": {"kind": "monthly", "start": "2013-01-01", "end": "2014-01-01"},
+}
+_LEASE = {"ttl_s": 4, "wait_s": 0}
+
+
 @dg.definitions
 def defs() -> dg.Definitions:
-    return build_world(
-        _folder,
-        _database_url,
-        datasets=[
-            {
-                "table": "sales",
-                "extract": "append_only",
-                "watermark": {"column": "day", "type": "date"},
-                "partitions": {"kind": "monthly", "start": "2013-01-01", "end": "2014-01-01"},
-            }
-        ],
-        lease={"ttl_s": 4, "wait_s": 0},
-        backfill="single_run",
+    """Two jobs: the backfills of one take a single run, those of the other a run for each partition."""
+    single = [{"table": "sales", **_MONTHLY}]
+    several = describe_job(_folder, job="store", datasets=[{"table": "visits", **_MONTHLY}], lease=_LEASE)
+    return dg.Definitions.merge(
+        build_world(_folder, _database_url, datasets=single, lease=_LEASE, backfill="single_run"),
+        build_gobblin_definitions(several),
     )

@@ -166,7 +166,19 @@ class NumbersExtractor:
 
 def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitions:
     """The definitions of a job over ``folder``; ``options`` go over the job's defaults."""
-    job: dict[str, Any] = {
+    resources = {
+        STORES_KEY: CommitStoreResource(database_url=database_url),
+        FILE_SYSTEMS_KEY: FileSystemsResource(),
+        SPARK_KEY: ArrowResource(folder=str(folder / "source")),
+        "numbers": NumbersResource(folder=str(folder / "source")),
+    }
+    job = build_gobblin_definitions(describe_job(folder, **options))
+    return dg.Definitions.merge(job, dg.Definitions(resources=resources))
+
+
+def describe_job(folder: Path, **options: Any) -> dict[str, Any]:
+    """A job's options over ``folder``, with ``options`` over the defaults of this world."""
+    return {
         "job": "shop",
         "source": {"connection": "numbers"},
         "destination": str(folder / "lake"),
@@ -174,13 +186,6 @@ def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitio
         "retire_grace_s": 0,
         **options,
     }
-    resources = {
-        STORES_KEY: CommitStoreResource(database_url=database_url),
-        FILE_SYSTEMS_KEY: FileSystemsResource(),
-        SPARK_KEY: ArrowResource(folder=str(folder / "source")),
-        "numbers": NumbersResource(folder=str(folder / "source")),
-    }
-    return dg.Definitions.merge(build_gobblin_definitions(job), dg.Definitions(resources=resources))
 
 
 def published_numbers(folder: Path) -> list[int]:

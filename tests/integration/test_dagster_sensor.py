@@ -1,0 +1,168 @@
+"""The recovery sensor, tick by tick: what it asks for, how often, and whom it reports as dead."""
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from sqlalchemy import Engine, text
+
+from gobblin_assets import failpoints
+from gobblin_assets.assets.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try, report_dead_runs
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.leases import Holder
+from resources.stores import open_stores
+from tests.support.dagster_world import build_world, write_numbers
+
+JOB = JobName("shop")
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class TestTries:
+    def test_the_first_is_made_at_once(self) -> None:
+        assert decide_try([], NOW) == 1
+
+    def test_each_waits_longer_after_one_that_died_up_to_a_bound(self) -> None:
+        waits = []
+        for count in (1, 2, 3, 20):
+            ended = [NOW - dt.timedelta(days=1)] * (count - 1) + [NOW]
+            seconds = next(s for s in range(1, 10_000) if decide_try(ended, NOW + dt.timedelta(seconds=s)) is not None)
+            waits.append(float(seconds))
+            assert decide_try(ended, NOW + dt.timedelta(seconds=seconds)) == count + 1
+        assert waits == [TRY_WAIT_S_FIRST, 2 * TRY_WAIT_S_FIRST, 4 * TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX]
+
+
+@dataclass
+class Shop:
+    """One dataset, its definitions, and ticks of their sensor."""
+
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+    stores: Stores
+    engine: Engine
+
+    def leave_open_sequence(self) -> None:
+        class Died(BaseException):
+            pass
+
+        def die(reached: Failpoint) -> None:
+            if reached is Failpoint.STEP_AFTER:
+                raise Died
+
+        with failpoints.install(die), pytest.raises(Died):
+            self.definitions.resolve_job_def("shop_whole").execute_in_process(instance=self.instance)
+
+    def tick(self) -> SensorExecutionData:
+        sensor = self.definitions.resolve_sensor_def("shop_recovery_sensor")
+        assert self.definitions.resources is not None
+        with dg.build_sensor_context(instance=self.instance, resources=dict(self.definitions.resources)) as context:
+            return sensor.evaluate_tick(context)
+
+    def start_run(self, *, take: bool) -> tuple[dg.DagsterRun, RunId]:
+        """A run that Dagster and the log both say is at work; ``take``: and that holds the dataset."""
+        job = self.definitions.resolve_job_def("shop_whole")
+        run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        run_id = RunId(uuid.uuid4())
+        self.stores.runs.begin(
+            JobState(run_id, JOB, WorkingState.RUNNING, NOW, dagster_run_id=run.run_id), owner="host:1"
+        )
+        ids = list(self.stores.datasets.register(JOB, [DatasetUrn("t")]).values())
+        if take:
+            assert self.stores.leases.take(ids, Holder("host:1", run_id, run.run_id), ttl_s=60)
+        return run, run_id
+
+    def pass_time(self, seconds: int) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(
+                text("UPDATE gobblin.lease SET expires_at = expires_at - make_interval(secs => :s)"), {"s": seconds}
+            )
+
+    def status_of(self, run: dg.DagsterRun) -> dg.DagsterRunStatus:
+        found = self.instance.get_run_by_id(run.run_id)
+        assert found is not None
+        return found.status
+
+
+@pytest.fixture
+def shop(tmp_path: Path, database_url: str, engine: Engine) -> Iterator[Shop]:
+    write_numbers(tmp_path / "source", "t", None, [1])
+    definitions = build_world(tmp_path, database_url, datasets=[{"table": "t"}])
+    with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+        yield Shop(definitions, instance, open_stores(engine), engine)
+
+
+class TestRequests:
+    def test_a_quiet_log_asks_for_nothing(self, shop: Shop) -> None:
+        result = shop.tick()
+        assert not result.run_requests
+        assert result.skip_message
+
+    def test_an_open_sequence_asks_for_one_run_under_its_id_and_the_number_of_the_try(self, shop: Shop) -> None:
+        shop.leave_open_sequence()
+        with shop.engine.connect() as connection:
+            sequence = connection.execute(text("SELECT sequence_id FROM gobblin.commit_sequence")).scalar_one()
+        (request,) = shop.tick().run_requests or []
+        assert request.run_key == f"{sequence}:1"
+        assert request.tags["gobblin/sequence_id"] == str(sequence)
+
+    def test_none_is_asked_for_while_one_is_at_work_nor_at_once_after_it_died(self, shop: Shop) -> None:
+        shop.leave_open_sequence()
+        (first,) = shop.tick().run_requests or []
+        run = shop.instance.create_run_for_job(
+            shop.definitions.resolve_job_def("shop_recovery"), status=dg.DagsterRunStatus.STARTED, tags=first.tags
+        )
+        assert not shop.tick().run_requests
+        shop.instance.report_run_failed(run)
+        assert not shop.tick().run_requests, "a try that has just died is repeated at once"
+
+    def test_a_sequence_whose_dataset_is_held_is_left_to_its_holder(self, shop: Shop) -> None:
+        shop.leave_open_sequence()
+        shop.start_run(take=True)
+        assert not shop.tick().run_requests
+
+
+class TestDeadRuns:
+    def test_a_run_whose_lease_ran_out_is_reported_failed_once(self, shop: Shop) -> None:
+        run, run_id = shop.start_run(take=True)
+        shop.pass_time(50)
+        shop.tick()
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+        shop.pass_time(11)
+        shop.tick()
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+        with shop.engine.connect() as connection:
+            state = connection.execute(
+                text("SELECT state FROM gobblin.run WHERE run_id = :id"), {"id": run_id}
+            ).scalar()
+        assert state == "FAILED"
+
+    def test_a_run_that_holds_its_lease_is_left_alone(self, shop: Shop) -> None:
+        run, _ = shop.start_run(take=True)
+        shop.tick()
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+
+    def test_a_run_whose_dataset_was_taken_over_is_dead_once_it_was_idle_for_longer_than_any_waits(
+        self, shop: Shop
+    ) -> None:
+        run, _ = shop.start_run(take=False)
+
+        def look(cursor: str | None, seconds: float) -> str:
+            moment = NOW + dt.timedelta(seconds=seconds)
+            return report_dead_runs(shop.instance, shop.stores, JOB, cursor, moment, idle_s_max=300)
+
+        cursor = look(look(None, 0), 299)
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+        assert look(cursor, 301) == "{}"
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+
+    def test_a_cursor_that_somebody_typed_is_no_reason_to_stop(self, shop: Shop) -> None:
+        run, _ = shop.start_run(take=False)
+        report_dead_runs(shop.instance, shop.stores, JOB, "not ours", NOW, idle_s_max=300)
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
