@@ -103,7 +103,7 @@ def _measure_execution(world: World, options: Options, count: int) -> Table:
         for name in ("staged", "by directory", "by file"):
             shutil.rmtree(root / name)
     notes = (
-        f"{count:,} small files on disk in directories of {FILES_PER_DIRECTORY:,}: first each directory, then each file.",
+        f"{count:,} small files on disk in directories of {FILES_PER_DIRECTORY:,}: directories first, then files.",
         "A million files on disk are not tried.",
         "Listing is verifying by listing before and after, reading the segments from the log included.",
         *(
