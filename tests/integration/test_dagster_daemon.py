@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -128,9 +129,7 @@ class Dev:
             time.sleep(POLL_S)
 
     def runs_of(self, backfill: str) -> list[dg.DagsterRun]:
-        """The runs of a backfill that has ended."""
-        found = self.instance.get_backfill(backfill)
-        assert found is not None
+        """The runs of a backfill, once it has ended."""
         self.wait(lambda: self._has_ended(backfill), f"backfill {backfill} ends")
         return list(self.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill})))
 
@@ -171,6 +170,7 @@ def dev(server: EmbeddedServer, database_url: str) -> Iterator[Dev]:
                     yield running
                 finally:
                     running.close()
+                    shutil.rmtree(folder)
 
 
 def test_what_died_is_finished_announced_and_not_left_started(dev: Dev, engine: Engine) -> None:
