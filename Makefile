@@ -32,7 +32,7 @@ test: check-java $(READY)  ## All tests, with ruff, mypy and the import contract
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGUMENTS)
 
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
-	$(BIN)/python benchmarks/run_benchmarks.py
+	$(BIN)/python -m benchmarks
 
 lint: $(READY)  ## Only ruff, mypy and the import contracts
 	$(BIN)/ruff check .
