@@ -1,18 +1,16 @@
 """Segments give back exactly the steps that were sealed, or say that they are not the ones."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.commit import steps as commit_steps
 from gobblin_assets.commit.segment import STEPS_PER_SEGMENT_MAX, combine_digests, decode_segment, encode_segments
-from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, StepVerdict, StepWorld
+from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
+from tests.support.custom_steps import KIND, Register, read_register
 
 IDENTITIES = st.builds(
     FileIdentity,
@@ -26,40 +24,10 @@ PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda parts: "/" + "/".join
 NESTED = st.lists(NAMES, min_size=1, max_size=2).map("/".join)
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
-    """A kind of step that a user adds."""
-
-    table: str
-
-    @property
-    def kind(self) -> str:
-        return "tests.register"
-
-    def to_json(self) -> Mapping[str, object]:
-        return {"table": self.table}
-
-    def verify(self, world: StepWorld) -> StepVerdict:
-        raise NotImplementedError(f"no catalogue in {world}")
-
-    def execute(self, world: StepWorld) -> None:
-        raise NotImplementedError(f"no catalogue in {world}")
-
-    def published_files(self) -> Iterable[tuple[str, FileIdentity, int]]:
-        return ()
-
-    def touched_directories(self) -> Iterable[str]:
-        return ()
-
-
-def read_register(data: Mapping[str, object]) -> CommitStep:
-    return Register(str(data["table"]))
-
-
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_steps, "_READERS", dict(commit_steps._READERS))
-    commit_steps.register("tests.register", read_register)
+    commit_steps.register(KIND, read_register)
 
 
 STEPS = st.one_of(
@@ -70,7 +38,7 @@ STEPS = st.one_of(
         PATHS,
         st.lists(st.builds(DataFile, NESTED, IDENTITIES, st.integers(0, 10**12)), min_size=1, max_size=4).map(tuple),
     ),
-    st.builds(Register, st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
+    st.builds(Register, PATHS, NAMES),
 )
 
 
@@ -81,7 +49,7 @@ def round_trip(steps: list[CommitStep]) -> list[CommitStep]:
 
 @given(st.lists(STEPS, max_size=6))
 def test_steps_come_back_as_they_were_in_their_order(steps: list[CommitStep]) -> None:
-    commit_steps._READERS.setdefault("tests.register", read_register)
+    commit_steps._READERS.setdefault(KIND, read_register)
     assert round_trip(steps) == steps
 
 
@@ -98,21 +66,21 @@ def test_many_steps_are_cut_into_bounded_segments_that_count_what_they_hold() ->
 
 
 def test_a_payload_that_was_not_sealed_is_corruption() -> None:
-    (segment,) = encode_segments([Register("a")], role=Role.DATA, partition="")
-    (other,) = encode_segments([Register("b")], role=Role.DATA, partition="")
+    (segment,) = encode_segments([Register("/c", "a")], role=Role.DATA, partition="")
+    (other,) = encode_segments([Register("/c", "b")], role=Role.DATA, partition="")
     with pytest.raises(CorruptionError, match="does not match its digest"):
         decode_segment(other.payload, segment.digest)
 
 
 def test_a_kind_that_nobody_registered_is_corruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    (segment,) = encode_segments([Register("a")], role=Role.DATA, partition="")
+    (segment,) = encode_segments([Register("/c", "a")], role=Role.DATA, partition="")
     monkeypatch.delitem(commit_steps._READERS, "tests.register")
     with pytest.raises(CorruptionError, match=r"unknown kind 'tests\.register'"):
         decode_segment(segment.payload, segment.digest)
 
 
 def test_a_kind_belongs_to_the_first_who_registers_it() -> None:
-    commit_steps.register("tests.register", read_register)
+    commit_steps.register(KIND, read_register)
     with pytest.raises(RejectedError, match="already registered"):
         commit_steps.register("rename_file", read_register)
 
