@@ -69,3 +69,8 @@ def next_state(state: SequenceState, event: SequenceEvent) -> SequenceState:
 def sources_of(event: SequenceEvent) -> tuple[SequenceState, ...]:
     """The states that ``event`` may start from: the guard of its UPDATE."""
     return tuple(state for state, edge in EDGES if edge is event)
+
+
+def target_of(event: SequenceEvent) -> SequenceState:
+    """The state that ``event`` leads to, from wherever it may start."""
+    return next(target for (_state, edge), target in EDGES.items() if edge is event)

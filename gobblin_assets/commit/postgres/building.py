@@ -5,10 +5,10 @@ from typing import Any, Final, cast
 import psycopg
 from sqlalchemy import Connection, text
 
-from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.machine import SequenceEvent, SequenceState
 from gobblin_assets.commit.postgres.guards import (
     hold_fence,
-    hold_fence_of,
+    lock_for,
     lock_sequence,
     require_one,
     share_building,
@@ -304,12 +304,9 @@ def _move_row(order: SealOrder, move: KeyMove) -> dict[str, object]:
 
 
 def abort(connection: Connection, sequence_id: SequenceId, fence: int, error: str | None) -> None:
-    hold_fence_of(connection, sequence_id, fence)
-    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.ABORT)
     if state is SequenceState.ABORTED:
         return
-    if state is not SequenceState.BUILDING:
-        raise unexpected_state(sequence_id, state, "be aborted")
     changed = connection.execute(_ABORT, {"sequence_id": sequence_id, "error": error}).rowcount
     require_one(changed, "the abort", sequence_id)
 

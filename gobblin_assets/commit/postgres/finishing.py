@@ -2,13 +2,8 @@
 
 from sqlalchemy import Connection, text
 
-from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.postgres.guards import (
-    hold_fence_of,
-    lock_sequence,
-    require_one,
-    unexpected_state,
-)
+from gobblin_assets.commit.machine import SequenceEvent, SequenceState
+from gobblin_assets.commit.postgres.guards import lock_for, require_one
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.state import SequenceId
 
@@ -111,13 +106,9 @@ _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequenc
 
 
 def finish(connection: Connection, sequence_id: SequenceId, fence: int) -> int:
-    hold_fence_of(connection, sequence_id, fence)
-    row = lock_sequence(connection, sequence_id)
-    state = SequenceState(row.state)
+    row, state = lock_for(connection, sequence_id, fence, SequenceEvent.FINISH)
     if state is SequenceState.DONE:
         return int(row.result_version)
-    if state is not SequenceState.PREPARED:
-        raise unexpected_state(sequence_id, state, "be finished")
     scope = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "partition": row.partition}
     arguments = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "base_version": row.base_version}
     version = connection.execute(_MOVE_VERSION, arguments).scalar_one_or_none()
@@ -150,12 +141,9 @@ def record_failure(
     retry_in_s: float,
     block: bool,
 ) -> None:
-    hold_fence_of(connection, sequence_id, fence)
-    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.BLOCK)
     if state is SequenceState.BLOCKED:
         return
-    if state is not SequenceState.PREPARED:
-        raise unexpected_state(sequence_id, state, "have failed")
     arguments = {
         "sequence_id": sequence_id,
         "error": error,
@@ -168,33 +156,24 @@ def record_failure(
 
 
 def resume(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
-    hold_fence_of(connection, sequence_id, fence)
-    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.RESUME)
     if state is SequenceState.PREPARED:
         return
-    if state is not SequenceState.BLOCKED:
-        raise unexpected_state(sequence_id, state, "be resumed")
     require_one(connection.execute(_RESUME, {"sequence_id": sequence_id}).rowcount, "the resume", sequence_id)
 
 
 def begin_abandon(connection: Connection, sequence_id: SequenceId, fence: int, reason: str) -> None:
-    hold_fence_of(connection, sequence_id, fence)
-    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.ABANDON)
     if state is not SequenceState.ABANDONING:
-        if state not in (SequenceState.PREPARED, SequenceState.BLOCKED):
-            raise unexpected_state(sequence_id, state, "be abandoned")
         changed = connection.execute(_ABANDON, {"sequence_id": sequence_id, "reason": reason}).rowcount
         require_one(changed, "the abandonment", sequence_id)
     connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
 
 
 def end_abandon(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
-    hold_fence_of(connection, sequence_id, fence)
-    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.GIVE_UP)
     if state is SequenceState.ABORTED:
         return
-    if state is not SequenceState.ABANDONING:
-        raise unexpected_state(sequence_id, state, "be given up")
     connection.execute(_UNSEAL_SEGMENTS, {"sequence_id": sequence_id})
     changed = connection.execute(_GIVE_UP, {"sequence_id": sequence_id}).rowcount
     require_one(changed, "giving up", sequence_id)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.machine import SequenceEvent, SequenceState, sources_of, target_of
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.model.state import DatasetId, SequenceId
 
@@ -58,6 +58,20 @@ def lock_sequence(connection: Connection, sequence_id: SequenceId) -> Row[Any]:
     if row is None:
         raise unknown_sequence(sequence_id)
     return row
+
+
+def lock_for(
+    connection: Connection, sequence_id: SequenceId, fence: int, event: SequenceEvent
+) -> tuple[Row[Any], SequenceState]:
+    """The locked row for a transition under ``fence``, and its state: one that ``event`` starts from, or the one that
+    it leads to, when an earlier try of the same transition was not acknowledged. Any other: ConflictError.
+    """
+    hold_fence_of(connection, sequence_id, fence)
+    row = lock_sequence(connection, sequence_id)
+    state = SequenceState(row.state)
+    if state is not target_of(event) and state not in sources_of(event):
+        raise unexpected_state(sequence_id, state, f"take the transition {event!s}")
+    return row, state
 
 
 def share_building(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
