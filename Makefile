@@ -29,7 +29,7 @@ demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recov
 	@$(BIN)/python demo/run_demo.py
 
 test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGUMENTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGUMENTS)
 
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
 	$(BIN)/python -m benchmarks

@@ -17,6 +17,7 @@ a test can tell "survived" from "never got there". In-process tests use ``instal
 import errno
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -111,7 +112,16 @@ def _kill(_point: Failpoint) -> None:
 
 
 def _stop(_point: Failpoint) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+    stop_this_process()
+
+
+def stop_this_process() -> None:
+    """Return when somebody has woken the process up.
+
+    The signal goes to the calling thread, which therefore stops here. Sent to the process, it may be taken by another
+    thread first, and this one would go on for a moment, past the place where it was to stop.
+    """
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def _lose(point: Failpoint) -> None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from sqlalchemy import Engine
 
@@ -12,6 +13,12 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from tests.support import postgres
 from tests.support.postgres import Database, SessionHome
+
+# How long an example takes says what else the machine is doing.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 
 _SESSION_HOME = pytest.StashKey[SessionHome]()
 

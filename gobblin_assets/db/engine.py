@@ -23,6 +23,8 @@ CONNECT_WAIT_S_MAX: Final = 10
 # A process paused in the middle of a transaction holds its locks; after this the server takes them back, so that
 # whoever takes the dataset over waits no longer. Our transactions do nothing slow between their statements.
 IDLE_IN_TRANSACTION_S_MAX: Final = 5
+# That limit does not act on a process paused while it sends a statement; this one does, from Postgres 17 on.
+TRANSACTION_S_MAX: Final = 120
 
 # A peer that vanished without a word is noticed within a minute, idle (keepalives) or with data on its way.
 _CONNECT_ARGUMENTS: Final[dict[str, Any]] = {
@@ -170,6 +172,9 @@ def _settle_session(connection: DBAPIConnection, _record: object) -> None:
     cursor.execute(
         "SELECT set_config('TimeZone', 'UTC', false), set_config('search_path', '', false),"
         f" set_config('idle_in_transaction_session_timeout', '{IDLE_IN_TRANSACTION_S_MAX}s', false)"
+    )
+    cursor.execute(
+        f"SELECT set_config(name, '{TRANSACTION_S_MAX}s', false) FROM pg_settings WHERE name = 'transaction_timeout'"
     )
     cursor.close()
     connection.commit()

@@ -78,6 +78,10 @@ def upgrade(engine: Engine, report: Callable[[str], None] = lambda _line: None) 
 
     def body(connection: Connection) -> SchemaStatus:
         connection.execute(text(f"SET LOCAL lock_timeout = '{UPGRADE_LOCK_WAIT_S_MAX}s'"))
+        # A migration of large tables takes as long as it takes. (Postgres before 17 has no such limit to lift.)
+        connection.execute(
+            text("SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'")
+        )
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK_KEY})
         status = _read_version(connection)
         if status.relation is SchemaRelation.CURRENT:

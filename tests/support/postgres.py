@@ -29,6 +29,8 @@ _LOCK = "session.lock"
 _TEMPLATE = "gobblin_template"
 _UNFINISHED_TEMPLATE = "gobblin_template_unfinished"
 _TEMPLATE_LOCK_KEY = 1
+MAINTENANCE_S_MAX = 60
+"""Reached only where something is wrong: DROP DATABASE waits for every backend of the server to notice."""
 # A database's pages are checked for nothing here: no test pulls the plug of the machine.
 _FASTER = ("fsync", "synchronous_commit", "full_page_writes")
 
@@ -134,6 +136,7 @@ def maintenance(server: EmbeddedServer) -> Iterator["psycopg.Connection[tuple[ob
         passfile=str(server.password_file),
         dbname=embedded.MAINTENANCE_DATABASE,
         autocommit=True,
+        options=f"-c statement_timeout={MAINTENANCE_S_MAX}s",
     ) as connection:
         yield connection
 

@@ -2,7 +2,7 @@ import string
 
 import dagster as dg
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
@@ -130,7 +130,6 @@ def test_two_datasets_never_meet_in_a_key_nor_in_its_text(
 
 
 @given(places)
-@settings(deadline=None)
 def test_dagster_gives_a_key_back_from_its_text_and_its_stored_form(place: tuple[JobName, DatasetUrn, Role]) -> None:
     key = dg.AssetKey(list(asset_key_of(*place)))
     assert dg.AssetKey.from_user_string(key.to_user_string()) == key

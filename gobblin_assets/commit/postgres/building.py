@@ -1,8 +1,6 @@
 """From the first row of a sequence to its seal: begin, attempts, T1 and T2."""
 
-from typing import Any, Final, cast
 
-import psycopg
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
@@ -17,7 +15,7 @@ from gobblin_assets.commit.postgres.guards import (
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.db.json_column import to_jsonb
-from gobblin_assets.errors import ConflictError, CorruptionError, RetryableError
+from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.watermark import Watermark
@@ -73,15 +71,13 @@ _STAGE_ATTEMPT = text("""
 
 _ATTEMPT_STATE = text("SELECT state FROM gobblin.attempt WHERE attempt_id = :attempt_id FOR UPDATE")
 
-_COPY_SEGMENTS = """
-    COPY gobblin.segment (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
-                          digest, step_count, file_count, row_count, file_bytes, file_schema) FROM STDIN
-"""
-
-# A COPY that waits for a paused client counts as active, so that no idle timeout ends it; meanwhile it holds the
-# sequence, which the next owner wants to abort (seen: a run that waited for as long as the zombie slept).
-COPY_S_MAX: Final = 30
-_LIMIT_COPY = text("SELECT set_config('statement_timeout', :limit, true)")
+_ADD_SEGMENT = text("""
+    INSERT INTO gobblin.segment
+           (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
+            digest, step_count, file_count, row_count, file_bytes, file_schema)
+    VALUES (:segment_id, :sequence_id, :attempt_id, :dataset_id, :number, :role, :partition, :payload,
+            :digest, :step_count, :file_count, :row_count, :file_bytes, CAST(:file_schema AS jsonb))
+""")
 
 _STAGE_WORK_UNIT = text("""
     UPDATE gobblin.work_unit SET state = 'SUCCESSFUL', actual_high = CAST(:actual_high AS jsonb)
@@ -194,43 +190,38 @@ def stage(connection: Connection, staged: StagedAttempt) -> None:
         "file_bytes": sum(segment.file_bytes for segment in staged.segments),
     }
     row = connection.execute(_STAGE_ATTEMPT, arguments).one()
-    connection.execute(_LIMIT_COPY, {"limit": f"{COPY_S_MAX}s"})
-    try:
-        _copy_segments(connection, staged, row.dataset_id)
-    except psycopg.errors.QueryCanceled as error:
-        raise RetryableError(
-            f"storing the steps of an attempt took longer than {COPY_S_MAX} s",
-            hint="The attempt is tried again. Is the database overloaded, or was this process paused?",
-            attempt_id=str(staged.attempt_id),
-        ) from error
+    _add_segments(connection, staged, row.dataset_id)
     highs = [{"work_unit_id": unit, "actual_high": _watermark_json(high)} for unit, high in staged.actual_highs.items()]
     if highs:
         connection.execute(_STAGE_WORK_UNIT, highs)
 
 
-def _copy_segments(connection: Connection, staged: StagedAttempt, dataset_id: int) -> None:
-    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-    with driver.cursor() as cursor, cursor.copy(_COPY_SEGMENTS) as copy:
-        pairs = zip(staged.segment_ids, staged.segments, strict=True)
-        for number, (segment_id, segment) in enumerate(pairs):
-            copy.write_row(
-                (
-                    segment_id,
-                    staged.sequence_id,
-                    staged.attempt_id,
-                    dataset_id,
-                    number,
-                    segment.role.value,
-                    segment.partition,
-                    segment.payload,
-                    segment.digest,
-                    segment.step_count,
-                    segment.file_count,
-                    segment.row_count,
-                    segment.file_bytes,
-                    None if segment.file_schema is None else to_jsonb(segment.file_schema),
-                )
-            )
+def _add_segments(connection: Connection, staged: StagedAttempt, dataset_id: int) -> None:
+    """One statement each, because no time limit of a server ends a COPY that waits for its client's data.
+
+    Nor is a limit on idling armed between the messages of a pipeline. A process paused there would hold the
+    sequence, which the next owner wants to abort, for as long as it sleeps.
+    """
+    for number, (segment_id, segment) in enumerate(zip(staged.segment_ids, staged.segments, strict=True)):
+        connection.execute(
+            _ADD_SEGMENT,
+            {
+                "segment_id": segment_id,
+                "sequence_id": staged.sequence_id,
+                "attempt_id": staged.attempt_id,
+                "dataset_id": dataset_id,
+                "number": number,
+                "role": segment.role.value,
+                "partition": segment.partition,
+                "payload": segment.payload,
+                "digest": segment.digest,
+                "step_count": segment.step_count,
+                "file_count": segment.file_count,
+                "row_count": segment.row_count,
+                "file_bytes": segment.file_bytes,
+                "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
+            },
+        )
 
 
 def seal(connection: Connection, order: SealOrder) -> None:
