@@ -4,7 +4,6 @@ It is a plain op, not a materialization: it reads nothing, and a run that failed
 failed that the next run may have finished.
 """
 
-from dataclasses import replace
 from typing import Final
 
 import dagster as dg
@@ -15,13 +14,12 @@ from gobblin_assets.assets.outcomes import RETRY_TRIES_MAX, decide_error
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, Engine, FileSystems
 from gobblin_assets.assets.progress import ProgressLog
 from gobblin_assets.commit.operations import LogOperations, RecoveryReport
-from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.runner import owner_text
+from gobblin_assets.ingest.upkeep import Upkeep
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder
 
@@ -55,24 +53,12 @@ def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
 def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     """Recover the job's datasets. Raises Failure after all that could be finished was finished and logged."""
     stores: Stores = getattr(context.resources, STORES_KEY)
-    clock = SystemClock()
-    job, run_id = JobName(layout.job.job), RunId(clock.new_id())
-    holder = Holder(owner_text(), run_id, context.run_id)
-    events = EventLog(layout, context)
+    holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
     progress = ProgressLog(context.log.info)
-    state = WorkingState.FAILED
+    operations = _open_operations(context, layout, holder, progress)
+    upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
     try:
-        # A row of its own: should this process die as well, the sensor finds its lease and the run it belongs to.
-        began = JobState(run_id, job, WorkingState.RUNNING, clock.now(), dagster_run_id=context.run_id)
-        stores.runs.begin(began, owner=holder.owner)
-        try:
-            announce_left_over(stores.commits, job, events.log_publication)
-            report = _open_operations(context, layout, holder, progress).recover_due(
-                [job], on_publication=lambda p: _announce(stores, events, p), limit=SEQUENCES_MAX
-            )
-            state = WorkingState.FAILED if report.failures else WorkingState.COMMITTED
-        finally:
-            stores.runs.end(run_id, state, error=None, figures={"kind": "recovery"})
+        report = upkeep.recover(limit=SEQUENCES_MAX)
     except GobblinError as error:
         # Not retried in this run: the sensor asks again, and the log says when.
         raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
@@ -98,10 +84,6 @@ def _open_operations(
         lease_ttl_s=layout.job.lease.ttl_s,
         tries_max=layout.job.publish_tries_max,
     )
-
-
-def _announce(stores: Stores, events: EventLog, publication: Publication) -> None:
-    announce(stores.commits, report_of(replace(publication, recovered=True)), events.log_publication)
 
 
 def _raise_failures(report: RecoveryReport) -> None:

@@ -11,6 +11,7 @@ import click
 
 from gobblin_assets.assets.factory import build_gobblin_layout
 from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.runless import find_runless_events
 from gobblin_assets.cli.output import say
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.db.engine import connect
@@ -23,8 +24,10 @@ from gobblin_assets.ingest.runner import owner_text
 from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
 from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.upkeep import Upkeep
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
+from gobblin_assets.model.urn import JobName
 from gobblin_assets.settings import read_settings
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.overview.port import Overview
@@ -113,7 +116,7 @@ def read_layout(job_file: Path) -> JobLayout:
 
 
 def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) -> LogOperations:
-    """Recovery, resuming, abandoning and cleanup, in the name of this process."""
+    """Operations on the log in the name of this process, for one run."""
     clock = SystemClock()
     engine = spark.open()
     operations = LogOperations(
@@ -128,3 +131,12 @@ def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) ->
     if job is None:
         return operations
     return replace(operations, lease_ttl_s=job.lease.ttl_s, tries_max=job.publish_tries_max)
+
+
+def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | None) -> Upkeep:
+    """A run of upkeep on the job. With its layout known, DAGSTER_HOME's instance is told of what it finishes."""
+    if layout is None:
+        return Upkeep(open_operations(log, spark), log.stores, job)
+    events = find_runless_events(layout, say)
+    send = None if events is None else events.report_publication
+    return Upkeep(open_operations(log, spark, layout.job), log.stores, job, send)

@@ -6,19 +6,24 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import (
+    Log,
     SparkChoice,
     job_file_argument,
     open_log,
     open_operations,
+    open_upkeep,
     read_layout,
     spark_options,
 )
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
 from gobblin_assets.commit.cleanup import Cleaned
+from gobblin_assets.commit.operations import RECOVERED_PER_CALL_MAX
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 
@@ -96,37 +101,69 @@ def show_sequence(sequence_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT00
     print_table("attempts", ("attempt", "staging"), [tuple(each.values()) for each in staging])
 
 
+job_file_option = click.option(
+    "--job-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The job's file: only its sequences, by its rules, and Dagster is told at once (DAGSTER_HOME).",
+)
+
+
 @commit.command()
 @job_option
+@job_file_option
 @spark_options
 @json_option
-def recover(job: str | None, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Complete the open sequences that are due and whose datasets nobody works on."""
-    done: list[Publication] = []
+def recover(job: str | None, job_file: Path | None, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Complete the open sequences that are due and whose datasets nobody works on.
+
+    Without --job-file, Dagster hears of them from the job's next run or sensor.
+    """
+    layout = None if job_file is None else read_layout(job_file)
+    spark = SparkChoice(master, remote)
     with open_log() as log:
-        operations = open_operations(log, SparkChoice(master, remote))
-        jobs = None if job is None else [JobName(job)]
-        # Their events are left to the job's next run or sensor, which know its assets.
-        report = operations.recover_due(jobs, on_publication=done.append)
+        reports = [open_upkeep(log, spark, each, layout).recover() for each in _find_jobs(log, find_job(job), layout)]
+    published = [each for report in reports for each in report.published]
+    aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
     failures = [
-        {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error} for f in report.failures
+        {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error}
+        for report in reports
+        for f in report.failures
     ]
     if as_json:
-        print_json({"published": done, "aborted": report.aborted, "busy": report.busy, "failures": failures})
+        print_json({"published": published, "aborted": aborted, "busy": busy, "failures": failures})
     else:
-        _print_published(done)
-        say(f"aborted: {report.aborted}, busy: {report.busy}, failed: {len(failures)}")
+        _print_published(published)
+        say(f"aborted: {aborted}, busy: {busy}, failed: {len(failures)}")
     if failures:
         click.get_current_context().exit(1)
 
 
+def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Sequence[JobName]:
+    """Those whose sequences are to be recovered: the named one, else all that have something to recover."""
+    if layout is not None:
+        named = JobName(layout.job.job)
+        if job not in (None, named):
+            raise RejectedError(
+                f"expected the file of the job {job!r}, found that of {named!r}",
+                field="--job-file",
+                hint="Give the right file, or leave it out.",
+            )
+        return [named]
+    if job is not None:
+        return [job]
+    return sorted({each.job for each in log.stores.commits.list_recoverable(jobs=None, limit=RECOVERED_PER_CALL_MAX)})
+
+
 @commit.command()
 @sequence_argument
+@job_file_option
 @spark_options
-def resume(sequence_id: uuid.UUID, master: str | None, remote: str | None) -> None:
+def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, remote: str | None) -> None:
     """Try a BLOCKED sequence again, now; its tries are counted anew."""
+    layout = None if job_file is None else read_layout(job_file)
     with open_log() as log:
-        recovered = open_operations(log, SparkChoice(master, remote)).resume(SequenceId(sequence_id))
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
+        recovered = open_upkeep(log, SparkChoice(master, remote), job, layout).resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
 
@@ -137,7 +174,8 @@ def resume(sequence_id: uuid.UUID, master: str | None, remote: str | None) -> No
 def abandon(sequence_id: uuid.UUID, reason: str, master: str | None, remote: str | None) -> None:
     """Give an open sequence up: what it made visible is taken back, and its rows are read again by the next run."""
     with open_log() as log:
-        open_operations(log, SparkChoice(master, remote)).abandon(SequenceId(sequence_id), reason=reason)
+        job = log.stores.commits.get(SequenceId(sequence_id)).job
+        open_upkeep(log, SparkChoice(master, remote), job, None).abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gobblin_assets.cli import main
+from gobblin_assets.db import embedded
 from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from tests.support import postgres
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.postgres import Database
@@ -82,6 +86,41 @@ class TestLooking:
         assert [each["sequence_id"] for each in recovered["published"]] == [line["sequence_id"]]
         after = {each["urn"]: each for each in ask("status", "--job", LAKE_JOB)}
         assert (after[line["urn"]]["rows"], after[line["urn"]]["open_state"]) == (13, None)
+        upkeep = self._last_run()
+        assert (upkeep["run"]["state"], upkeep["run"]["figures"]["kind"]) == ("COMMITTED", "recovery")
+        assert [(each["sequence_id"], each["outcome"]) for each in upkeep["datasets"]] == [
+            (line["sequence_id"], "COMMITTED")
+        ]
+
+    def test_a_blocked_sequence_stays_until_a_person_has_mended_it_and_resumes_it(
+        self, lake: Lake, world: World
+    ) -> None:
+        start_worker(lake, failpoint="seal_committed=kill").wait()
+        (line,) = [each for each in ask("commit", "list") if each["state"] == "PREPARED"]
+        staging = Path(ask("commit", "show", line["sequence_id"])["attempts"][0]["staging"])
+        hidden = staging.rename(Path(lake.directory, "hidden"))
+        world.expire_leases()
+        world.run()
+
+        too_soon = invoke("commit", "resume", line["sequence_id"])
+        failed = self._last_run()
+        world.run()
+        assert [each["state"] for each in ask("commit", "list")] == ["BLOCKED"]
+        hidden.rename(staging)
+        resumed = invoke("commit", "resume", line["sequence_id"])
+
+        assert too_soon.exit_code == 1, too_soon.output
+        assert too_soon.stderr.startswith("error: ")
+        assert (failed["run"]["state"], failed["datasets"][0]["outcome"]) == ("FAILED", "FAILED")
+        assert resumed.exit_code == 0, resumed.output
+        assert line["sequence_id"] in resumed.stdout
+        assert self._last_run()["run"]["figures"] == {"kind": "resume", "rows": 13, "files": ask("status")[0]["files"]}
+        world.run()
+        world.check_exactly_once()
+
+    @staticmethod
+    def _last_run() -> Any:
+        return ask("history", ask("history", "--limit", "1")[0]["run_id"])
 
     def test_an_abandoned_sequence_publishes_nothing_and_is_read_again(self, lake: Lake, world: World) -> None:
         start_worker(lake, failpoint="step_after=kill").wait()
@@ -92,6 +131,7 @@ class TestLooking:
 
         assert result.exit_code == 0, result.output
         assert "ABORTED" in result.stderr
+        assert self._last_run()["datasets"][0]["error"] == "given up: a test"
         assert ask("ledger")["intervals"] == []
         world.run()
         world.check_exactly_once()
@@ -232,6 +272,81 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(
     assert numbers == [0, 1, 2, 3, 4, 5]
     told = _read_materialized(environment)
     assert told == [JANUARY, FEBRUARY]
+
+    shell("run", "shop.yaml", "--partition", MARCH, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
+    recovered = _until_published(lambda: shell("commit", "recover", "--job-file", "shop.yaml"))
+    assert [each["partition"] for each in recovered] == [MARCH]
+    assert _read_materialized(environment) == [JANUARY, FEBRUARY, MARCH]
+    shell("commit", "recover", "--job-file", "shop.yaml", "--job", "another", code=2)
+
+
+def _until_published(recover: Callable[[], Any]) -> Any:
+    """The lease of the killed run has two seconds to live."""
+    end = time.monotonic() + 60
+    while not (published := recover()["published"]):
+        assert time.monotonic() < end, "the dead run's lease never ran out"
+    return published
+
+
+class TestServers:
+    """Those of a home of their own, as somebody types it."""
+
+    @pytest.fixture(autouse=True)
+    def own_home(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("GOBBLIN_DATABASE_URL", raising=False)
+        monkeypatch.setenv("GOBBLIN_HOME", str(home))
+
+    def test_a_backup_brings_the_log_back_in_an_empty_home(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake = Lake(embedded.start(home, print).url("gobblin"), str(tmp_path))
+        assert ask("status") == []
+        Path(lake.root).mkdir()
+        for urn in lake.urns:
+            lake.add_rows(urn, 13)
+        world = World(lake)
+        world.run()
+        world.close()
+        before = ask("ledger", "--files")
+        target = home / "backup"
+
+        backed_up = invoke("db", "backup", str(target))
+        again = invoke("db", "backup", str(target))
+        stopped = invoke("db", "stop")
+        other = postgres.make_reachable_directory("gobblin-home-")
+        monkeypatch.setenv("GOBBLIN_HOME", str(other))
+        restored = invoke("db", "restore", str(target))
+        after = ask("ledger", "--files")
+        refused = invoke("db", "restore", str(target))
+        state = ask("db", "status")["state"]
+        assert invoke("db", "stop").exit_code == 0
+        shutil.rmtree(other)
+
+        assert [each.exit_code for each in (backed_up, stopped, restored)] == [0, 0, 0]
+        assert len(before["files"]) > 0
+        assert after == before
+        assert (again.exit_code, refused.exit_code) == (2, 2)
+        assert str(target) in again.stderr
+        assert state == "running"
+
+    def test_the_warm_spark_server_starts_once_is_found_and_stops(self) -> None:
+        assert ask("spark", "status") == {"running": False}
+        try:
+            started = invoke("spark", "start", "--master", "local[1]")
+            again = invoke("spark", "start", "--master", "local[1]")
+            found = ask("spark", "status")
+            other = invoke("spark", "start", "--master", "local[2]")
+        finally:
+            stopped = invoke("spark", "stop")
+
+        assert (started.exit_code, again.exit_code) == (0, 0), started.output + again.output
+        assert found["running"]
+        assert str(found["pid"]) in started.stderr
+        assert str(found["pid"]) in again.stderr
+        assert other.exit_code == 2
+        assert stopped.exit_code == 0
+        assert ask("spark", "status") == {"running": False}
+        assert "none was running" in invoke("spark", "stop").stderr
 
 
 def _read_materialized(environment: dict[str, str]) -> list[str]:

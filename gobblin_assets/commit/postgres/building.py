@@ -1,6 +1,5 @@
 """From the first row of a sequence to its seal: begin, attempts, T1 and T2."""
 
-
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState

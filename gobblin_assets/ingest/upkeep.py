@@ -1,0 +1,127 @@
+"""Work on the log outside an ingestion, as runs of their own: recovery, resuming, giving up.
+
+Each has its row of history with the datasets that it touched, so that a later reader sees who finished what, and so
+that a process that dies in the middle is found by its lease and the run that it belongs to.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from gobblin_assets.commit.operations import RECOVERED_PER_CALL_MAX, LogOperations, RecoveryReport
+from gobblin_assets.commit.recovery import Recovered
+from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
+from gobblin_assets.ingest.run_values import DatasetReport, Stores
+from gobblin_assets.model.state import DatasetOutcome, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
+
+Send = Callable[[DatasetReport], None]
+
+
+class _Record:
+    """What the run did to each dataset partition."""
+
+    def __init__(self, runs: RunStore, run_id: RunId) -> None:
+        self._runs = runs
+        self._run_id = run_id
+        self.failed = False
+        self.figures = {"rows": 0, "files": 0}
+
+    def keep(self, publication: Publication) -> None:
+        outcome = DatasetOutcome.COMMITTED if publication.complete else DatasetOutcome.PARTIAL
+        self._write(publication, outcome)
+        self.figures["rows"] += publication.row_count
+        self.figures["files"] += publication.file_count
+
+    def fail(self, sequence: SequenceRecord, error: GobblinError) -> None:
+        self.failed = True
+        self._write(sequence, DatasetOutcome.FAILED, str(error))
+
+    def give_up(self, sequence: SequenceRecord, reason: str) -> None:
+        self._write(sequence, DatasetOutcome.SKIPPED, f"given up: {reason}")
+
+    def _write(self, of: Publication | SequenceRecord, outcome: DatasetOutcome, error: str | None = None) -> None:
+        record = RunDatasetRecord(of.dataset_id, of.partition, outcome, of.sequence_id, error)
+        self._runs.record_dataset(self._run_id, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Operations of one run on one job's sequences, in the name of ``operations.holder``.
+
+    ``send`` tells the orchestrator of what was finished; without it that is left to the job's next run or sensor,
+    which find it unannounced.
+    """
+
+    operations: LogOperations
+    stores: Stores
+    job: JobName
+    send: Send | None = None
+
+    def recover(self, *, limit: int = RECOVERED_PER_CALL_MAX) -> RecoveryReport:
+        """Announce what was finished and never announced, then complete what is due."""
+        with self._recorded("recovery") as record:
+            if self.send is not None:
+                announce_left_over(self.stores.commits, self.job, self.send)
+
+            def finished(publication: Publication) -> None:
+                record.keep(publication)
+                self._announce(publication)
+
+            report = self.operations.recover_due([self.job], on_publication=finished, limit=limit)
+            for failure in report.failures:
+                record.fail(failure.sequence, failure.error)
+            return report
+
+    def resume(self, sequence_id: SequenceId) -> Recovered:
+        """Try a BLOCKED sequence again, now."""
+        with self._recorded("resume") as record:
+            try:
+                recovered = self.operations.resume(sequence_id)
+            except GobblinError as error:
+                record.fail(self.stores.commits.get(sequence_id), error)
+                raise
+            for publication in recovered.published:
+                record.keep(publication)
+                self._announce(publication)
+            return recovered
+
+    def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
+        """Give a sealed sequence up, for a reason that stays in the log."""
+        with self._recorded("abandon") as record:
+            sequence = self.stores.commits.get(sequence_id)
+            try:
+                self.operations.abandon(sequence_id, reason=reason)
+            except GobblinError as error:
+                record.fail(sequence, error)
+                raise
+            record.give_up(sequence, reason)
+
+    def _announce(self, publication: Publication) -> None:
+        if self.send is not None:
+            announce(self.stores.commits, report_of(replace(publication, recovered=True)), self.send)
+
+    @contextmanager
+    def _recorded(self, kind: str) -> Iterator[_Record]:
+        holder = self.operations.holder
+        began = JobState(
+            holder.run_id,
+            self.job,
+            WorkingState.RUNNING,
+            self.operations.clock.now(),
+            dagster_run_id=holder.dagster_run_id,
+        )
+        self.stores.runs.begin(began, owner=holder.owner)
+        record = _Record(self.stores.runs, holder.run_id)
+        state, said = WorkingState.FAILED, None
+        try:
+            yield record
+            state = WorkingState.FAILED if record.failed else WorkingState.COMMITTED
+        except GobblinError as error:
+            said = str(error)
+            raise
+        finally:
+            self.stores.runs.end(holder.run_id, state, error=said, figures={"kind": kind, **record.figures})
