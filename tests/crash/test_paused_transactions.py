@@ -27,7 +27,7 @@ def _pause_between_statements(lake: Lake) -> None:
 
 
 def _pause_inside_a_statement(lake: Lake) -> None:
-    engine.TRANSACTION_S_MAX = 2  # type: ignore[misc]
+    engine.TRANSACTION_S_MAX = 2  # type: ignore[misc]  # in this process alone, so that the test need not wait
     unfinished = UnfinishedSender(lake.database_url, b"INSERT INTO gobblin.segment")
     World(replace(lake, database_url=unfinished.database_url)).run()
 
