@@ -1,7 +1,8 @@
 """How long a small increment takes: from the call of the run function to T3 acknowledged.
 
 The session is one of a warm Spark Connect server. PySpark allows a process one kind of session, so that all of
-it runs in processes of their own: a warm one that runs again and again, and fresh ones that run once.
+it runs in processes of their own: a warm one that runs again and again, fresh ones that run once, and those that
+Dagster launches (``daemon_launch``).
 """
 
 import json
@@ -12,34 +13,20 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from benchmarks import daemon_launch
+from benchmarks.increment_phases import AFTER, ALL, ENDS, FRESH_ALL, POSTGRES, ROWS, SESSION, SPLIT
 from benchmarks.tables import Laps, Options, Samples, Table, verdict
-from benchmarks.world import TABLE, World, add_events, new_job, reopen_world, run_events
+from benchmarks.world import World, add_events, count_events, new_job, reopen_world, run_events
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
 
-ROWS = 1_000
 WARM_S_MAX = 1.0
 WARM_UP_RUNS = 5
 _CHILD_S_MAX = 600
-
-ALL = "call of the run function to T3 acknowledged"
-FRESH_ALL = "start of the process to T3 acknowledged"
-_SPLIT = {"work_unit_rows": 1_000_000}
-
-_ENDS = {
-    Failpoint.LEASE_TAKEN: "parse, probe, register, leases",
-    Failpoint.SEQUENCE_BEGUN: "recover, open the source, plan",
-    Failpoint.ATTEMPT_REGISTERED: "register the attempt",
-    Failpoint.ATTEMPT_WRITTEN: "Spark's read and write, footers",
-    Failpoint.ATTEMPT_DURABLE: "sync files and directories",
-    Failpoint.STAGE_COMMITTED: "T1, stage",
-    Failpoint.SEAL_COMMITTED: "T2, seal",
-    Failpoint.VERIFIED_BEFORE_FINISH: "execute, sync, verify",
-    Failpoint.FINISH_COMMITTED: "T3, finish",
-}
+_START = ("interpreter and imports", POSTGRES, SESSION, FRESH_ALL)
 
 
 def measure(world: World, options: Options) -> list[Table]:
@@ -52,9 +39,10 @@ def measure(world: World, options: Options) -> list[Table]:
         for laps in _run_child(world, server.url, job, options.runs + WARM_UP_RUNS)[WARM_UP_RUNS:]:
             warm.add_all(laps)
         for _run in range(options.runs):
-            add_events(world.server, _count(world), ROWS)
+            add_events(world.server, count_events(world), ROWS)
             for laps in _run_child(world, server.url, job, 1):
                 fresh.add_all(laps)
+        launched = daemon_launch.measure(world, options, server.url, job)
     finally:
         connect_server.stop(world.home)
     return [
@@ -71,12 +59,9 @@ def measure(world: World, options: Options) -> list[Table]:
             f"{ROWS:,} rows, from a fresh process against the same warm server",
             ("phase", "median", "min", "max"),
             tuple(fresh.row(name) for name in fresh.by_name),
-            ("A run launched through Dagster's daemon is not measured here.",),
         ),
+        launched,
     ]  # fmt: skip
-
-
-_START = ("interpreter and imports", "open Postgres", "open the Connect session", FRESH_ALL)
 
 
 def _run_child(world: World, url: str, job: str, runs: int) -> list[dict[str, float]]:
@@ -100,13 +85,13 @@ def _main() -> None:
     start = Laps(last=float(order["begun"]))
     start.lap("interpreter and imports")
     world = reopen_world(Path(order["home"]))
-    start.lap("open Postgres")
+    start.lap(POSTGRES)
     spark = open_session(SparkSettings(world.home / "spark", remote=order["url"]))
-    start.lap("open the Connect session")
+    start.lap(SESSION)
     results = []
     for run in range(int(order["runs"])):
         if run > 0:
-            add_events(world.server, _count(world), ROWS)
+            add_events(world.server, count_events(world), ROWS)
         spent = _run_once(world, spark, str(order["job"]))
         if run == 0:
             spent = {**start.spent, **spent, FRESH_ALL: sum(start.spent.values()) + spent[ALL]}
@@ -120,24 +105,18 @@ def _run_once(world: World, spark: SparkSession, job: str) -> dict[str, float]:
     laps, whole = Laps(), Laps()
 
     def hook(point: Failpoint) -> None:
-        if point in _ENDS:
-            laps.lap(_ENDS[point])
+        if point in ENDS:
+            laps.lap(ENDS[point])
         if point is Failpoint.FINISH_COMMITTED:
             whole.lap(ALL)
 
     with failpoints.install(hook):
-        report = run_events(world, spark, job, split=_SPLIT)
-    laps.lap("events, cleanup, end of the run (after T3)")
+        report = run_events(world, spark, job, split=SPLIT)
+    laps.lap(AFTER)
     publication = report.datasets[0].publication
     if publication is None or publication.row_count != ROWS:
         raise RuntimeError(f"expected {ROWS} rows, published {publication}")
     return {**laps.spent, **whole.spent}
-
-
-def _count(world: World) -> int:
-    with world.open_source() as connection:
-        rows = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchall()
-    return int(rows[0][0])
 
 
 if __name__ == "__main__":

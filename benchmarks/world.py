@@ -114,6 +114,24 @@ def reopen_world(home: Path) -> World:
     return World(home, home / "lake", embedded.start(home, _say_nothing), connect(Settings(home), _say_nothing))
 
 
+def count_events(world: World) -> int:
+    with world.open_source() as connection:
+        rows = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchall()
+    return int(rows[0][0])
+
+
+def describe_events(world: World, job: str, split: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job that appends what is new in the events."""
+    return {
+        "job": job,
+        "source": {"connection": "bench"},
+        "destination": str(world.destination),
+        "datasets": [
+            {"urn": TABLE, "extract": "append_only", "watermark": {"column": "id"}, "split": dict(split)},
+        ],
+    }
+
+
 def run_events(
     world: World,
     spark: SparkSession,
@@ -126,16 +144,7 @@ def run_events(
 
     RuntimeError unless everything was published: a figure of a failed run is none.
     """
-    spec = parse_job(
-        {
-            "job": job,
-            "source": {"connection": "bench"},
-            "destination": str(world.destination),
-            "datasets": [
-                {"urn": TABLE, "extract": "append_only", "watermark": {"column": "id"}, "split": dict(split)},
-            ],
-        }
-    )
+    spec = parse_job(describe_events(world, job, split))
     plain, root = open_file_system(spec.destination, umask=spec.umask)
     fs = wrap(plain)
     stores = open_stores(world.engine)

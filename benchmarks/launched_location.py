@@ -1,0 +1,82 @@
+"""The code location of the launched runs: the product's definitions of one job, which mark when they get where.
+
+    GOBBLIN_BENCH_JOB      the job's options, as JSON
+    GOBBLIN_BENCH_MARKS    the folder of the marks
+
+Connections, Spark and the log are found where the product finds them.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dagster as dg
+from pyspark.sql import SparkSession
+
+from benchmarks.marks import IMPORTED_AT, JOB_VARIABLE, MARKS_VARIABLE, Mark, MarkFile, find_process_start
+from gobblin_assets import failpoints
+from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.definitions import REMOTE_VARIABLE
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.sources.port import Source
+from resources import CommitStoreResource, GobblinSparkResource, JdbcConnectionResource, gobblin_resources
+from resources.jdbc import connection_from_environment
+
+_marks = MarkFile(Path(os.environ[MARKS_VARIABLE]))
+_marks.note(Mark.PROCESS_BEGUN, find_process_start())
+_marks.note(Mark.LOCATION_BEGUN, IMPORTED_AT)
+
+
+class MarkedStores(CommitStoreResource):
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Stores]:
+        _marks.note(Mark.POSTGRES_ASKED)
+        with super().yield_for_execution(context) as stores:
+            _marks.note(Mark.POSTGRES_OPENED)
+            yield stores
+
+
+class MarkedConnection(JdbcConnectionResource):
+    def open_source(self, job: JobSpec) -> Source:
+        source = super().open_source(job)
+        # The last that is asked for before the run function is called.
+        _marks.note(Mark.RUN_CALLED)
+        return source
+
+
+class MarkedSpark(GobblinSparkResource):
+    def get_session(self) -> SparkSession:
+        if self._session is not None:
+            return super().get_session()
+        _marks.note(Mark.SESSION_ASKED)
+        session = super().get_session()
+        _marks.note(Mark.SESSION_OPENED)
+        return session
+
+
+def _note(reached: Failpoint) -> None:
+    _marks.note(reached)
+
+
+# For as long as the process lives.
+_armed = ExitStack()
+_armed.enter_context(failpoints.install(_note))
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    options = json.loads(os.environ[JOB_VARIABLE])
+    name = options["source"]["connection"]
+    given = connection_from_environment(name)
+    resources = gobblin_resources(
+        {name: MarkedConnection(url=given.url, user=given.user, password=given.password)},
+        spark=MarkedSpark(remote=dg.EnvVar(REMOTE_VARIABLE)),
+        stores=MarkedStores(),
+    )
+    built = dg.Definitions.merge(build_gobblin_definitions(options), dg.Definitions(resources=resources))
+    _marks.note(Mark.LOCATION_BUILT)
+    return built
