@@ -216,43 +216,53 @@ class TestRefusals:
         assert "nowhere.yaml" in result.stderr
 
 
-def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(
-    tmp_path: Path, fresh_database: Database, database_url: str, connect: ConnectServer
-) -> None:
-    """Through Spark, in processes of their own, as they are typed."""
+class Shell:
+    """The command line in processes of their own, as somebody types it in a folder with the job's file."""
+
+    def __init__(self, folder: Path, source: Database, environment: dict[str, str]) -> None:
+        (folder / "shop.yaml").write_text(JOB, encoding="utf-8")
+        (folder / "dagster").mkdir()
+        self._folder = folder
+        self._source = source
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "DAGSTER_HOME": str(folder / "dagster"),
+            "GOBBLIN_HOME": str(folder / "home"),
+            "GOBBLIN_JDBC_SHOP_URL": source.jdbc_url,
+            "GOBBLIN_JDBC_SHOP_USER": source.user,
+            "GOBBLIN_JDBC_SHOP_PASSWORD": source.password,
+            **environment,
+        }
+
+    def __call__(self, *arguments: str, code: int = 0, **variables: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "gobblin_assets.cli", *arguments, "--json"],
+            env={**self.environment, **variables},
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stderr
+        assert self._source.password not in done.stdout + done.stderr
+        return json.loads(done.stdout) if done.stdout else None
+
+
+@pytest.fixture
+def shell(tmp_path: Path, fresh_database: Database, database_url: str, connect: ConnectServer) -> Shell:
     with fresh_database.connect() as connection:
         connection.execute("CREATE TABLE orders (n int PRIMARY KEY, at timestamptz NOT NULL)")
         connection.execute(
             "INSERT INTO orders"
             " SELECT n, timestamptz '2024-01-10Z' + n * interval '10 days' FROM generate_series(0, 6) n"
         )
-    (tmp_path / "shop.yaml").write_text(JOB, encoding="utf-8")
-    (tmp_path / "dagster").mkdir()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "DAGSTER_HOME": str(tmp_path / "dagster"),
-        "GOBBLIN_HOME": str(tmp_path / "home"),
-        "GOBBLIN_DATABASE_URL": database_url,
-        "GOBBLIN_SPARK_REMOTE": connect.url,
-        "GOBBLIN_JDBC_SHOP_URL": fresh_database.jdbc_url,
-        "GOBBLIN_JDBC_SHOP_USER": fresh_database.user,
-        "GOBBLIN_JDBC_SHOP_PASSWORD": fresh_database.password,
-    }
+    environment = {"GOBBLIN_DATABASE_URL": database_url, "GOBBLIN_SPARK_REMOTE": connect.url}
+    return Shell(tmp_path, fresh_database, environment)
 
-    def shell(*arguments: str, code: int = 0, **variables: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "gobblin_assets.cli", *arguments, "--json"],
-            env={**environment, **variables},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == code, done.stderr
-        assert fresh_database.password not in done.stdout + done.stderr
-        return json.loads(done.stdout) if done.stdout else None
 
+def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell) -> None:
+    """Through Spark."""
     selection = ("shop.yaml", "--dataset", "public.orders", "--partition-range", f"{JANUARY}...{FEBRUARY}")
 
     found = shell("discover", "shop.yaml")
@@ -270,13 +280,15 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(
     assert {each["outcome"] for each in done["datasets"]} == {"COMMITTED"}
     numbers = sorted(n for file in files for n in pq.read_table(file["path"])["n"].to_pylist())
     assert numbers == [0, 1, 2, 3, 4, 5]
-    told = _read_materialized(environment)
-    assert told == [JANUARY, FEBRUARY]
+    assert _read_materialized(shell.environment) == [JANUARY, FEBRUARY]
 
+
+def test_a_killed_run_is_completed_by_hand_and_told_to_dagster_at_once(shell: Shell) -> None:
+    shell("discover", "shop.yaml")
     shell("run", "shop.yaml", "--partition", MARCH, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
     recovered = _until_published(lambda: shell("commit", "recover", "--job-file", "shop.yaml"))
     assert [each["partition"] for each in recovered] == [MARCH]
-    assert _read_materialized(environment) == [JANUARY, FEBRUARY, MARCH]
+    assert _read_materialized(shell.environment) == [MARCH]
     shell("commit", "recover", "--job-file", "shop.yaml", "--job", "another", code=2)
 
 
