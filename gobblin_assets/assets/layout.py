@@ -19,6 +19,7 @@ from gobblin_assets.assets.partitions import build_partitions_def, list_keys
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.partition_keys import asset_partition
+from gobblin_assets.ingest.quality import QUARANTINE_CHECK
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -119,13 +120,17 @@ def build_layout(job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec], trans
 
 
 def _list_checks(dataset: DatasetSpec) -> list[tuple[str, bool, str]]:
-    rows = [(p.name, p.on_failure == "fail", f"Every row: {p.check}") for p in dataset.quality.rows]
+    policies, fraction_max = dataset.quality.rows, dataset.quality.quarantine_fraction_max
+    # Not the optional ones: what they found stands in the rows, and nothing counts it.
+    rows = [(p.name, p.on_failure == "fail", f"Every row: {p.check}") for p in policies if p.on_failure != "optional"]
+    if any(policy.on_failure == "err_file" for policy in policies):
+        rows.append((QUARANTINE_CHECK, True, f"Share of the rows that are set aside: at most {fraction_max:.4g}"))
     tasks = [(p.name, p.blocking, f"{p.kind} of each published partition") for p in dataset.quality.tasks]
     published = (PUBLISHED_CHECK, False, "What was asked for is published; no publication waits for a person.")
     checks = [*rows, *tasks, published]
     if len({name for name, _, _ in checks}) < len(checks):
         raise RejectedError(
-            f"two quality policies share a name, or one is called {PUBLISHED_CHECK}",
+            f"two quality policies share a name, or one is called {PUBLISHED_CHECK} or {QUARANTINE_CHECK}",
             field=f"datasets[{dataset.urn}].quality",
             hint="Each becomes an asset check: give them names that differ.",
         )

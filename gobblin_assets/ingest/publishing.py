@@ -6,9 +6,9 @@ from dataclasses import replace
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.ingest.quality import check_quarantine, check_tasks
+from gobblin_assets.ingest.quality import check_quarantine, check_rows, check_tasks
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
@@ -52,6 +52,9 @@ def publish_slice(
     checks = _check(part, winners, columns)
     if any(check.blocking and not check.passed for check in checks):
         raise QualityFailedError(part.label, checks)
+    # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
+    aside = _rows(winners, Role.QUARANTINE)
+    checks += check_rows(part.spec.quality.rows, broken=_find_broken(part.error), rows_set_aside=aside)
     order = _seal_order(part, decision, winners, base_version)
     rows_read = sum(task.extracted.rows_read for task in winners)
     details = {
@@ -69,6 +72,18 @@ def publish_slice(
     driver.require(part.lease)
     driver.store.seal(replace(order, details=details))
     return driver.publish(part.sequence_id, part.lease)
+
+
+def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
+    """The quality results of a slice of which nothing was published."""
+    if isinstance(error, QualityFailedError):
+        return error.checks
+    return check_rows(part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None)
+
+
+def _find_broken(error: GobblinError | None) -> str | None:
+    """The row policy that ended a task, as ``row_quality.explain_row_failure`` names it."""
+    return None if error is None else str(error.fields.get("policy", "")) or None
 
 
 def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:

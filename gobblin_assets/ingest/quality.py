@@ -1,4 +1,4 @@
-"""Task policies: checks of a whole dataset partition before its seal, as pure decisions over counted figures.
+"""Quality results of a dataset partition before its seal, as pure decisions over counted figures.
 
 Rows written and set aside are counted in the files' footers. Rows read can only be observed, and a repeated stage
 is observed twice: a comparison with them may fail a good attempt, never pass a bad one that lost rows.
@@ -7,7 +7,7 @@ is observed twice: a comparison with them may fail a good attempt, never pass a 
 from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
-from gobblin_assets.ingest.job_spec import TaskPolicySpec
+from gobblin_assets.ingest.job_spec import RowPolicySpec, TaskPolicySpec
 from gobblin_assets.ingest.run_values import CheckResult
 
 QUARANTINE_CHECK: Final = "quarantine_fraction"
@@ -41,6 +41,32 @@ def check_tasks(
                 assert_never(policy.kind)
         results.append(result)
     return tuple(results)
+
+
+def check_rows(
+    policies: Sequence[RowPolicySpec], *, broken: str | None, rows_set_aside: int | None
+) -> tuple[CheckResult, ...]:
+    """What is known of the row policies, in order.
+
+    ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was
+    published, and nothing is known of the others. Which of several err_file policies set rows aside is not counted,
+    nor what an optional one found: the rows say it, and there is no result.
+    """
+    fail = [policy for policy in policies if policy.on_failure == "fail"]
+    aside = [policy for policy in policies if policy.on_failure == "err_file"]
+    results = [
+        CheckResult(policy.name, False, True, f"At least one row did not pass: {policy.check}")
+        if policy.name == broken
+        else CheckResult(policy.name, True, True, "Every row that was published passed.")
+        for policy in fail
+        if policy.name == broken or rows_set_aside is not None
+    ]
+    if rows_set_aside == 0 or (rows_set_aside is not None and len(aside) == 1):
+        figures = {"rows_set_aside": rows_set_aside}
+        text = f"Rows that were set aside: {rows_set_aside}"
+        results += [CheckResult(policy.name, rows_set_aside == 0, False, text, figures) for policy in aside]
+    order = [policy.name for policy in policies]
+    return tuple(sorted(results, key=lambda result: order.index(result.name)))
 
 
 def check_quarantine(*, rows_written: int, rows_set_aside: int, fraction_max: float) -> CheckResult:

@@ -21,7 +21,7 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.announcements import announce, report_of
 from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.ingest.progress import Progress
-from gobblin_assets.ingest.publishing import QualityFailedError, publish_slice
+from gobblin_assets.ingest.publishing import check_failure, publish_slice
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice, StagedTask, family_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
@@ -270,13 +270,14 @@ class Round:
             )
         except GobblinError as error:
             self._abort(part, error)
-            checks = error.checks if isinstance(error, QualityFailedError) else ()
-            self._keep(dataset_id, replace(_failure(part.urn, part.partition, error), checks=checks))
+            failed = _failure(part.urn, part.partition, error)
+            self._keep(dataset_id, replace(failed, checks=check_failure(part, error)))
             return
         if published is None:
             failure = part.error or CorruptionError(f"{part.label} was refused although every task succeeded")
             self._abort(part, failure)
-            self._keep(dataset_id, _failure(part.urn, part.partition, failure))
+            failed = _failure(part.urn, part.partition, failure)
+            self._keep(dataset_id, replace(failed, checks=check_failure(part, failure)))
             return
         self._versions[dataset_id] = published.version
         report = report_of(published, part.partition)

@@ -62,7 +62,7 @@ class TestTranslator:
 
 
 class TestChecks:
-    def test_every_policy_is_a_check_beside_the_one_for_publication(self) -> None:
+    def test_every_policy_with_a_result_is_a_check_beside_the_one_for_publication(self) -> None:
         layout = lay_out(
             datasets=[
                 {
@@ -70,7 +70,8 @@ class TestChecks:
                     "quality": {
                         "rows": [
                             {"name": "positive", "check": "x > 0"},
-                            {"name": "known", "check": "y IS NOT NULL", "on_failure": "optional"},
+                            {"name": "known", "check": "y IS NOT NULL", "on_failure": "err_file"},
+                            {"name": "noted", "check": "z > 0", "on_failure": "optional"},
                         ],
                         "tasks": [{"name": "enough", "kind": "row_count", "min_row_count": 1}],
                     },
@@ -78,7 +79,13 @@ class TestChecks:
             ]
         )
         checks = {check.name: check.blocking for check in layout.build_checks().values()}
-        assert checks == {"positive": True, "known": False, "enough": True, "gobblin_published": False}
+        assert checks == {
+            "positive": True,
+            "known": False,
+            "quarantine_fraction": True,
+            "enough": True,
+            "gobblin_published": False,
+        }
 
     def test_policies_that_share_a_name_are_rejected(self) -> None:
         with pytest.raises(RejectedError, match="name"):

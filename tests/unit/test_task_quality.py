@@ -1,9 +1,9 @@
-"""Task policies decide from counts and schemas alone."""
+"""Quality results follow from counts and schemas alone."""
 
 import pytest
 
-from gobblin_assets.ingest.job_spec import TaskPolicySpec
-from gobblin_assets.ingest.quality import check_quarantine, check_tasks
+from gobblin_assets.ingest.job_spec import RowPolicySpec, TaskPolicySpec
+from gobblin_assets.ingest.quality import check_quarantine, check_rows, check_tasks
 
 COLUMNS = {"id": "int", "note": "string"}
 
@@ -104,6 +104,30 @@ def test_each_policy_gets_its_result_in_order() -> None:
         ("b", True, True),
         ("a", False, True),
     ]
+
+
+def _check_rows(broken: str | None, aside: int | None, *kinds: str) -> dict[str, bool]:
+    policies = [
+        RowPolicySpec.model_validate({"name": f"{kind}_{number}", "check": "x > 0", "on_failure": kind})
+        for number, kind in enumerate(kinds)
+    ]
+    results = check_rows(policies, broken=broken, rows_set_aside=aside)
+    assert all(result.blocking == result.name.startswith("fail") for result in results)
+    return {result.name: result.passed for result in results}
+
+
+def test_a_publication_shows_that_its_rows_passed() -> None:
+    assert _check_rows(None, 0, "err_file", "fail", "optional") == {"err_file_0": True, "fail_1": True}
+
+
+def test_a_policy_that_ended_a_task_has_failed_and_nothing_is_said_of_the_others() -> None:
+    assert _check_rows("fail_1", None, "fail", "fail", "err_file") == {"fail_1": False}
+    assert _check_rows("fail_1", 0, "fail", "fail") == {"fail_0": True, "fail_1": False}, "a part was published"
+
+
+def test_rows_set_aside_fail_the_one_policy_that_can_have_done_it() -> None:
+    assert _check_rows(None, 3, "err_file") == {"err_file_0": False}
+    assert _check_rows(None, 3, "err_file", "err_file", "fail") == {"fail_2": True}
 
 
 @pytest.mark.parametrize(
