@@ -25,8 +25,10 @@ from gobblin_assets.assets.ports import (
 )
 from gobblin_assets.assets.progress import ProgressLog
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -130,13 +132,21 @@ def _run(context: dg.AssetExecutionContext, layout: JobLayout, request: RunReque
     connection: Connection = getattr(context.resources, connection_key(job))
     fs, root = file_systems.open(job.destination, umask=job.umask)
     progress = ProgressLog(context.log.info)
+
+    def open_extractor(session: PlanSession) -> Extractor:
+        # Around what takes a new process many seconds, and says nothing itself.
+        context.log.info("Spark starts, or the session that runs already is taken.")
+        extractor = engine.open_extractor(job, stores, session)
+        context.log.info("Spark is ready.")
+        return extractor
+
     ports = RunPorts(
         stores=stores,
         fs=fs,
         root=root,
         open_file_system=file_systems.open,
         source=connection.open_source(job),
-        open_extractor=lambda session: engine.open_extractor(job, stores, session),
+        open_extractor=open_extractor,
         interrupt=engine.interrupt,
         spark=engine.get_session,
         clock=SystemClock(),
@@ -150,6 +160,12 @@ def _run(context: dg.AssetExecutionContext, layout: JobLayout, request: RunReque
 
 
 def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> RunRequest:
+    if not context.selected_asset_keys:
+        raise RejectedError(
+            "only checks were selected, and they are evaluated while their asset is published",
+            field="selection",
+            hint="Materialize the asset instead; its checks come with it.",
+        )
     tags = context.run.tags
     mode = decide_mode(config.mode, tags)
     selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)

@@ -109,6 +109,17 @@ class TestOneRun:
         (record,) = shop.instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert record.status.value == "FAILED"
 
+    def test_a_run_of_checks_alone_is_refused_with_what_to_do_instead(self, shop: Shop) -> None:
+        shop.write(ORDERS, None, 1)
+        job = build_world(shop.folder, shop.database_url, **OPTIONS).resolve_implicit_global_asset_job_def()
+        check = dg.AssetCheckKey(KEYS[ORDERS], "gobblin_published")
+        result = job.get_subset(asset_selection=set(), asset_check_selection={check}).execute_in_process(
+            instance=shop.instance, raise_on_error=False
+        )
+        assert not result.success
+        assert "Materialize the asset instead" in shop.failure_of(result)
+        assert shop.numbers == []
+
     def test_one_partition_is_materialized_and_no_other(self, shop: Shop) -> None:
         shop.write(MONTHLY, JANUARY, 1)
         shop.write(MONTHLY, FEBRUARY, 2)
