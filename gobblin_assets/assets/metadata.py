@@ -23,18 +23,22 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
     publication = _publication_of(report)
     row_count = publication.rows_by_role.get(role.value, 0)
     metadata: dict[str, dg.MetadataValue] = {
-        SEQUENCE_ID: dg.MetadataValue.text(str(publication.sequence_id)),
-        "gobblin/version": dg.MetadataValue.int(publication.version),
+        # In this order: Dagster cuts a long list off, and the first lines are what people look for.
+        "gobblin/rows": dg.MetadataValue.int(row_count),
+    }
+    if role is Role.DATA:
+        metadata["gobblin/files"] = dg.MetadataValue.int(publication.file_count)
+        metadata["gobblin/bytes"] = dg.MetadataValue.int(publication.file_bytes)
+    metadata |= {
         "gobblin/mode": dg.MetadataValue.text(publication.mode.value),
         "gobblin/complete": dg.MetadataValue.bool(publication.complete),
         RECOVERED: dg.MetadataValue.bool(publication.recovered),
-        "gobblin/rows": dg.MetadataValue.int(row_count),
         "dagster/uri": dg.MetadataValue.text(uri),
+        "gobblin/version": dg.MetadataValue.int(publication.version),
+        SEQUENCE_ID: dg.MetadataValue.text(str(publication.sequence_id)),
     }
     if role is not Role.DATA:
         return metadata
-    metadata["gobblin/files"] = dg.MetadataValue.int(publication.file_count)
-    metadata["gobblin/bytes"] = dg.MetadataValue.int(publication.file_bytes)
     metadata.update(_describe_watermarks(publication))
     metadata.update(_describe_figures(report.figures))
     # Only a sequence that replaced or began everything knows how many rows there are in all.
@@ -56,9 +60,27 @@ def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *
     return dg.AssetMaterialization(
         asset_key=key,
         partition=report.partition.key,
+        description=_summarize(report, role),
         metadata=describe_publication(report, role, uri=uri),
         tags={_DATA_VERSION_TAG: str(publication.sequence_id)},
     )
+
+
+def _summarize(report: DatasetReport, role: Role) -> str:
+    """The line that the run's log shows."""
+    publication = _publication_of(report)
+    where = report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
+    what = [f"rows: {publication.rows_by_role.get(role.value, 0):,}"]
+    if role is Role.DATA:
+        what.append(f"files: {publication.file_count:,}")
+    else:
+        where += f", {role.value}"
+    told = [
+        publication.mode.value,
+        *["not complete"] * (not publication.complete),
+        *["recovered"] * publication.recovered,
+    ]
+    return f"Published {where}: {', '.join(what)} ({', '.join(told)})"
 
 
 def is_recovered(event: dg.AssetMaterialization) -> bool:

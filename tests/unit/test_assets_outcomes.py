@@ -151,6 +151,12 @@ class TestMaterialization:
             assert build_materialization(KEY, report, Role.DATA, uri="/x").metadata[name].value == 10
         assert name not in build_materialization(KEY, published(partition), Role.DATA, uri="/x").metadata
 
+    def test_the_log_line_says_what_was_published(self) -> None:
+        event = build_materialization(KEY, published(AssetPartition("a"), recovered=True), Role.DATA, uri="/x")
+        assert event.description == "Published orders [a]: rows: 10, files: 2 (append, recovered)"
+        event = build_materialization(KEY, published(), Role.QUARANTINE, uri="/x")
+        assert event.description == "Published orders, quarantine: rows: 2 (append)"
+
     def test_the_quarantine_counts_its_own_rows(self) -> None:
         event = build_materialization(KEY, published(), Role.QUARANTINE, uri="/x")
         assert event.metadata["gobblin/rows"].value == 2
