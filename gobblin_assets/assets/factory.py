@@ -18,8 +18,10 @@ from gobblin_assets.assets.recovery import build_recovery_job, recovery_job_name
 from gobblin_assets.assets.sensors import build_recovery_sensor
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.model.urn import DatasetUrn
 
 _UNPARTITIONED_NAME: Final = "whole"
+_NAMED_MAX: Final = 20
 
 
 def build_gobblin_layout(
@@ -87,7 +89,7 @@ def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
             dg.define_asset_job(
                 names.pick(partitions),
                 selection=dg.AssetSelection.assets(*keys),
-                description=f"Datasets of {layout.job.job} with the same partitions: {len(urns)}.",
+                description=_describe_job(layout, partitions, urns),
                 executor_def=dg.in_process_executor,
             )
         )
@@ -130,6 +132,14 @@ class _JobNames:
             name, number = f"{wanted}_{number}", number + 1
         self._taken.add(name)
         return name
+
+
+def _describe_job(
+    layout: JobLayout, partitions: dg.PartitionsDefinition[str] | None, urns: Sequence[DatasetUrn]
+) -> str:
+    has = "without partitions" if partitions is None else f"with {_kind_of(partitions)} partitions"
+    more = f" and {len(urns) - _NAMED_MAX} more" if len(urns) > _NAMED_MAX else ""
+    return f"The datasets of {layout.job.job} {has}: {', '.join(urns[:_NAMED_MAX])}{more}."
 
 
 def _kind_of(partitions: dg.PartitionsDefinition[str] | None) -> str:
