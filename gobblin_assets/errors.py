@@ -24,7 +24,10 @@ class GobblinError(Exception):
         self.fields = fields
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        if not self.hint:
+            return self.message
+        end = "" if self.message.endswith((".", "!", "?", ":", "…")) else "."
+        return f"{self.message}{end} {self.hint}"
 
 
 class RetryableError(GobblinError):
