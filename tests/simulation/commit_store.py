@@ -1,0 +1,130 @@
+"""``SimCommitStepStore(db)``: the port ``CommitStepStore`` over a ``SimDatabase``.
+
+Each method is one atomic transaction on the shared tables: it happens wholly, or raises and has changed nothing. It
+raises the families that the Postgres adapter raises, and repeating it finds its own work done in the same way. Faults
+are not made here: whoever simulates them wraps the port.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.sequence import (
+    AttemptRecord,
+    NewAttempt,
+    NewSequence,
+    Publication,
+    SealOrder,
+    SequenceRecord,
+    StagedAttempt,
+)
+from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.urn import JobName
+from tests.simulation import log_building, log_cleaning, log_finishing, log_looking
+from tests.simulation.database import SimDatabase
+
+
+class SimCommitStepStore:
+    def __init__(self, db: SimDatabase) -> None:
+        self._db = db
+
+    def begin(self, sequence: NewSequence) -> None:
+        with self._db.transaction() as db:
+            log_building.begin(db, sequence)
+
+    def register_attempt(self, attempt: NewAttempt) -> None:
+        with self._db.transaction() as db:
+            log_building.register_attempt(db, attempt)
+
+    def fail_attempt(self, attempt_id: AttemptId, *, error: str, cancelled: bool) -> None:
+        with self._db.transaction() as db:
+            log_building.fail_attempt(db, attempt_id, error, cancelled=cancelled)
+
+    def stage(self, staged: StagedAttempt) -> None:
+        with self._db.transaction() as db:
+            log_building.stage(db, staged)
+
+    def seal(self, order: SealOrder) -> None:
+        with self._db.transaction() as db:
+            log_building.seal(db, order)
+
+    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
+        with self._db.transaction() as db:
+            log_building.abort(db, sequence_id, fence, error)
+
+    def get(self, sequence_id: SequenceId) -> SequenceRecord:
+        return log_looking.get(self._db, sequence_id)
+
+    def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
+        """All of one moment: of the call."""
+        return iter(log_looking.read_segments(self._db, sequence_id))
+
+    def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
+        return log_looking.is_open_and_held(self._db, sequence_id, fence)
+
+    def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        with self._db.transaction() as db:
+            return log_finishing.finish(db, sequence_id, fence)
+
+    def record_failure(
+        self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
+    ) -> SequenceRecord:
+        with self._db.transaction() as db:
+            log_finishing.record_failure(
+                db, sequence_id, fence, error=error, tries_max=tries_max, retry_in_s=retry_in_s, block=block
+            )
+        return self.get(sequence_id)
+
+    def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
+        with self._db.transaction() as db:
+            log_finishing.resume(db, sequence_id, fence)
+
+    def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
+        with self._db.transaction() as db:
+            log_finishing.begin_abandon(db, sequence_id, fence, reason)
+
+    def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
+        return log_cleaning.list_attempts(self._db, sequence_id)
+
+    def end_abandon(self, sequence_id: SequenceId, *, fence: int) -> None:
+        with self._db.transaction() as db:
+            log_finishing.end_abandon(db, sequence_id, fence)
+
+    def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
+        return log_looking.find_unfinished(self._db, dataset_id)
+
+    def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
+        return log_looking.list_recoverable(self._db, jobs, limit)
+
+    def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
+        return log_looking.list_open(self._db, job, limit)
+
+    def load_publication(self, sequence_id: SequenceId) -> Publication:
+        return log_looking.load_publication(self._db, sequence_id)
+
+    def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
+        return log_looking.list_unannounced(self._db, job, limit)
+
+    def mark_announced(self, sequence_id: SequenceId) -> None:
+        with self._db.transaction() as db:
+            row = db.sequences.get(sequence_id)
+            if row is not None and row.state is SequenceState.DONE and row.announced_at is None:
+                db.sequences.put(sequence_id, replace(row, announced_at=db.now_s))
+
+    def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
+        with self._db.transaction() as db:
+            return log_cleaning.mark_for_cleanup(db, dataset_id, fence, limit)
+
+    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
+        with self._db.transaction() as db:
+            log_cleaning.mark_cleaned(db, attempt_ids)
+
+    def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        found = log_cleaning.list_removable(self._db, dataset_id, grace_s, limit)
+        return log_looking.stored(self._db, found)
+
+    def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
+        with self._db.transaction() as db:
+            log_cleaning.mark_removed(db, segment_ids)

@@ -1,0 +1,165 @@
+"""The database of the simulated world: the tables of the commit log in memory, with a clock of their own.
+
+    db = SimDatabase()                       db = SimDatabase(without=frozenset({Guard.SEAL_CHECKS_FENCE}))
+    db.advance(30.0)                         the only clock that decides about leases; seconds in ``db.now_s``
+    twin = db.copy()                         a world of its own; rows are shared, because they never change
+    db.restore(backup)                       the tables of an earlier copy; the clock goes on
+    db.fingerprint()                         equal for equal tables, in every process; times count from now
+
+The tables are public (``db.sequences``, ``db.ledger``, …: dicts of the frozen rows of ``tests.simulation.rows``, in
+the order of their making), for those who look; only the stores write. ``SimCommitStepStore``, ``SimLeaseStore``,
+``SimDatasetStore``, ``SimRunStore`` and ``SimPublishedFiles`` are made from one ``SimDatabase`` and share it.
+
+Nothing here draws a random number, reads a real clock or makes an id. The clock stands still while nobody moves it;
+"oldest first" then means first made.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, Final, Generic, Self, TypeVar
+
+from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, RunId, SequenceId
+from tests.simulation.guards import Guard
+from tests.simulation.rows import (
+    AttemptRow,
+    DatasetRow,
+    KeyRow,
+    LeaseRow,
+    LedgerRow,
+    MoveRow,
+    RunDatasetRow,
+    RunRow,
+    SegmentRow,
+    SequenceRow,
+    WorkUnitRow,
+)
+
+__all__ = ["ConstraintError", "Guard", "SimDatabase", "Table", "json_text"]
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+_ABSENT: Final = object()
+# A segment's digest speaks for its payload.
+_LEFT_OUT: Final = frozenset({"payload"})
+
+
+class ConstraintError(Exception):
+    """Postgres would refuse this by a constraint that its adapter turns into no family: a mistake of the caller."""
+
+
+def json_text(value: object) -> str:
+    """What a jsonb column keeps of a value, as one text for equal values."""
+    return json.dumps(json.loads(to_jsonb(value)), sort_keys=True)
+
+
+class Table(dict[K, R], Generic[K, R]):
+    """Rows by primary key. ``put`` is undone when its transaction is refused. No row is ever deleted."""
+
+    def __init__(self, rows: "Table[K, R] | None" = None) -> None:
+        super().__init__(() if rows is None else rows)
+        self._texts: dict[K, tuple[R, str, tuple[float | None, ...]]] = {} if rows is None else dict(rows._texts)
+        self._undo: list[tuple[Table[Any, Any], object, object]] = []
+
+    def join(self, undo: "list[tuple[Table[Any, Any], object, object]]") -> None:
+        self._undo = undo
+
+    def put(self, key: K, row: R) -> None:
+        self._undo.append((self, key, self.get(key, _ABSENT)))
+        self[key] = row
+
+    def facts(self, now_s: float) -> Iterator[str]:
+        """Each row as text, with its times as seconds from now."""
+        for key, row in self.items():
+            known = self._texts.get(key)
+            if known is None or known[0] is not row:
+                known = self._texts[key] = (row, *_describe(row))
+            _row, text, times = known
+            yield text
+            yield ",".join("-" if at_s is None else f"{at_s - now_s:.6f}" for at_s in times)
+
+
+class SimDatabase:
+    """``without``: the guards that are switched off, by name."""
+
+    def __init__(self, *, now_s: float = 0.0, without: frozenset[str] = frozenset()) -> None:
+        unknown = without - set(Guard)
+        if unknown:
+            raise ValueError(f"no such guards: {sorted(unknown)}")
+        self.now_s = now_s
+        self.without = without
+        self.datasets: Table[DatasetId, DatasetRow] = Table()
+        self.leases: Table[DatasetId, LeaseRow] = Table()
+        self.keys: Table[KeyId, KeyRow] = Table()
+        self.runs: Table[RunId, RunRow] = Table()
+        self.run_datasets: Table[tuple[RunId, DatasetId, str], RunDatasetRow] = Table()
+        self.sequences: Table[SequenceId, SequenceRow] = Table()
+        self.attempts: Table[AttemptId, AttemptRow] = Table()
+        self.work_units: Table[uuid.UUID, WorkUnitRow] = Table()
+        self.segments: Table[uuid.UUID, SegmentRow] = Table()
+        self.moves: Table[tuple[SequenceId, KeyId], MoveRow] = Table()
+        self.ledger: Table[int, LedgerRow] = Table()
+        self._undo: list[tuple[Table[Any, Any], object, object]] = []
+        self._join_tables()
+
+    def holds(self, guard: Guard) -> bool:
+        """Whether the guard is on."""
+        return guard not in self.without
+
+    def advance(self, seconds: float) -> None:
+        """Move the database's clock; a negative number sets it back."""
+        self.now_s += seconds
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """All or nothing: whatever leaves the block by an exception has changed nothing."""
+        self._undo.clear()
+        try:
+            yield self
+        except BaseException:
+            for table, key, row in reversed(self._undo):
+                if row is _ABSENT:
+                    del table[key]
+                else:
+                    table[key] = row
+            raise
+        finally:
+            self._undo.clear()
+
+    def copy(self) -> "SimDatabase":
+        """The same tables, clock and guards; neither sees what happens to the other from now on."""
+        twin = SimDatabase(now_s=self.now_s, without=self.without)
+        twin.restore(self)
+        return twin
+
+    def restore(self, backup: "SimDatabase") -> None:
+        """Go back to the tables of an earlier copy, as a restored backup does."""
+        for name, table in backup._tables():
+            setattr(self, name, Table(table))
+        self._join_tables()
+
+    def fingerprint(self) -> str:
+        """A digest of all tables. The clock counts only as the distance to what is written in them."""
+        digest = hashlib.sha256()
+        for name, table in self._tables():
+            digest.update(f"\n{name}\n".encode())
+            digest.update("\n".join(table.facts(self.now_s)).encode())
+        return digest.hexdigest()
+
+    def _tables(self) -> Iterator[tuple[str, Table[Any, Any]]]:
+        return ((name, table) for name, table in vars(self).items() if isinstance(table, Table))
+
+    def _join_tables(self) -> None:
+        for _name, table in self._tables():
+            table.join(self._undo)
+
+
+def _describe(row: Any) -> tuple[str, tuple[float | None, ...]]:
+    names = [field.name for field in fields(row) if field.name not in _LEFT_OUT]
+    text = repr([getattr(row, name) for name in names if not name.endswith("_at")])
+    return text, tuple(getattr(row, name) for name in names if name.endswith("_at"))

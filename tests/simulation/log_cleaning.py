@@ -1,0 +1,89 @@
+"""What may be removed, as ``commit.postgres.cleaning`` decides it."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, SILENT_GRACE_S
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from tests.simulation.database import Guard, SimDatabase
+from tests.simulation.log_guards import require_fence
+from tests.simulation.rows import AttemptRow, SegmentRow
+
+_OVER = (SequenceState.DONE, SequenceState.ABORTED)
+
+
+def list_attempts(db: SimDatabase, sequence_id: SequenceId) -> list[AttemptRecord]:
+    found = [attempt for attempt in db.attempts.values() if attempt.sequence_id == sequence_id]
+    return [_record_of(db, attempt) for attempt in sorted(found, key=lambda a: a.started_at)]
+
+
+def mark_for_cleanup(db: SimDatabase, dataset_id: DatasetId, fence: int, limit: int) -> list[AttemptRecord]:
+    require_fence(db, dataset_id, fence, Guard.CLEANUP_CHECKS_FENCE)
+    found = [
+        attempt
+        for attempt in db.attempts.values()
+        if attempt.dataset_id == dataset_id
+        and attempt.cleaned_at is None
+        and (db.sequences[attempt.sequence_id].state in _OVER or not db.holds(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE))
+    ]
+    marked = []
+    for attempt in sorted(found, key=lambda a: a.started_at)[:limit]:
+        fences = attempt.cleanup_fences
+        if fence not in fences:
+            fences = (*fences, fence)[-FENCES_KEPT_MAX:]
+        row = replace(attempt, cleanup_fences=fences)
+        db.attempts.put(row.attempt_id, row)
+        marked.append(_record_of(db, row))
+    return marked
+
+
+def mark_cleaned(db: SimDatabase, attempt_ids: Sequence[AttemptId]) -> None:
+    for attempt_id in attempt_ids:
+        attempt = db.attempts.get(attempt_id)
+        if attempt is not None and (_is_over(db, attempt) or not db.holds(Guard.CLEANED_WAITS_FOR_WRITERS)):
+            db.attempts.put(attempt_id, replace(attempt, cleaned_at=db.now_s))
+
+
+def _is_over(db: SimDatabase, attempt: AttemptRow) -> bool:
+    if attempt.state == "STAGED":
+        return True
+    ended = attempt.ended_at is not None and attempt.ended_at < db.now_s - FAILED_GRACE_S
+    return (attempt.state != "RUNNING" and ended) or attempt.started_at < db.now_s - SILENT_GRACE_S
+
+
+def list_removable(db: SimDatabase, dataset_id: DatasetId, grace_s: float, limit: int) -> list[SegmentRow]:
+    found = [
+        segment
+        for segment in db.segments.values()
+        if segment.dataset_id == dataset_id
+        and segment.retired_by is not None
+        and segment.retired_at is not None
+        and segment.removed_at is None
+        and db.sequences[segment.retired_by].state is SequenceState.DONE
+        and (segment.retired_at <= db.now_s - grace_s or not db.holds(Guard.REMOVABLE_WAITS_FOR_GRACE))
+    ]
+    return sorted(found, key=lambda segment: (segment.retired_at, segment.segment_id))[:limit]
+
+
+def mark_removed(db: SimDatabase, segment_ids: Sequence[uuid.UUID]) -> None:
+    for segment_id in segment_ids:
+        segment = db.segments.get(segment_id)
+        if segment is not None:
+            db.segments.put(segment_id, replace(segment, removed_at=db.now_s))
+
+
+def _record_of(db: SimDatabase, attempt: AttemptRow) -> AttemptRecord:
+    return AttemptRecord(
+        attempt_id=attempt.attempt_id,
+        sequence_id=attempt.sequence_id,
+        dataset_id=attempt.dataset_id,
+        staging_path=attempt.staging_path,
+        sequence_state=db.sequences[attempt.sequence_id].state,
+        cleanup_fences=attempt.cleanup_fences,
+        spark_session_id=attempt.spark_session_id,
+        spark_user=attempt.spark_user,
+        spark_tag=attempt.spark_tag,
+    )

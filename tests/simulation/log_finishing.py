@@ -1,0 +1,181 @@
+"""After the seal, as ``commit.postgres.finishing`` does it: T3, failures, blocking, resuming and abandoning."""
+
+import json
+from dataclasses import replace
+
+from gobblin_assets.commit.machine import SequenceEvent, SequenceState
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
+from gobblin_assets.model.watermark import Watermark
+from tests.simulation.database import Guard, SimDatabase
+from tests.simulation.log_guards import require_event
+from tests.simulation.rows import LedgerRow, MoveRow, SequenceRow
+
+
+def finish(db: SimDatabase, sequence_id: SequenceId, fence: int) -> int:
+    row = require_event(
+        db,
+        sequence_id,
+        fence,
+        SequenceEvent.FINISH,
+        fence_guard=Guard.FINISH_CHECKS_FENCE,
+        state_guard=Guard.FINISH_CHECKS_PREPARED,
+    )
+    if row.state is SequenceState.DONE and db.holds(Guard.FINISH_KNOWS_ITS_OWN):
+        return row.result_version or 0
+    version = _move_version(db, row)
+    if row.replaces and db.holds(Guard.FINISH_RETIRES_OLD_GENERATION):
+        _retire(db, row)
+    moves = [move for move in db.moves.values() if move.sequence_id == sequence_id]
+    _move_watermarks(db, moves)
+    for move in moves:
+        _write_ledger(db, move)
+    _commit_work_units(db, sequence_id)
+    done = replace(row, state=SequenceState.DONE, result_version=version, done_at=db.now_s, last_error=None)
+    db.sequences.put(sequence_id, done)
+    return version
+
+
+def _move_version(db: SimDatabase, row: SequenceRow) -> int:
+    dataset = db.datasets[row.dataset_id]
+    if dataset.version != row.base_version and db.holds(Guard.FINISH_COMPARES_VERSION):
+        raise ConflictError(
+            f"the dataset is not at version {row.base_version} any more", sequence_id=str(row.sequence_id)
+        )
+    details = json.loads(row.details)
+    moved = replace(
+        dataset,
+        version=dataset.version + 1,
+        source_columns=_columns(details, "source_columns", dataset.source_columns),
+        published_columns=_columns(details, "columns", dataset.published_columns),
+    )
+    db.datasets.put(row.dataset_id, moved)
+    return moved.version
+
+
+def _columns(details: dict[str, object], name: str, present: str | None) -> str | None:
+    return json.dumps(details[name]) if details.get(name, []) != [] else present
+
+
+def _retire(db: SimDatabase, row: SequenceRow) -> None:
+    for segment in list(db.segments.values()):
+        if (
+            (segment.dataset_id, segment.partition) == (row.dataset_id, row.partition)
+            and segment.sealed
+            and segment.retired_by is None
+            and segment.sequence_id != row.sequence_id
+        ):
+            retired = replace(segment, retired_by=row.sequence_id, retired_at=db.now_s)
+            db.segments.put(segment.segment_id, retired)
+    for entry in list(db.ledger.values()):
+        key = db.keys[entry.key_id]
+        if entry.is_active and (key.dataset_id, key.partition) == (row.dataset_id, row.partition):
+            db.ledger.put(entry.ledger_id, replace(entry, retired_by=row.sequence_id))
+
+
+def _move_watermarks(db: SimDatabase, moves: list[MoveRow]) -> None:
+    for move in moves:
+        key = db.keys[move.key_id]
+        if _encoded(key.watermark) != _encoded(move.old) and db.holds(Guard.FINISH_COMPARES_WATERMARKS):
+            raise ConflictError("a watermark is not where this sequence left from", sequence_id=str(move.sequence_id))
+        new = key.watermark if move.new is None else move.new
+        db.keys.put(key.key_id, replace(key, watermark=new, sequence_id=move.sequence_id))
+
+
+def _encoded(watermark: Watermark | None) -> bytes | None:
+    return None if watermark is None else watermark.encode()
+
+
+def _write_ledger(db: SimDatabase, move: MoveRow) -> None:
+    mine = None if move.new is None else Interval(move.low, move.new)
+    if mine is not None and mine.is_empty:
+        return
+    if _is_taken(db, move.key_id, mine):
+        raise ConflictError(
+            "the ledger already holds a part of what this sequence would publish",
+            sequence_id=str(move.sequence_id),
+        )
+    ledger_id = len(db.ledger) + 1
+    entry = LedgerRow(ledger_id, move.key_id, move.sequence_id, move.low, move.new, move.reread_from)
+    db.ledger.put(ledger_id, entry)
+
+
+def _is_taken(db: SimDatabase, key_id: KeyId, mine: Interval | None) -> bool:
+    active = [entry for entry in db.ledger.values() if entry.key_id == key_id and entry.is_active]
+    if mine is None:
+        guarded = db.holds(Guard.LEDGER_REFUSES_SECOND_GENERATION)
+        return guarded and any(entry.is_generation for entry in active)
+    return db.holds(Guard.LEDGER_REFUSES_OVERLAP) and any(
+        entry.high is not None and mine.overlaps(Interval(entry.low, entry.high)) for entry in active
+    )
+
+
+def _commit_work_units(db: SimDatabase, sequence_id: SequenceId) -> None:
+    published = {
+        db.attempts[segment.attempt_id].multi_work_unit
+        for segment in db.segments.values()
+        if segment.sealed and db.attempts[segment.attempt_id].sequence_id == sequence_id
+    }
+    for unit in list(db.work_units.values()):
+        if (
+            unit.sequence_id == sequence_id
+            and unit.state is WorkingState.SUCCESSFUL
+            and unit.multi_work_unit in published
+        ):
+            db.work_units.put(unit.work_unit_id, replace(unit, state=WorkingState.COMMITTED))
+
+
+def record_failure(
+    db: SimDatabase,
+    sequence_id: SequenceId,
+    fence: int,
+    *,
+    error: str,
+    tries_max: int,
+    retry_in_s: float,
+    block: bool,
+) -> None:
+    row = require_event(db, sequence_id, fence, SequenceEvent.BLOCK, fence_guard=Guard.FAILURE_CHECKS_FENCE)
+    if row.state is SequenceState.BLOCKED:
+        return
+    failed_tries = row.failed_tries + 1
+    given_up = failed_tries >= tries_max and db.holds(Guard.FAILURE_BLOCKS_AFTER_TRIES_MAX)
+    counted = replace(
+        row,
+        state=SequenceState.BLOCKED if block or given_up else row.state,
+        failed_tries=failed_tries,
+        last_error=error,
+        next_try_at=db.now_s + retry_in_s,
+    )
+    db.sequences.put(sequence_id, counted)
+
+
+def resume(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
+    row = require_event(db, sequence_id, fence, SequenceEvent.RESUME, fence_guard=Guard.RESUME_CHECKS_FENCE)
+    if row.state is SequenceState.PREPARED:
+        return
+    db.sequences.put(sequence_id, replace(row, state=SequenceState.PREPARED, failed_tries=0, next_try_at=None))
+
+
+def begin_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int, reason: str) -> None:
+    row = require_event(db, sequence_id, fence, SequenceEvent.ABANDON, fence_guard=Guard.ABANDON_CHECKS_FENCE)
+    if row.state is not SequenceState.ABANDONING:
+        given_up = replace(row, state=SequenceState.ABANDONING, last_error=reason, next_try_at=None)
+        db.sequences.put(sequence_id, given_up)
+    if not db.holds(Guard.ABANDON_MARKS_FOR_CAPTURE):
+        return
+    for attempt in list(db.attempts.values()):
+        if attempt.sequence_id == sequence_id and fence not in attempt.cleanup_fences:
+            marked = replace(attempt, cleanup_fences=(*attempt.cleanup_fences, fence))
+            db.attempts.put(attempt.attempt_id, marked)
+
+
+def end_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
+    row = require_event(db, sequence_id, fence, SequenceEvent.GIVE_UP, fence_guard=Guard.ABANDON_CHECKS_FENCE)
+    if row.state is SequenceState.ABORTED:
+        return
+    for segment in list(db.segments.values()):
+        if segment.sequence_id == sequence_id and segment.sealed:
+            db.segments.put(segment.segment_id, replace(segment, sealed=False))
+    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED))

@@ -1,0 +1,76 @@
+"""What every guarded transition of the simulated log asks first, as ``commit.postgres.guards`` does.
+
+Transactions here happen one after the other, so that no lock is needed: what the locks of the real adapter are for
+is proved on two connections, in ``tests/contracts/test_interleaving.py``.
+"""
+
+from gobblin_assets.commit.machine import SequenceEvent, SequenceState, sources_of, target_of
+from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.model.state import DatasetId, SequenceId
+from tests.simulation.database import Guard, SimDatabase
+from tests.simulation.rows import SequenceRow
+
+
+def require_fence(db: SimDatabase, dataset_id: DatasetId, fence: int, guard: Guard) -> None:
+    """FencedError if ``fence`` is not the newest, unless ``guard`` is switched off."""
+    lease = db.leases.get(dataset_id)
+    found = None if lease is None else lease.fence
+    if found != fence and db.holds(guard):
+        raise FencedError(
+            f"dataset {dataset_id} was taken over: fence {fence} was replaced by {found}",
+            dataset_id=dataset_id,
+            fence=fence,
+            found=found,
+        )
+
+
+def get_sequence(db: SimDatabase, sequence_id: SequenceId) -> SequenceRow:
+    row = db.sequences.get(sequence_id)
+    if row is None:
+        raise RejectedError(f"there is no sequence {sequence_id}", field="sequence")
+    return row
+
+
+def require_event(
+    db: SimDatabase,
+    sequence_id: SequenceId,
+    fence: int,
+    event: SequenceEvent,
+    *,
+    fence_guard: Guard,
+    state_guard: Guard | None = None,
+) -> SequenceRow:
+    """The row of a sequence that ``event`` starts from, or leads to when it happened before. Any other state:
+    ConflictError, unless ``state_guard`` is switched off.
+    """
+    row = get_sequence(db, sequence_id)
+    require_fence(db, row.dataset_id, fence, fence_guard)
+    asked = state_guard is None or db.holds(state_guard)
+    if asked and row.state is not target_of(event) and row.state not in sources_of(event):
+        raise unexpected_state(sequence_id, row.state, f"take the transition {event!s}")
+    return row
+
+
+def require_building(
+    db: SimDatabase, sequence_id: SequenceId, fence: int, *, state_guard: Guard, fence_guard: Guard
+) -> SequenceRow:
+    """The row of a sequence that still takes work under ``fence``; FencedError otherwise."""
+    row = get_sequence(db, sequence_id)
+    other_owner = row.fence != fence and db.holds(fence_guard)
+    over = row.state is not SequenceState.BUILDING and db.holds(state_guard)
+    if other_owner or over:
+        raise FencedError(
+            f"sequence {sequence_id} is {row.state} under fence {row.fence}: it takes no more work",
+            sequence_id=str(sequence_id),
+            fence=fence,
+        )
+    return row
+
+
+def unexpected_state(sequence_id: SequenceId, state: SequenceState, wanted: str) -> ConflictError:
+    return ConflictError(f"sequence {sequence_id} is {state} and can't {wanted}", sequence_id=str(sequence_id))
+
+
+def contradiction(what: str, sequence_id: SequenceId) -> CorruptionError:
+    """What a guarded statement of the adapter raises when it changes no row under its lock."""
+    return CorruptionError(f"{what} changed 0 rows instead of one", sequence_id=str(sequence_id))

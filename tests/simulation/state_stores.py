@@ -1,0 +1,251 @@
+"""``SimLeaseStore(db)``, ``SimDatasetStore(db)``, ``SimRunStore(db)`` and ``SimPublishedFiles(db)``: the state's ports.
+
+They share one ``SimDatabase`` with ``SimCommitStepStore``; only its clock decides about leases. ``take`` is one
+transaction for each dataset, as in Postgres: what was taken before a refusal stays taken.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.published.port import PublishedSegment, PublishedSet
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.state import (
+    DatasetId,
+    DatasetState,
+    JobState,
+    KeyState,
+    RunId,
+    WorkingState,
+)
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
+from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
+from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
+from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
+
+_LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()
+_RUN_STATES: Final = frozenset(WorkingState) - {WorkingState.SUCCESSFUL, WorkingState.SKIPPED}
+
+
+class SimLeaseStore:
+    def __init__(self, db: SimDatabase) -> None:
+        self._db = db
+
+    def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
+        leases = []
+        for dataset_id in dataset_ids:
+            with self._db.transaction() as db:
+                lease = _take_one(db, dataset_id, holder, ttl_s)
+            if lease is not None:
+                leases.append(lease)
+        return leases
+
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
+        with self._db.transaction() as db:
+            rows = _held(db, leases, Guard.RENEW_CHECKS_FENCE)
+            held = [row for row in rows if row.owner is not None]
+            for row in held:
+                db.leases.put(row.dataset_id, replace(row, expires_at=db.now_s + ttl_s))
+        return frozenset(row.dataset_id for row in held)
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        with self._db.transaction() as db:
+            for row in _held(db, leases, Guard.RELEASE_CHECKS_FENCE):
+                db.leases.put(row.dataset_id, replace(row, owner=None, expires_at=None))
+
+    def get_status(self, dataset_id: DatasetId) -> LeaseStatus:
+        row = _get_lease(self._db, dataset_id)
+        live = _is_live(self._db, row)
+        return LeaseStatus(dataset_id, row.fence, live, row.owner, row.run_id, row.dagster_run_id)
+
+
+def _take_one(db: SimDatabase, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:
+    row = _get_lease(db, dataset_id)
+    if _is_live(db, row):
+        if (row.run_id, row.owner) == (holder.run_id, holder.owner) and db.holds(Guard.TAKE_KNOWS_ITS_OWN):
+            return Lease(dataset_id, row.fence)
+        if db.holds(Guard.TAKE_REFUSES_LIVE_LEASE):
+            return None
+    taken = LeaseRow(
+        dataset_id=dataset_id,
+        # The first one is raised in any case: a fence of 0 means that nobody ever took the dataset.
+        fence=row.fence + 1 if db.holds(Guard.TAKE_RAISES_FENCE) else max(row.fence, 1),
+        owner=holder.owner,
+        run_id=holder.run_id,
+        dagster_run_id=holder.dagster_run_id,
+        expires_at=db.now_s + ttl_s,
+    )
+    db.leases.put(dataset_id, taken)
+    return Lease(dataset_id, taken.fence)
+
+
+def _get_lease(db: SimDatabase, dataset_id: DatasetId) -> LeaseRow:
+    row = db.leases.get(dataset_id)
+    if row is None:
+        raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+    return row
+
+
+def _is_live(db: SimDatabase, row: LeaseRow) -> bool:
+    return row.expires_at is not None and row.expires_at > db.now_s
+
+
+def _held(db: SimDatabase, leases: Iterable[Lease], guard: Guard) -> list[LeaseRow]:
+    rows = [(lease, db.leases[lease.dataset_id]) for lease in leases if lease.dataset_id in db.leases]
+    return [row for lease, row in rows if row.fence == lease.fence or not db.holds(guard)]
+
+
+class SimDatasetStore:
+    def __init__(self, db: SimDatabase) -> None:
+        self._db = db
+
+    def register(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetId]:
+        with self._db.transaction() as db:
+            known = {row.urn: row.dataset_id for row in db.datasets.values() if row.job == job}
+            for urn in sorted(set(urns) - known.keys()):
+                dataset_id = known[urn] = DatasetId(len(db.datasets) + 1)
+                db.datasets.put(dataset_id, DatasetRow(dataset_id, job, urn))
+                db.leases.put(dataset_id, LeaseRow(dataset_id))
+        return {urn: known[urn] for urn in urns}
+
+    def load(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetState]:
+        rows = [row for row in self._db.datasets.values() if row.job == job and row.urn in urns]
+        return {row.urn: self._state_of(row) for row in rows}
+
+    def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
+        return sorted((row.job, row.urn) for row in self._db.datasets.values() if job in (None, row.job))
+
+    def _state_of(self, row: DatasetRow) -> DatasetState:
+        keys = {key.key_id: key for key in self._db.keys.values() if key.dataset_id == row.dataset_id}
+        active = {entry.key_id for entry in self._db.ledger.values() if entry.is_active and entry.key_id in keys}
+        return DatasetState(
+            dataset_id=row.dataset_id,
+            job=row.job,
+            urn=row.urn,
+            version=row.version,
+            keys={
+                (key.name, key.partition): KeyState(key.key_id, key.name, key.partition, key.watermark)
+                for key in keys.values()
+            },
+            published=frozenset(keys[key_id].partition for key_id in active),
+            source_columns=_columns(row.source_columns),
+            published_columns=_columns(row.published_columns),
+        )
+
+
+def _columns(pairs: str | None) -> Mapping[str, str] | None:
+    return None if pairs is None else dict(json.loads(pairs))
+
+
+class SimRunStore:
+    def __init__(self, db: SimDatabase) -> None:
+        self._db = db
+
+    def begin(self, run: JobState, *, owner: str) -> None:
+        if run.state not in _RUN_STATES:
+            raise ConstraintError(f"a run is never {run.state}")
+        with self._db.transaction() as db:
+            if run.run_id not in db.runs:
+                row = RunRow(run.run_id, run.job, run.state, owner, run.dagster_run_id, started_at=db.now_s)
+                db.runs.put(run.run_id, row)
+
+    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
+        with self._db.transaction() as db:
+            unknown_sequence = record.sequence_id is not None and record.sequence_id not in db.sequences
+            if run_id not in db.runs or record.dataset_id not in db.datasets or unknown_sequence:
+                raise ConstraintError(f"the run, dataset or sequence of an outcome of run {run_id} is not in the log")
+            row = RunDatasetRow(
+                run_id=run_id,
+                dataset_id=record.dataset_id,
+                partition=record.partition,
+                outcome=record.outcome,
+                sequence_id=record.sequence_id,
+                error=record.error,
+                figures=json_text(record.figures),
+                ended_at=db.now_s,
+            )
+            db.run_datasets.put((run_id, record.dataset_id, record.partition), row)
+
+    def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
+        with self._db.transaction() as db:
+            row = db.runs.get(run_id)
+            if row is None:
+                return
+            if state not in _RUN_STATES:
+                raise ConstraintError(f"a run is never {state}")
+            ended = replace(row, state=state, error=error, figures=json_text(figures), ended_at=db.now_s)
+            db.runs.put(run_id, ended)
+
+    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
+        db = self._db
+        found = []
+        for row in sorted(db.runs.values(), key=lambda run: run.started_at):
+            held = [lease for lease in db.leases.values() if lease.run_id == row.run_id and lease.owner is not None]
+            if (
+                (row.job, row.state) == (job, WorkingState.RUNNING)
+                and row.dagster_run_id is not None
+                and row.started_at > db.now_s - _LAPSED_WITHIN_S
+                and not any(_is_live(db, lease) for lease in held)
+            ):
+                found.append(LapsedRun(row.run_id, row.dagster_run_id, row.owner, bool(held)))
+        return found[:limit]
+
+
+class SimPublishedFiles:
+    """The port ``PublishedFiles``: one look at one moment of the tables."""
+
+    def __init__(self, db: SimDatabase) -> None:
+        self._db = db
+
+    def find(
+        self, job: JobName, urn: DatasetUrn, *, role: Role, partitions: Sequence[str] | None = None
+    ) -> PublishedSet | None:
+        db = self._db
+        dataset = next((row for row in db.datasets.values() if (row.job, row.urn) == (job, urn)), None)
+        if dataset is None:
+            return None
+        published = [
+            segment
+            for segment in db.segments.values()
+            if (segment.dataset_id, segment.role) == (dataset.dataset_id, role)
+            and segment.sealed
+            and db.sequences[segment.sequence_id].state is SequenceState.DONE
+        ]
+        active = [s for s in published if s.retired_by is None and (partitions is None or s.partition in partitions)]
+        active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))
+        schemas = self._schemas(s for s in published if s.retired_by is None) or self._schemas(published)[:1]
+        return PublishedSet(dataset.version, tuple(self._shown(segment) for segment in active), schemas)
+
+    def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
+        return sorted(row.urn for row in self._db.datasets.values() if row.job == job)
+
+    def _version_of(self, segment: SegmentRow) -> int:
+        return self._db.sequences[segment.sequence_id].result_version or 0
+
+    def _schemas(self, segments: Iterable[SegmentRow]) -> tuple[object, ...]:
+        newest: dict[str, int] = {}
+        for segment in segments:
+            if segment.file_schema is not None:
+                version = self._version_of(segment)
+                newest[segment.file_schema] = max(version, newest.get(segment.file_schema, 0))
+        return tuple(json.loads(text) for text in sorted(newest, key=lambda text: -newest[text]))
+
+    def _shown(self, segment: SegmentRow) -> PublishedSegment:
+        details = json.loads(self._db.sequences[segment.sequence_id].details)
+        return PublishedSegment(
+            sequence_id=segment.sequence_id,
+            version=self._version_of(segment),
+            partition=segment.partition,
+            role=segment.role,
+            root_uri=details["root_uri"],
+            file_count=segment.file_count,
+            row_count=segment.row_count,
+            file_bytes=segment.file_bytes,
+            file_schema=None if segment.file_schema is None else json.loads(segment.file_schema),
+            payload=segment.payload,
+            digest=segment.digest,
+        )
