@@ -1,0 +1,69 @@
+"""What a disk holds that was not synced: the changes, one by one, and what becomes of a file without its content."""
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from gobblin_assets.model.files import FileIdentity
+
+Entry = tuple[int, str]
+"""A directory's inode and a name in it."""
+
+
+class ChangeKind(StrEnum):
+    CREATE = "create"
+    REMOVE = "remove"
+    RENAME = "rename"
+    WRITE = "write"
+
+
+class Unsynced(StrEnum):
+    """What a file holds whose content was lost while its name survived; the last two only if it was never synced."""
+
+    OLD = "old"
+    """What was synced last, or nothing."""
+    HALF = "half"
+    ZEROS = "zeros"
+    """The right length, which an identity does not tell from the right content."""
+
+
+class PendingChange(NamedTuple):
+    """One change that a power cut may undo. ``after`` numbers the pending changes it can't survive without."""
+
+    number: int
+    kind: ChangeKind
+    inode: int
+    path: str
+    """The path at the time: of a rename, the new one."""
+    gone: Entry | None = None
+    come: Entry | None = None
+    after: frozenset[int] = frozenset()
+    old_path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.old_path + ' -> ' if self.old_path else ''}{self.path}"
+
+    def is_about(self, entry: Entry | None) -> bool:
+        return entry is not None and entry in (self.gone, self.come)
+
+    def touches(self, directory: int) -> bool:
+        return any(entry is not None and entry[0] == directory for entry in (self.gone, self.come))
+
+
+class SimFile(NamedTuple):
+    data: bytes
+    synced: bytes | None
+    identity: FileIdentity
+
+
+def file_after_cut(file: SimFile, unsynced: Unsynced) -> SimFile:
+    """The file as a power cut leaves it. Its inode and mtime stay, also with other content."""
+    if file.synced == file.data:
+        return file
+    if file.synced is not None or unsynced is Unsynced.OLD:
+        data = file.synced or b""
+    elif unsynced is Unsynced.HALF:
+        data = file.data[: len(file.data) // 2]
+    else:
+        data = bytes(len(file.data))
+    return SimFile(data, data, replace(file.identity, size_bytes=len(data)))
