@@ -1,6 +1,8 @@
 import pytest
 
 from gobblin_assets.fs.port import FileSystem
+from tests.simulation.database import SimDatabase
+from tests.support.commit_log import LogWorld, open_postgres, open_simulated
 from tests.support.file_systems import ADAPTERS
 
 
@@ -12,3 +14,11 @@ def adapter(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def fs(adapter: str) -> FileSystem:
     return ADAPTERS[adapter](None)
+
+
+@pytest.fixture(params=["simulated", "postgres"])
+def log(request: pytest.FixtureRequest) -> LogWorld:
+    """The stores of the commit log and of the state, in a database of the test's own."""
+    if request.param == "simulated":
+        return open_simulated(SimDatabase())
+    return open_postgres(request.getfixturevalue("engine"))

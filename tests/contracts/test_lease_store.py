@@ -1,0 +1,167 @@
+"""What any lease store must do: Postgres and the simulated database alike."""
+
+import pytest
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.state import DatasetId
+from gobblin_assets.state.leases import Holder, Lease
+from tests.support.commit_log import TTL_S, LogWorld
+
+
+def another(log: LogWorld) -> Holder:
+    return Holder("another worker", log.start_run())
+
+
+def test_a_free_dataset_is_taken_by_name(log: LogWorld) -> None:
+    orders = log.register("orders")
+    assert not log.leases.get_status(orders).is_live
+    holder = Holder("host:1", log.start_run(), "dagster-1")
+
+    (lease,) = log.leases.take([orders], holder, ttl_s=TTL_S)
+
+    status = log.leases.get_status(orders)
+    assert (status.fence, status.is_live) == (lease.fence, True)
+    assert (status.owner, status.run_id, status.dagster_run_id) == ("host:1", holder.run_id, "dagster-1")
+
+
+def test_a_live_lease_is_refused_to_another_run(log: LogWorld) -> None:
+    orders = log.register("orders")
+    lease = log.take(orders)
+    other = another(log)
+
+    assert log.changes_nothing(lambda: log.leases.take([orders], other, ttl_s=TTL_S))
+    assert log.leases.take([orders], other, ttl_s=TTL_S) == []
+    assert log.leases.get_status(orders).fence == lease.fence
+
+
+def test_the_same_owner_in_another_run_is_somebody_else(log: LogWorld) -> None:
+    orders = log.register("orders")
+    log.leases.take([orders], Holder("host:1", log.start_run()), ttl_s=TTL_S)
+
+    assert log.leases.take([orders], Holder("host:1", log.start_run()), ttl_s=TTL_S) == []
+
+
+def test_a_repeated_taking_returns_the_lease_that_the_first_one_got(log: LogWorld) -> None:
+    orders, items = log.register("orders"), log.register("items")
+    holder = another(log)
+    first = log.leases.take([orders, items], holder, ttl_s=TTL_S)
+    assert len(first) == 2
+
+    assert log.changes_nothing(lambda: log.leases.take([orders, items], holder, ttl_s=TTL_S))
+    assert log.leases.take([orders, items], holder, ttl_s=TTL_S) == first
+
+
+def test_a_lease_that_ran_out_is_taken_over_under_a_higher_fence(log: LogWorld) -> None:
+    orders = log.register("orders")
+    fences = [log.take(orders).fence, *(log.take_over(orders).fence for _ in range(3))]
+
+    assert fences == sorted(set(fences))
+    assert fences[0] > 0
+
+
+def test_a_run_that_takes_its_own_lapsed_lease_gets_a_new_fence(log: LogWorld) -> None:
+    orders = log.register("orders")
+    holder = another(log)
+    (first,) = log.leases.take([orders], holder, ttl_s=TTL_S)
+    log.advance(TTL_S + 1)
+
+    (second,) = log.leases.take([orders], holder, ttl_s=TTL_S)
+
+    assert second.fence > first.fence
+
+
+def test_a_lease_that_ran_out_is_not_live_but_keeps_its_name(log: LogWorld) -> None:
+    orders = log.register("orders")
+    log.take(orders)
+    log.advance(TTL_S + 1)
+
+    status = log.leases.get_status(orders)
+    assert (status.is_live, status.owner) == (False, "worker")
+
+
+def test_what_is_busy_does_not_keep_the_others_from_being_taken(log: LogWorld) -> None:
+    ids = [log.register(urn) for urn in ("a", "b", "c")]
+    log.take(ids[1])
+
+    taken = log.leases.take(ids, another(log), ttl_s=TTL_S)
+
+    assert [lease.dataset_id for lease in taken] == [ids[0], ids[2]]
+
+
+def test_a_released_dataset_is_free_at_once_and_its_fence_never_goes_back(log: LogWorld) -> None:
+    orders = log.register("orders")
+    lease = log.take(orders)
+
+    log.leases.release([lease])
+
+    status = log.leases.get_status(orders)
+    assert (status.is_live, status.owner, status.fence) == (False, None, lease.fence)
+    assert log.take(orders).fence > lease.fence
+
+
+def test_a_repeated_release_changes_nothing(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    log.leases.release([lease])
+
+    assert log.changes_nothing(lambda: log.leases.release([lease]))
+    assert log.changes_nothing(lambda: log.leases.release([]))
+
+
+def test_an_old_holder_can_t_end_the_lease_of_the_new_one(log: LogWorld) -> None:
+    orders = log.register("orders")
+    old = log.take(orders)
+    log.take_over(orders)
+
+    assert log.changes_nothing(lambda: log.leases.release([old]))
+    assert log.leases.get_status(orders).is_live
+
+
+def test_renewing_keeps_a_lease_alive(log: LogWorld) -> None:
+    orders = log.register("orders")
+    lease = log.take(orders)
+    for _ in range(3):
+        log.advance(TTL_S * 2 / 3)
+        assert log.leases.renew([lease], ttl_s=TTL_S) == {orders}
+
+    assert log.leases.get_status(orders).is_live
+    assert log.leases.take([orders], another(log), ttl_s=TTL_S) == []
+
+
+def test_a_lease_that_ran_out_but_was_not_taken_can_still_be_renewed(log: LogWorld) -> None:
+    orders = log.register("orders")
+    lease = log.take(orders)
+    log.advance(TTL_S + 1)
+
+    assert log.leases.renew([lease], ttl_s=TTL_S) == {orders}
+    assert log.leases.get_status(orders).is_live
+
+
+def test_renewing_returns_only_what_is_still_held(log: LogWorld) -> None:
+    kept, lost, given = (log.take(log.register(urn)) for urn in ("kept", "lost", "given"))
+    log.advance(TTL_S + 1)
+    log.leases.renew([kept, given], ttl_s=TTL_S)
+    log.take(lost.dataset_id)
+    log.leases.release([given])
+    unknown = Lease(DatasetId(999), 1)
+
+    assert log.leases.renew([kept, lost, given, unknown], ttl_s=TTL_S) == {kept.dataset_id}
+    assert log.leases.renew([], ttl_s=TTL_S) == frozenset()
+
+
+def test_an_old_holder_can_t_extend_the_lease_of_the_new_one(log: LogWorld) -> None:
+    orders = log.register("orders")
+    old = log.take(orders)
+    log.take_over(orders)
+
+    assert log.changes_nothing(lambda: log.leases.renew([old], ttl_s=10 * TTL_S))
+
+
+def test_a_dataset_that_was_never_registered_is_named(log: LogWorld) -> None:
+    orders, unknown = log.register("orders"), DatasetId(999)
+
+    with pytest.raises(RejectedError, match="999"):
+        log.leases.get_status(unknown)
+    with pytest.raises(RejectedError, match="999"):
+        log.leases.take([orders, unknown], another(log), ttl_s=TTL_S)
+    # Each taking is a transaction of its own.
+    assert log.leases.get_status(orders).is_live

@@ -1,0 +1,328 @@
+"""A commit log to write into step by step: the stores over Postgres or over the simulated database, and their clock.
+
+The contract suites of the stores see nothing else. ``LogWorld.build`` leaves a sequence BUILDING with one staged
+attempt, ``prepare`` seals it, ``publish`` finishes it; each returns the values that it was made of, so that a test can
+hand in any of them again.
+"""
+
+import datetime as dt
+import hashlib
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sqlalchemy import DateTime, Engine, text
+
+from gobblin_assets.commit.postgres import PostgresCommitStepStore
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
+from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
+from gobblin_assets.commit.steps import RenameFile
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.db.tables import metadata
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.state import (
+    AttemptId,
+    DatasetId,
+    DatasetState,
+    JobState,
+    RunId,
+    SequenceId,
+    WorkingState,
+)
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.watermark import Watermark, long_watermark
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.state.datasets import DatasetStore, RunStore
+from gobblin_assets.state.leases import Holder, Lease, LeaseStore
+from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+from tests.simulation.commit_store import SimCommitStepStore
+from tests.simulation.database import SimDatabase
+from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+
+JOB = JobName("shop")
+ROOT_URI = "file:///lake"
+TTL_S = 60.0
+
+
+class Backing(Protocol):
+    """What stands behind the ports, for what they do not show."""
+
+    def advance(self, seconds: float) -> None: ...
+
+    def digest(self) -> str:
+        """Equal as long as no row has changed."""
+        ...
+
+    def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SimBacking:
+    db: SimDatabase
+
+    def advance(self, seconds: float) -> None:
+        self.db.advance(seconds)
+
+    def digest(self) -> str:
+        return self.db.fingerprint()
+
+    def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        name = {"run": "runs", "run_dataset": "run_datasets", "work_unit": "work_units", "ledger": "ledger"}[table]
+        rows = getattr(self.db, name).values()
+        return sorted((tuple(_plain(getattr(row, column)) for column in columns) for row in rows), key=repr)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresBacking:
+    engine: Engine
+
+    def advance(self, seconds: float) -> None:
+        """The server's clock can't be moved, so that whatever was written down is made older."""
+        with self.engine.begin() as connection:
+            for table in metadata.sorted_tables:
+                moments = [column.name for column in table.columns if isinstance(column.type, DateTime)]
+                if moments:
+                    changes = ", ".join(f"{name} = {name} - make_interval(secs => :seconds)" for name in moments)
+                    connection.execute(text(f"UPDATE {table.fullname} SET {changes}"), {"seconds": seconds})
+
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        with self.engine.connect() as connection:
+            for table in metadata.sorted_tables:
+                rows = connection.execute(text(f"SELECT t::text FROM {table.fullname} t ORDER BY 1")).scalars()
+                digest.update("\n".join((table.fullname, *rows)).encode())
+        return digest.hexdigest()
+
+    def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        with self.engine.connect() as connection:
+            rows = connection.execute(text(f"SELECT {', '.join(columns)} FROM gobblin.{table}")).all()
+        return sorted((tuple(row) for row in rows), key=repr)
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A sequence with one staged attempt, and everything that it was made of."""
+
+    lease: Lease
+    new: NewSequence
+    attempt: NewAttempt
+    staged: StagedAttempt
+    order: SealOrder
+
+    @property
+    def sequence_id(self) -> SequenceId:
+        return self.new.sequence_id
+
+    @property
+    def fence(self) -> int:
+        return self.lease.fence
+
+
+@dataclass(frozen=True, slots=True)
+class LogWorld:
+    commits: CommitStepStore
+    leases: LeaseStore
+    datasets: DatasetStore
+    runs: RunStore
+    published: PublishedFiles
+    backing: Backing
+    names: dict[DatasetId, tuple[JobName, DatasetUrn]] = field(default_factory=dict)
+
+    def advance(self, seconds: float) -> None:
+        self.backing.advance(seconds)
+
+    def register(self, urn: str, job: JobName = JOB) -> DatasetId:
+        name = DatasetUrn(urn)
+        dataset_id = self.datasets.register(job, [name])[name]
+        self.names[dataset_id] = (job, name)
+        return dataset_id
+
+    def start_run(self, *, job: JobName = JOB, dagster_run_id: str | None = None) -> RunId:
+        run_id = RunId(uuid.uuid4())
+        started = JobState(run_id, job, WorkingState.RUNNING, dt.datetime.now(dt.UTC), dagster_run_id=dagster_run_id)
+        self.runs.begin(started, owner="worker")
+        return run_id
+
+    def take(self, dataset_id: DatasetId, run_id: RunId | None = None) -> Lease:
+        """Take a free dataset for a run of its own."""
+        (lease,) = self.leases.take([dataset_id], Holder("worker", run_id or self.start_run()), ttl_s=TTL_S)
+        return lease
+
+    def take_over(self, dataset_id: DatasetId) -> Lease:
+        """Let the present lease run out, and take the dataset for another run."""
+        self.advance(TTL_S + 1)
+        return self.take(dataset_id)
+
+    def state_of(self, dataset_id: DatasetId) -> DatasetState:
+        job, urn = self.names[dataset_id]
+        return self.datasets.load(job, [urn])[urn]
+
+    def begin(
+        self,
+        lease: Lease,
+        *,
+        partition: str = "",
+        replaces: bool = False,
+        units: Sequence[tuple[int | None, WorkUnit]] = (),
+    ) -> NewSequence:
+        status = self.leases.get_status(lease.dataset_id)
+        new = NewSequence(
+            SequenceId(uuid.uuid4()),
+            lease.dataset_id,
+            status.run_id or self.start_run(),
+            partition,
+            Mode.REFRESH if replaces else Mode.APPEND,
+            replaces,
+            lease.fence,
+            ROOT_URI,
+            tuple(units),
+        )
+        self.commits.begin(new)
+        return new
+
+    def register_attempt(self, new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 1) -> NewAttempt:
+        attempt = attempt_of(new, multi_work_unit=multi_work_unit, try_number=try_number)
+        self.commits.register_attempt(attempt)
+        return attempt
+
+    def build(
+        self,
+        lease: Lease,
+        *,
+        partition: str = "",
+        replaces: bool = False,
+        moves: Sequence[KeyMove] | None = None,
+        segments: Sequence[Segment] | None = None,
+    ) -> Built:
+        new = self.begin(lease, partition=partition, replaces=replaces)
+        attempt = self.register_attempt(new)
+        parts = make_segments(attempt, partition=partition) if segments is None else tuple(segments)
+        staged = staged_of(attempt, parts)
+        self.commits.stage(staged)
+        return Built(lease, new, attempt, staged, self.order(new, [staged], moves=moves))
+
+    def order(
+        self, new: NewSequence, winners: Sequence[StagedAttempt], *, moves: Sequence[KeyMove] | None = None
+    ) -> SealOrder:
+        """What the runner would ask for: ``moves`` None continues the key "id" by ten positions."""
+        state = self.state_of(new.dataset_id)
+        if moves is None:
+            old = state.find_watermark("id", new.partition)
+            moves = [move(old, 10 if old is None else int(str(old)) + 10)]
+        segments = [segment for staged in winners for segment in staged.segments]
+        return SealOrder(
+            sequence_id=new.sequence_id,
+            dataset_id=new.dataset_id,
+            partition=new.partition,
+            fence=new.fence,
+            base_version=state.version,
+            winners=tuple(staged.attempt_id for staged in winners),
+            digest=combine_digests(segment.digest for segment in segments),
+            segment_count=len(segments),
+            row_count=sum(segment.row_count for segment in segments),
+            moves=tuple(moves),
+            complete=True,
+            details={"columns": [["id", "bigint"]], "source_columns": [["id", "int8"]]},
+        )
+
+    def prepare(self, lease: Lease, **options: Any) -> Built:
+        built = self.build(lease, **options)
+        self.commits.seal(built.order)
+        return built
+
+    def publish(self, lease: Lease, **options: Any) -> Built:
+        built = self.prepare(lease, **options)
+        self.commits.finish(built.sequence_id, fence=lease.fence)
+        return built
+
+    def block(self, built: Built) -> None:
+        self.fail(built, block=True)
+
+    def fail(self, built: Built, *, retry_in_s: float = 5.0, tries_max: int = 5, block: bool = False) -> None:
+        self.commits.record_failure(
+            built.sequence_id,
+            fence=self.leases.get_status(built.new.dataset_id).fence,
+            error="no room",
+            tries_max=tries_max,
+            retry_in_s=retry_in_s,
+            block=block,
+        )
+
+    def changes_nothing(self, call: Callable[[], object]) -> bool:
+        """Make a call, whose error passes through, and compare all tables with what they were before."""
+        before = self.backing.digest()
+        call()
+        return self.backing.digest() == before
+
+
+def attempt_of(new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 1) -> NewAttempt:
+    attempt_id = AttemptId(uuid.uuid4())
+    return NewAttempt(
+        attempt_id,
+        new.sequence_id,
+        new.dataset_id,
+        new.fence,
+        multi_work_unit,
+        try_number,
+        f"/lake/shop/.staging/{attempt_id.hex}",
+        spark_session_id="session",
+        spark_user="user",
+        spark_tag="tag",
+    )
+
+
+def make_segments(
+    attempt: NewAttempt, *, partition: str = "", role: Role = Role.DATA, row_count: int = 3, schema: object = None
+) -> tuple[Segment, ...]:
+    """One segment of one file."""
+    step = RenameFile(
+        f"{attempt.staging_path}/part-0.parquet",
+        f"/lake/shop/orders/{attempt.sequence_id.hex}-{attempt.multi_work_unit}.parquet",
+        FileIdentity(100, inode=7, mtime_ns=8),
+        row_count,
+    )
+    return tuple(encode_segments([step], role=role, partition=partition, file_schema=schema))
+
+
+def staged_of(attempt: NewAttempt, segments: Sequence[Segment], **changes: Any) -> StagedAttempt:
+    ids = tuple(uuid.uuid4() for _segment in segments)
+    staged = StagedAttempt(attempt.attempt_id, attempt.sequence_id, attempt.fence, tuple(segments), ids)
+    return replace(staged, **changes)
+
+
+def move(old: Watermark | int | None, new: int | None, *, key: str = "id", low: int | None = None) -> KeyMove:
+    """A move of longs; ``low`` None starts where the old position is. ``new`` None: a snapshot's generation."""
+    left = long_watermark(old) if isinstance(old, int) else old
+    if new is None:
+        return KeyMove(key, left, None, None, None)
+    return KeyMove(key, left, long_watermark(new), left if low is None else long_watermark(low), None)
+
+
+def open_simulated(db: SimDatabase) -> LogWorld:
+    return LogWorld(
+        SimCommitStepStore(db),
+        SimLeaseStore(db),
+        SimDatasetStore(db),
+        SimRunStore(db),
+        SimPublishedFiles(db),
+        SimBacking(db),
+    )
+
+
+def open_postgres(engine: Engine) -> LogWorld:
+    return LogWorld(
+        PostgresCommitStepStore(engine),
+        PostgresLeaseStore(engine),
+        PostgresDatasetStore(engine),
+        PostgresRunStore(engine),
+        PostgresPublishedFiles(engine),
+        PostgresBacking(engine),
+    )
