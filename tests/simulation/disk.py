@@ -67,6 +67,7 @@ class SimDisk:
         self.lock = threading.RLock()
         self._inodes = Inodes()
         self._appeared: dict[Entry, int] = {}
+        self._found: dict[str, int] = {}  # directories by path, until one of them is renamed or removed
 
     # --- the whole
 
@@ -104,21 +105,22 @@ class SimDisk:
         """Go back to what is durable, and to those pending changes that ``keep`` lets survive."""
         self._inodes.power_cut(keep, unsynced)
         self._appeared.clear()
+        self._found.clear()
 
     # --- looking
 
     def find(self, path: str) -> int | None:
         """The inode at ``path``; None when nothing is there."""
-        if path[:1] != "/":
-            raise ValueError(f"expected an absolute path, found {path!r}")
-        seen = self._inodes.seen
-        inode: int | None = ROOT
-        for name in path[1:].split("/") if path != "/" else ():
-            entries = seen.get(inode) if inode is not None else None
-            if entries is None:
+        parent, slash, name = path.rpartition("/")
+        if not slash:
+            raise ValueError(f"expected an absolute path, found the name {path!r}")
+        directory = self._found.get(parent)
+        if directory is None:
+            directory = self.find(parent) if parent else ROOT
+            if directory is None or directory not in self._inodes.seen:
                 return None
-            inode = entries.get(name)
-        return inode
+            self._found[parent] = directory
+        return self._inodes.seen[directory].get(name) if name else directory
 
     def exists(self, path: str) -> bool:
         return self.find(path) is not None
@@ -227,7 +229,10 @@ class SimDisk:
         if target.startswith(f"{source}/"):
             raise self.failure(errno.EINVAL, "rename to", target)
         inode = self._inodes.seen[gone[0]][gone[1]]
-        beneath = self._way_to(target) if inode in self._inodes.seen else frozenset()
+        beneath: frozenset[int] = frozenset()
+        if inode in self._inodes.seen:
+            beneath = self._way_to(target)
+            self._found.clear()
         self._inodes.change(ChangeKind.RENAME, inode, target, gone=gone, come=come, beneath=beneath, old_path=source)
         self._note(come)
 
@@ -238,6 +243,8 @@ class SimDisk:
         inode = self._inodes.seen[entry[0]][entry[1]]
         if self._inodes.seen.get(inode):
             raise self.failure(errno.ENOTEMPTY, "remove", path)
+        if inode in self._inodes.seen:
+            self._found.clear()
         self._inodes.change(ChangeKind.REMOVE, inode, path, gone=entry)
 
     def remove_tree(self, path: str) -> None:
@@ -265,7 +272,7 @@ class SimDisk:
         """Refuse what a read-only disk, a full one, or any file system's limit on names refuses."""
         if self.read_only:
             raise self.failure(errno.EROFS, action, path)
-        if len(path.rpartition("/")[2].encode()) > NAME_BYTES_MAX:
+        if len(path) > NAME_BYTES_MAX // 4 and len(path.rpartition("/")[2].encode()) > NAME_BYTES_MAX:
             raise self.failure(errno.ENAMETOOLONG, action, path)
         if self.capacity_bytes is not None and further_bytes > max(0, self.capacity_bytes - self.used_bytes()):
             raise self.failure(errno.ENOSPC, action, path)

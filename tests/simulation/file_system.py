@@ -116,6 +116,22 @@ class SimFileSystem:
         return RenameOutcome.RENAMED
 
     @_one_moment
+    def write_new(self, path: str, content: bytes) -> bool:
+        """One moment, so that no crash falls between its halves: the port promises the whole file or nothing.
+
+        What is there already may be pending, and stays it.
+        """
+        if self.disk.exists(path):
+            return False
+        parent = path.rpartition("/")[0] or "/"
+        if not self.disk.is_directory(parent):
+            code = errno.ENOTDIR if self.disk.exists(parent) else errno.ENOENT
+            raise self.disk.failure(code, "write", path)
+        self.disk.write_file(path, content)
+        self.disk.sync_file(path)
+        return True
+
+    @_one_moment
     def make_durable(self, files: Iterable[str]) -> None:
         for path in files:
             if self.disk.find_identity(path) is None:

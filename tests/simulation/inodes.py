@@ -1,6 +1,6 @@
 """The inodes of a disk: what programs see of them, what a power cut would leave, and the changes in between."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gobblin_assets.model.files import FileIdentity
@@ -132,19 +132,18 @@ class Inodes:
         due: list[int] = []
         for change in self.pending:
             gone, come = change.gone, change.come
-            if name is not None and not change.is_about((directory, name)):
+            if not change.touches(directory) or not (name is None or change.is_about((directory, name))):
                 continue
-            if gone is not None and come is not None and gone[0] != come[0]:
-                sides = self._synced_sides.get(change.number, frozenset())
-                if name is not None:
-                    self._synced_sides[change.number] = frozenset((gone[0], come[0]))
-                elif change.touches(directory):
-                    self._synced_sides[change.number] = sides | {directory}
-            elif change.touches(directory):
+            if gone is None or come is None or gone[0] == come[0]:
                 due.append(change.number)
+            elif name is None:
+                sides = self._synced_sides.get(change.number, frozenset())
+                self._synced_sides[change.number] = sides | {directory}
+            else:
+                self._synced_sides[change.number] = frozenset((gone[0], come[0]))
         self._commit(due)
         # What was written down may have made the target of a rename durable; each round takes one off the list.
-        while ready := [c.number for c in self.pending if self._is_ready(c)]:
+        while self._synced_sides and (ready := [c.number for c in self.pending if self._is_ready(c)]):
             self._commit(ready[:1])
 
     def _is_ready(self, change: PendingChange) -> bool:
@@ -161,8 +160,10 @@ class Inodes:
             inode = self._durable_parents.get(inode)
         return inode == ROOT
 
-    def _commit(self, numbers: Iterable[int]) -> None:
+    def _commit(self, numbers: Sequence[int]) -> None:
         """Write these changes down, in order, with all that they depend on."""
+        if not numbers:
+            return
         pending = {change.number: change for change in self.pending}
         wanted: set[int] = set()
         waiting = list(numbers)
@@ -172,7 +173,7 @@ class Inodes:
                 continue
             wanted.add(number)
             waiting += pending[number].after
-            if not self._has_place_for(pending[number]):
+            if pending[number].kind is ChangeKind.RENAME and not self._has_place_for(pending[number]):
                 waiting += [earlier for earlier in pending if earlier < number]
         for number in sorted(wanted):
             self._write_down(pending[number])

@@ -47,7 +47,8 @@ class PendingChange(NamedTuple):
         return entry is not None and entry in (self.gone, self.come)
 
     def touches(self, directory: int) -> bool:
-        return any(entry is not None and entry[0] == directory for entry in (self.gone, self.come))
+        gone, come = self.gone, self.come
+        return (gone is not None and gone[0] == directory) or (come is not None and come[0] == directory)
 
 
 class SimFile(NamedTuple):
