@@ -12,7 +12,8 @@ A value of each type, as it stands in JSON:
     timestamp        {"type": "timestamp", "value": "2013-01-01T05:00:00.000000Z"}        an instant, in UTC
     local_timestamp  {"type": "local_timestamp", "value": "2013-01-01T05:00:00.000000"}   the source's wall clock
     date             {"type": "date", "value": "2013-01-01"}
-    string           {"type": "string", "value": "abc"}
+    string           {"type": "string", "value": "abc"}; with NULs, which jsonb can't hold, the texts between them:
+                     {"type": "string", "value": ["abc", ""]}
     composite        {"type": "composite", "value": [<instant or wall time>, <long or string>]}
 """
 
@@ -123,8 +124,13 @@ class Watermark:
                 assert_never(self.value)
 
     def __str__(self) -> str:
-        shown = _value_to_json(self.value)
-        return str(shown) if not isinstance(shown, list) else ",".join(_short(part) for part in shown)
+        match self.value:
+            case str() as text:
+                return text
+            case tuple() as parts:
+                return ",".join(str(part) for part in parts)
+            case _:
+                return str(_value_to_json(self.value))
 
 
 def long_watermark(number: int) -> Watermark:
@@ -220,7 +226,9 @@ def _value_to_json(value: Value) -> object:
             return f"{text}Z" if moment.tzinfo is not None else text
         case dt.date() as day:
             return day.isoformat()
-        case int() | str():
+        case str() as text:
+            return text.split("\x00") if "\x00" in text else text
+        case int():
             return value
         case tuple() as parts:
             return [part.to_json() if isinstance(part, Watermark) else part for part in parts]
@@ -240,6 +248,8 @@ def _value_from_json(kind: WatermarkType, data: object) -> Value:
             return dt.date.fromisoformat(data)
         case WatermarkType.STRING, str():
             return data
+        case WatermarkType.STRING, [*texts]:
+            return "\x00".join(str(text) for text in texts)
         case WatermarkType.COMPOSITE, [first, second]:
             return (parse_watermark(first), parse_watermark(second))
         case _:
@@ -277,7 +287,3 @@ def _is_long(value: object) -> bool:
 
 
 _LEADING = (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP, WatermarkType.DATE, WatermarkType.LONG)
-
-
-def _short(part: object) -> str:
-    return str(part["value"]) if isinstance(part, dict) else str(part)

@@ -1,6 +1,7 @@
 """Positions: the bytes that the ledger's constraint compares order exactly as the positions do."""
 
 import datetime as dt
+import json
 from typing import Any
 
 import pytest
@@ -84,6 +85,13 @@ def test_bytes_are_never_empty(position: Watermark) -> None:
 @given(st.sampled_from(list(WatermarkType)).flatmap(lambda kind: BY_TYPE[kind]))
 def test_json_gives_the_position_back(position: Watermark) -> None:
     assert parse_watermark(position.to_json()) == position
+
+
+def test_the_position_behind_a_text_is_stored_without_the_nul_that_jsonb_refuses() -> None:
+    behind = Watermark(WatermarkType.STRING, "abc").successor()
+
+    assert "\\u0000" not in json.dumps(behind.to_json())
+    assert parse_watermark(behind.to_json()) == behind
 
 
 @given(LONGS.filter(lambda n: n < 2**63 - 1), st.text(alphabet="\x00ab", max_size=4))

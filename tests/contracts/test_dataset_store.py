@@ -1,0 +1,135 @@
+"""What any store of dataset states must do: Postgres and the simulated database alike."""
+
+import datetime as dt
+from dataclasses import replace
+
+from gobblin_assets.commit.sequence import KeyMove
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import (
+    Watermark,
+    WatermarkType,
+    long_watermark,
+    timestamp_watermark,
+)
+from tests.support.commit_log import JOB, LogWorld, move
+
+OTHER_JOB = JobName("warehouse")
+
+
+def test_registering_makes_what_is_missing_and_repeats_itself(log: LogWorld) -> None:
+    urns = [DatasetUrn("public.orders"), DatasetUrn("Größe/1 %"), DatasetUrn("public.orders")]
+    first = log.datasets.register(JOB, urns)
+    assert first.keys() == set(urns)
+    assert len(set(first.values())) == 2
+
+    assert log.changes_nothing(lambda: log.datasets.register(JOB, urns))
+    assert log.datasets.register(JOB, [*urns, DatasetUrn("new")]).items() > first.items()
+
+
+def test_one_urn_in_two_jobs_is_two_datasets(log: LogWorld) -> None:
+    ids = {log.register("orders"), log.register("orders", OTHER_JOB)}
+
+    assert len(ids) == 2
+    assert log.datasets.list_urns(JOB) == [(JOB, "orders")]
+
+
+def test_names_are_listed_in_order(log: LogWorld) -> None:
+    log.register("b", OTHER_JOB)
+    log.datasets.register(JOB, [DatasetUrn("b"), DatasetUrn("a")])
+
+    assert log.datasets.list_urns() == [(JOB, "a"), (JOB, "b"), (OTHER_JOB, "b")]
+    assert log.datasets.list_urns(JobName("nobody")) == []
+
+
+def test_a_dataset_starts_without_version_position_and_schema(log: LogWorld) -> None:
+    orders = log.register("orders")
+
+    states = log.datasets.load(JOB, [DatasetUrn("orders"), DatasetUrn("never registered")])
+
+    assert states.keys() == {"orders"}
+    state = states[DatasetUrn("orders")]
+    assert (state.dataset_id, state.job, state.urn, state.version) == (orders, JOB, "orders", 0)
+    assert (dict(state.keys), state.published) == ({}, frozenset())
+    assert (state.source_columns, state.published_columns) == (None, None)
+
+
+def test_a_finished_sequence_is_the_next_run_s_state(log: LogWorld) -> None:
+    orders = log.register("orders")
+
+    log.publish(log.take(orders))
+
+    state = log.state_of(orders)
+    assert (state.version, state.published) == (1, {""})
+    assert state.find_watermark("id", "") == long_watermark(10)
+    assert (state.source_columns, state.published_columns) == ({"id": "int8"}, {"id": "bigint"})
+
+
+def test_a_sealed_sequence_moves_nothing_yet(log: LogWorld) -> None:
+    orders = log.register("orders")
+
+    log.prepare(log.take(orders))
+
+    state = log.state_of(orders)
+    assert (state.version, state.published, state.source_columns) == (0, frozenset(), None)
+    assert state.find_watermark("id", "") is None
+
+
+def test_an_empty_run_keeps_the_columns_that_the_last_one_had(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    columns = [["z", "int"], ["a", "string"]]
+    first = log.build(lease)
+    log.commits.seal(replace(first.order, details={"columns": columns, "source_columns": columns}))
+    log.commits.finish(first.sequence_id, fence=lease.fence)
+
+    second = log.build(lease)
+    log.commits.seal(replace(second.order, details={"columns": [], "source_columns": []}))
+    log.commits.finish(second.sequence_id, fence=lease.fence)
+
+    state = log.state_of(lease.dataset_id)
+    assert state.version == 2
+    # In the order of the source, which the writer keeps.
+    assert list((state.source_columns or {}).items()) == [("z", "int"), ("a", "string")]
+    assert state.published_columns == {"z": "int", "a": "string"}
+
+
+def test_each_partition_has_positions_of_its_own(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    log.publish(lease, partition="2013-03", moves=[move(None, 30)])
+    log.publish(lease, partition="2013-01", moves=[move(None, 10, low=0)])
+
+    state = log.state_of(lease.dataset_id)
+    assert state.published == {"2013-01", "2013-03"}
+    assert {at: str(key.watermark) for at, key in state.keys.items()} == {
+        ("id", "2013-01"): "10",
+        ("id", "2013-03"): "30",
+    }
+    assert len({key.key_id for key in state.keys.values()}) == 2
+
+
+def test_positions_of_every_type_come_back_and_can_be_moved_on(log: LogWorld) -> None:
+    moment = dt.datetime(2013, 1, 1, 5, 0, 0, 1, tzinfo=dt.UTC)
+    text = Watermark(WatermarkType.STRING, "żółw")
+    starts = {
+        "long": long_watermark(-5),
+        "multi": Watermark(WatermarkType.MULTI_LONG, (3, 9)),
+        "instant": timestamp_watermark(moment),
+        "wall": Watermark(WatermarkType.LOCAL_TIMESTAMP, moment.replace(tzinfo=None)),
+        "date": Watermark(WatermarkType.DATE, moment.date()),
+        "text": text,
+        "pair": Watermark(WatermarkType.COMPOSITE, (timestamp_watermark(moment), text)),
+    }
+    lease = log.take(log.register("orders"))
+    log.publish(lease, moves=[KeyMove(key, None, at, None, None) for key, at in starts.items()])
+    state = log.state_of(lease.dataset_id)
+    assert {key: state.find_watermark(key, "") for key in starts} == starts
+
+    # The end of the next interval follows the last position seen, as planning makes it.
+    ends = {key: at.successor() for key, at in starts.items()}
+    log.publish(lease, moves=[KeyMove(key, starts[key], ends[key], starts[key], None) for key in starts])
+    state = log.state_of(lease.dataset_id)
+    assert {key: state.find_watermark(key, "") for key in starts} == ends
+
+    further = {key: at.successor() for key, at in ends.items()}
+    moves = [KeyMove(key, state.find_watermark(key, ""), further[key], ends[key], None) for key in starts]
+    log.publish(lease, moves=moves)
+    assert log.state_of(lease.dataset_id).version == 3
