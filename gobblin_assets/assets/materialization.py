@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization, is_recovered
@@ -99,9 +100,20 @@ class EventLog:
 
     def log_checks(self, report: DatasetReport) -> None:
         key = self.layout.get_key(report.urn)
-        for evaluation in build_evaluations(key, report):
+        for evaluation in build_evaluations(key, report, self._find_latest(key, report.partition)):
             # Dagster takes it here; only its annotation of what it takes has not been told.
             self.context.log_event(evaluation)  # type: ignore[arg-type]  # see above
+
+    def _find_latest(
+        self, key: dg.AssetKey, partition: AssetPartition
+    ) -> AssetCheckEvaluationTargetMaterializationData | None:
+        """The partition's latest materialization, which the checks are about."""
+        wanted = dg.AssetRecordsFilter(key, asset_partitions=None if partition.key is None else [partition.key])
+        for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
+            return AssetCheckEvaluationTargetMaterializationData(
+                storage_id=record.storage_id, run_id=record.event_log_entry.run_id, timestamp=record.timestamp
+            )
+        return None
 
 
 def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:

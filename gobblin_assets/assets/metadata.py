@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
@@ -89,11 +90,16 @@ def is_recovered(event: dg.AssetMaterialization) -> bool:
     return recovered is not None and bool(recovered.value)
 
 
-def build_evaluations(key: dg.AssetKey, report: DatasetReport) -> Iterator[dg.AssetCheckEvaluation]:
-    """Its quality checks, and whether it could be published."""
-    for check in report.checks:
-        yield _build_evaluation(key, report, check)
-    yield _build_evaluation(key, report, decide_published(report))
+def build_evaluations(
+    key: dg.AssetKey, report: DatasetReport, target: AssetCheckEvaluationTargetMaterializationData | None = None
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Its quality checks, and whether it could be published.
+
+    ``target`` is the partition's latest materialization. Dagster shows a partition's result only where it is given:
+    without it, whatever was found counts as older than the data.
+    """
+    for check in (*report.checks, decide_published(report)):
+        yield _build_evaluation(key, report, check, target)
 
 
 def decide_published(report: DatasetReport) -> CheckResult:
@@ -108,7 +114,12 @@ def decide_published(report: DatasetReport) -> CheckResult:
     )
 
 
-def _build_evaluation(key: dg.AssetKey, report: DatasetReport, check: CheckResult) -> dg.AssetCheckEvaluation:
+def _build_evaluation(
+    key: dg.AssetKey,
+    report: DatasetReport,
+    check: CheckResult,
+    target: AssetCheckEvaluationTargetMaterializationData | None,
+) -> dg.AssetCheckEvaluation:
     is_error = check.blocking or check.name == PUBLISHED_CHECK
     return dg.AssetCheckEvaluation(
         asset_key=key,
@@ -117,6 +128,7 @@ def _build_evaluation(key: dg.AssetKey, report: DatasetReport, check: CheckResul
         severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
         description=check.description or None,
         metadata=dict(_describe_figures(check.figures, prefix="")),
+        target_materialization_data=target,
         blocking=check.blocking,
         partition=report.partition.key,
     )

@@ -128,6 +128,16 @@ class TestOneRun:
         (event,) = shop.events(MONTHLY)
         assert event.metadata["dagster/partition_row_count"].value == 1
 
+    def test_a_partition_s_check_is_about_the_data_that_lies_there(self, shop: Shop) -> None:
+        shop.write(MONTHLY, JANUARY, 1)
+        assert shop.run("shop_monthly", partition_key=JANUARY).success
+        shop.write(MONTHLY, JANUARY, "no number")
+        assert not shop.run("shop_monthly", partition_key=JANUARY).success
+        check = dg.AssetCheckKey(KEYS[MONTHLY], "gobblin_published")
+        (found,) = shop.instance.event_log_storage.get_asset_check_partition_info([check])
+        assert (found.partition_key, found.latest_execution_status.value) == (JANUARY, "FAILED")
+        assert found.is_current, "Dagster would call the result older than the data"
+
 
 class TestModes:
     def test_auto_by_hand_refreshes_and_append_continues(self, shop: Shop) -> None:
