@@ -38,6 +38,7 @@ class Failpoint(StrEnum):
     STAGED_BEFORE_SEAL = "staged_before_seal"
     SEAL_COMMITTED = "seal_committed"
     SEALED_BEFORE_EXECUTE = "sealed_before_execute"
+    MARKER_WRITTEN = "marker_written"
     STEP_BEFORE = "step_before"
     STEP_AFTER = "step_after"
     EXECUTED_BEFORE_SYNC = "executed_before_sync"

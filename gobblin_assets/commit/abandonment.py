@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.driver import OpenFileSystem, directories_to_sync
+from gobblin_assets.commit.markers import remove_markers
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, StepWorld
@@ -54,6 +55,7 @@ class Abandonment:
                 _take_back(fs, step, attempts, lease.fence)
             fs.sync_directories(directories_to_sync(steps, root))
         reach(Failpoint.ABANDON_RETURNED)
+        remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
 
 

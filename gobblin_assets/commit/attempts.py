@@ -5,6 +5,8 @@ from typing import Final
 from gobblin_assets.model.state import AttemptId, SequenceId
 
 STAGING_NAME: Final = ".staging"
+MARKERS_NAME: Final = ".markers"
+SET_ASIDE_NAME: Final = ".set-aside"
 
 
 def staging_root(job_directory: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from gobblin_assets.commit.markers import put_marker
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.steps import CommitStep, StepVerdict, StepWorld, verify_all
@@ -68,6 +69,10 @@ class Driver:
     def _execute(self, sequence: SequenceRecord, lease: Lease) -> None:
         reach(Failpoint.SEALED_BEFORE_EXECUTE)
         fs, root = self.open_file_system(sequence.root_uri)
+        self.require(lease)
+        # Before anything is visible: a log that is restored from before the seal must learn of it from storage.
+        put_marker(fs, root, self.store.load_sealed(sequence.sequence_id), fence=lease.fence)
+        reach(Failpoint.MARKER_WRITTEN)
         for segment in self.store.read_segments(sequence.sequence_id):
             self.require(lease)
             self._execute_segment(sequence, segment, fs, root, lease)

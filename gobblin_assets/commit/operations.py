@@ -12,6 +12,7 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver, OpenFileSystem
+from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
 from gobblin_assets.commit.store import CommitStepStore
@@ -72,6 +73,7 @@ class LogOperations:
         for number, sequence in enumerate(due, start=1):
             try:
                 with self._held(sequence.dataset_id) as (keeper, lease):
+                    self._check_log(sequence, lease)
                     done = recover_dataset(self._driver(keeper), self._abandonment(), lease)
             except _BusyError:
                 busy += 1
@@ -91,6 +93,7 @@ class LogOperations:
         """A person says that a BLOCKED sequence may be tried again; it is tried at once."""
         sequence = self.store.get(sequence_id)
         with self._held(sequence.dataset_id) as (keeper, lease):
+            self._check_log(sequence, lease)
             self.store.resume(sequence_id, fence=lease.fence)
             return recover_dataset(self._driver(keeper), self._abandonment(), lease)
 
@@ -98,6 +101,7 @@ class LogOperations:
         """A person gives a sealed sequence up; its rows will be read again."""
         sequence = self.store.get(sequence_id)
         with self._held(sequence.dataset_id) as (_keeper, lease):
+            self._check_log(sequence, lease)
             self._abandonment().begin(sequence, lease, reason=reason)
 
     def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float) -> Cleaned:
@@ -105,6 +109,10 @@ class LogOperations:
         with self._held(dataset_id) as (keeper, lease):
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
             return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
+
+    def _check_log(self, sequence: SequenceRecord, lease: Lease) -> None:
+        fs, root = self.open_file_system(sequence.root_uri)
+        check_log(self.store, fs, root, sequence.job, sequence.urn, lease)
 
     def _driver(self, keeper: LeaseKeeper) -> Driver:
         return Driver(self.store, self.open_file_system, keeper.require, self.tries_max)

@@ -89,6 +89,46 @@ class SealOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedAttempt:
+    """A winning attempt as it was sealed, with what it staged."""
+
+    attempt_id: AttemptId
+    multi_work_unit: int
+    try_number: int
+    staging_path: str
+    segments: tuple[Segment, ...]
+    segment_ids: tuple[uuid.UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSequence:
+    """All that was decided of a sequence: from it alone the sequence can be sealed again in a log that forgot it.
+
+    ``attempts`` are the winners that have segments; ``order.winners`` names these.
+    """
+
+    job: JobName
+    urn: DatasetUrn
+    mode: Mode
+    replaces: bool
+    order: SealOrder
+    attempts: tuple[SealedAttempt, ...]
+
+    @property
+    def version(self) -> int:
+        """The dataset's version that finishing it makes."""
+        return self.order.base_version + 1
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSequence:
+    """What the log says of a sequence that storage names. ``is_sealed``: it was PREPARED at some time."""
+
+    state: SequenceState
+    is_sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceRecord:
     """A sequence as it stands in the log."""
 

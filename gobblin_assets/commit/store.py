@@ -7,15 +7,17 @@ else); neither has changed anything.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KnownSequence,
     NewAttempt,
     NewSequence,
     Publication,
+    SealedSequence,
     SealOrder,
     SequenceRecord,
     StagedAttempt,
@@ -73,6 +75,10 @@ class CommitStepStore(Protocol):
         """The segments in the sealed digest, in a fixed order, a few at a time (several transactions)."""
         ...
 
+    def load_sealed(self, sequence_id: SequenceId) -> SealedSequence:
+        """What the seal decided, segments included. ConflictError for a sequence that was never sealed."""
+        ...
+
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
         """Whether the sequence is open and ``fence`` is still the dataset's: what LOST and CONFLICT wait for."""
         ...
@@ -107,6 +113,10 @@ class CommitStepStore(Protocol):
 
     def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
         """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of a dataset, oldest first."""
+        ...
+
+    def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
+        """Those of these sequences that the log has."""
         ...
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:

@@ -66,6 +66,14 @@ class FileSystem(Protocol):
         """
         ...
 
+    def write_new(self, path: str, content: bytes) -> bool:
+        """Make a small file, whole and durable, or leave what is there: False when the name is taken.
+
+        Its parent must exist. Nobody ever sees a part of it under its name; when it returns, the file and its name
+        in its own directory survive a power cut. After any error the name holds the whole file or nothing.
+        """
+        ...
+
     def make_durable(self, files: Iterable[str]) -> None:
         """Return after the contents of these files, and their names in their own directories, survive a power cut.
 

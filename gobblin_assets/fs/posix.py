@@ -10,9 +10,11 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Final
+from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
@@ -32,6 +34,7 @@ RACE_TRIES_MAX: Final = 5
 
 _KERNEL_RENAME: Final = find_exclusive_rename()
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
@@ -113,6 +116,26 @@ class PosixFileSystem:
             return _outcome_of(by_other_means, source, target)
         except OSError as error:
             raise family_of(error, action="rename to", path=target, changes=True) from error
+
+    def write_new(self, path: str, content: bytes) -> bool:
+        """Written under a hidden name beside it first; a crash leaves that name, which no other call ever looks at."""
+        parent, _, name = path.rpartition("/")
+        unfinished = f"{parent}/.{name}.{uuid4().hex}"
+        try:
+            with families("write", path):
+                descriptor = os.open(unfinished, _CREATE_FILE, 0o666)
+                with os.fdopen(descriptor, "wb") as out:
+                    if self._umask is not None:
+                        os.fchmod(descriptor, _mode_of(os.fstat(descriptor).st_mode, self._umask))
+                    out.write(content)
+                    out.flush()
+                    os.fsync(descriptor)
+            made = self.rename_no_replace(unfinished, path) is RenameOutcome.RENAMED
+        finally:
+            with suppress(OSError):
+                Path(unfinished).unlink(missing_ok=True)
+        _sync_directory(parent)
+        return made
 
     def make_durable(self, files: Iterable[str]) -> None:
         """All files first, then each file's own directory; directories further up are for ``sync_directories``."""

@@ -14,6 +14,7 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleanup
 from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.markers import LogBehindError, check_log, prune_markers
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
@@ -68,6 +69,7 @@ class Round:
         self._abandonment = Abandonment(self._store, ports.open_file_system, ports.interrupt)
         self._stopping = threading.Event()
         self._versions: dict[DatasetId, int] = {}
+        self._behind: set[DatasetUrn] = set()
         self._started_at = ports.clock.monotonic()
 
     def run(self, leases: Mapping[DatasetUrn, Lease]) -> list[DatasetReport]:
@@ -78,7 +80,7 @@ class Round:
                 session = stack.enter_context(self._ports.source.open_plan(self._ports.spark, self._ports.report))
                 slices = self._plan_all(session, ready)
                 self._work(session, slices)
-        self._clean(leases)
+        self._clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})
         return recovered
 
     # Recover --------------------------------------------------------------------------------------------
@@ -88,9 +90,14 @@ class Round:
         ready: dict[DatasetUrn, Lease] = {}
         for urn, lease in leases.items():
             try:
+                # First of all: recovery by an older log would abort what was published long ago.
+                check_log(self._store, self._ports.fs, self._ports.root, self._job, urn, lease)
                 found = recover_dataset(self._driver, self._abandonment, lease)
                 reports += [self._announce_recovered(publication) for publication in found.published]
             except GobblinError as error:
+                if isinstance(error, LogBehindError):
+                    self._behind.add(urn)
+                    self._ports.report(str(error))
                 self._fail_all(urn, lease, error)
                 continue
             if found.blocked is None:
@@ -310,6 +317,7 @@ class Round:
                     root_uri=self._request.job.destination,
                     retire_grace_s=self._request.job.retire_grace_s,
                 )
+                prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
 
@@ -324,5 +332,10 @@ def _orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> list[Ta
 
 
 def _failure(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:
-    outcome = DatasetOutcome.FENCED if isinstance(error, FencedError) else DatasetOutcome.FAILED
+    outcome = DatasetOutcome.FAILED
+    if isinstance(error, FencedError):
+        outcome = DatasetOutcome.FENCED
+    elif isinstance(error, LogBehindError):
+        # It waits for a person, as a sequence does that is blocked.
+        outcome = DatasetOutcome.BLOCKED
     return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

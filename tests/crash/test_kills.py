@@ -25,6 +25,7 @@ OF_A_RUN = (
     Failpoint.STAGED_BEFORE_SEAL,
     Failpoint.SEAL_COMMITTED,
     Failpoint.SEALED_BEFORE_EXECUTE,
+    Failpoint.MARKER_WRITTEN,
     Failpoint.STEP_BEFORE,
     Failpoint.STEP_AFTER,
     Failpoint.EXECUTED_BEFORE_SYNC,
@@ -40,6 +41,7 @@ ONCE_IN_A_RUN = (Failpoint.EVENTS_BEFORE_CLEANUP,)
 OF_A_REFRESH = (Failpoint.RETIRE_MARKED, Failpoint.RETIRE_REMOVED)
 OF_RECOVERY = (
     Failpoint.RECOVERY_STARTED,
+    Failpoint.MARKER_WRITTEN,
     Failpoint.STEP_BEFORE,
     Failpoint.STEP_AFTER,
     Failpoint.EXECUTED_BEFORE_SYNC,

@@ -6,15 +6,17 @@ are not made here: whoever simulates them wraps the port.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KnownSequence,
     NewAttempt,
     NewSequence,
     Publication,
+    SealedSequence,
     SealOrder,
     SequenceRecord,
     StagedAttempt,
@@ -22,7 +24,7 @@ from gobblin_assets.commit.sequence import (
 from gobblin_assets.commit.store import StoredSegment
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
-from tests.simulation import log_building, log_cleaning, log_finishing, log_looking
+from tests.simulation import log_building, log_cleaning, log_finishing, log_looking, log_sealed
 from tests.simulation.database import SimDatabase
 
 
@@ -61,6 +63,9 @@ class SimCommitStepStore:
         """All of one moment: of the call."""
         return iter(log_looking.read_segments(self._db, sequence_id))
 
+    def load_sealed(self, sequence_id: SequenceId) -> SealedSequence:
+        return log_sealed.load_sealed(self._db, sequence_id)
+
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
         return log_looking.is_open_and_held(self._db, sequence_id, fence)
 
@@ -94,6 +99,9 @@ class SimCommitStepStore:
 
     def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
         return log_looking.find_unfinished(self._db, dataset_id)
+
+    def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
+        return log_sealed.find_known(self._db, sequence_ids)
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_recoverable(self._db, jobs, limit)

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import text
 
 from gobblin_assets import failpoints
+from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
@@ -298,8 +299,9 @@ class World:
             return connection.execute(text(query), arguments).scalar()
 
     def stored_files(self) -> list[str]:
-        """Everything that stands below the destination."""
-        return sorted(str(path) for path in Path(self.lake.root).rglob("*") if path.is_file())
+        """Everything that stands below the destination, but for what storage remembers of publications."""
+        found = (path for path in Path(self.lake.root).rglob("*") if path.is_file())
+        return sorted(str(path) for path in found if not {MARKERS_NAME, SET_ASIDE_NAME} & set(path.parts))
 
     def staging_left(self) -> list[str]:
         return sorted(str(path) for path in Path(self.lake.root).rglob(".staging/*"))

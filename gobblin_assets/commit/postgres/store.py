@@ -1,17 +1,19 @@
 """The adapter: each method of the port is one transaction, repeated within bounds until its outcome is known."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from gobblin_assets.commit.postgres import building, cleaning, finishing, looking
+from gobblin_assets.commit.postgres import building, cleaning, finishing, looking, sealed
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KnownSequence,
     NewAttempt,
     NewSequence,
     Publication,
+    SealedSequence,
     SealOrder,
     SequenceRecord,
     StagedAttempt,
@@ -91,6 +93,9 @@ class PostgresCommitStepStore:
     def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
         return looking.read_segments(self._engine, sequence_id)
 
+    def load_sealed(self, sequence_id: SequenceId) -> SealedSequence:
+        return transact(self._engine, "read sealed sequence", lambda c: sealed.load_sealed(c, sequence_id))
+
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
         return transact(self._engine, "confirm sequence", lambda c: looking.is_open_and_held(c, sequence_id, fence))
 
@@ -159,6 +164,9 @@ class PostgresCommitStepStore:
 
     def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
         return transact(self._engine, "find unfinished", lambda c: looking.find_unfinished(c, dataset_id))
+
+    def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
+        return transact(self._engine, "find known sequences", lambda c: sealed.find_known(c, sequence_ids))
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list recoverable", lambda c: looking.list_recoverable(c, jobs, limit))

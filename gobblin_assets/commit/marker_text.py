@@ -1,0 +1,175 @@
+"""A marker's content: all that a seal decided, as JSON with a digest of its own.
+
+    {"sha256": "<of the text of marker>", "marker": {"format": 1, "sequence_id": …, "attempts": […], …}}
+
+Segments stand in it as the log stores them (about 25 bytes a file, in base64), so that a sequence which is adopted
+from its marker is checked and published by the identities that were sealed, and not by what a listing shows.
+"""
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gobblin_assets.commit.segment import Segment
+from gobblin_assets.commit.sequence import KeyMove, SealedAttempt, SealedSequence, SealOrder
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.watermark import Watermark, parse_watermark
+
+_FORMAT: Final = 1
+# The destination's URI as a person wrote it may hold a key; whoever reads a marker knows where it stands.
+_LEFT_OUT: Final = frozenset({"root_uri"})
+
+
+def encode_marker(sealed: SealedSequence, *, fence: int) -> bytes:
+    """``fence`` is the executor's; in recovery it is newer than the one that sealed."""
+    order = sealed.order
+    marker = {
+        "format": _FORMAT,
+        "sequence_id": str(order.sequence_id),
+        "job": sealed.job,
+        "urn": sealed.urn,
+        "partition": order.partition,
+        "mode": sealed.mode.value,
+        "replaces": sealed.replaces,
+        "complete": order.complete,
+        "base_version": order.base_version,
+        "fence": fence,
+        "digest": order.digest.hex(),
+        "segment_count": order.segment_count,
+        "row_count": order.row_count,
+        "rows_by_role": _rows_by_role(sealed),
+        "moves": [_move_to_json(move) for move in order.moves],
+        "details": {name: value for name, value in order.details.items() if name not in _LEFT_OUT},
+        "attempts": [_attempt_to_json(attempt) for attempt in sealed.attempts],
+    }
+    text = _canonical(marker)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"sha256": "{digest}",\n"marker": {text}}}\n'.encode()
+
+
+def decode_marker(content: bytes, path: str) -> SealedSequence:
+    """What was encoded; its dataset id is 0, since only a log gives these. CorruptionError for anything else."""
+    try:
+        whole = json.loads(content)
+        marker = whole["marker"]
+        if hashlib.sha256(_canonical(marker).encode()).hexdigest() != whole["sha256"]:
+            raise CorruptionError(f"the marker {path} does not match its digest", path=path)
+        if marker["format"] != _FORMAT:
+            raise CorruptionError(
+                f"the marker {path} has the unknown format {marker['format']}",
+                hint="Use the release that wrote it, or a newer one.",
+                path=path,
+            )
+        return _sealed_of(marker)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"{path} is no marker that can be read: {error!r}", path=path) from error
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+def _rows_by_role(sealed: SealedSequence) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for attempt in sealed.attempts:
+        for segment in attempt.segments:
+            rows[segment.role.value] = rows.get(segment.role.value, 0) + segment.row_count
+    return rows
+
+
+def _move_to_json(move: KeyMove) -> dict[str, object]:
+    return {
+        "key": move.key,
+        "old": _watermark_to_json(move.old),
+        "new": _watermark_to_json(move.new),
+        "low": _watermark_to_json(move.low),
+        "reread_from": _watermark_to_json(move.reread_from),
+    }
+
+
+def _attempt_to_json(attempt: SealedAttempt) -> dict[str, object]:
+    return {
+        "attempt_id": str(attempt.attempt_id),
+        "multi_work_unit": attempt.multi_work_unit,
+        "try_number": attempt.try_number,
+        "staging_path": attempt.staging_path,
+        "segments": [
+            {
+                "segment_id": str(segment_id),
+                "role": segment.role.value,
+                "partition": segment.partition,
+                "payload": base64.b64encode(segment.payload).decode("ascii"),
+                "digest": segment.digest.hex(),
+                "step_count": segment.step_count,
+                "file_count": segment.file_count,
+                "row_count": segment.row_count,
+                "file_bytes": segment.file_bytes,
+                "file_schema": segment.file_schema,
+            }
+            for segment_id, segment in zip(attempt.segment_ids, attempt.segments, strict=True)
+        ],
+    }
+
+
+def _watermark_to_json(watermark: Watermark | None) -> Mapping[str, object] | None:
+    return None if watermark is None else watermark.to_json()
+
+
+def _sealed_of(marker: Mapping[str, Any]) -> SealedSequence:
+    attempts = tuple(_attempt_of(each) for each in marker["attempts"])
+    return SealedSequence(
+        job=JobName(marker["job"]),
+        urn=DatasetUrn(marker["urn"]),
+        mode=Mode(marker["mode"]),
+        replaces=marker["replaces"],
+        attempts=attempts,
+        order=SealOrder(
+            sequence_id=SequenceId(uuid.UUID(marker["sequence_id"])),
+            dataset_id=DatasetId(0),
+            partition=marker["partition"],
+            fence=marker["fence"],
+            base_version=marker["base_version"],
+            winners=tuple(attempt.attempt_id for attempt in attempts),
+            digest=bytes.fromhex(marker["digest"]),
+            segment_count=marker["segment_count"],
+            row_count=marker["row_count"],
+            moves=tuple(_move_of(each) for each in marker["moves"]),
+            complete=marker["complete"],
+            details=marker["details"],
+        ),
+    )
+
+
+def _move_of(stored: Mapping[str, Any]) -> KeyMove:
+    names = ("old", "new", "low", "reread_from")
+    return KeyMove(stored["key"], *(None if stored[name] is None else parse_watermark(stored[name]) for name in names))
+
+
+def _attempt_of(stored: Mapping[str, Any]) -> SealedAttempt:
+    return SealedAttempt(
+        attempt_id=AttemptId(uuid.UUID(stored["attempt_id"])),
+        multi_work_unit=stored["multi_work_unit"],
+        try_number=stored["try_number"],
+        staging_path=stored["staging_path"],
+        segments=tuple(
+            Segment(
+                role=Role(each["role"]),
+                partition=each["partition"],
+                payload=base64.b64decode(each["payload"], validate=True),
+                digest=bytes.fromhex(each["digest"]),
+                step_count=each["step_count"],
+                file_count=each["file_count"],
+                row_count=each["row_count"],
+                file_bytes=each["file_bytes"],
+                file_schema=each["file_schema"],
+            )
+            for each in stored["segments"]
+        ),
+        segment_ids=tuple(uuid.UUID(each["segment_id"]) for each in stored["segments"]),
+    )

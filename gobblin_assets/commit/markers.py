@@ -1,0 +1,150 @@
+"""Markers: what storage itself remembers of publications, for the day when the log forgets.
+
+The promise. A Postgres that is restored from an older backup does not know sequences whose files are on storage;
+running on would publish their rows twice. So before the first step of a sealed sequence is executed, a small file
+is put beside the datasets, durably. Before anything runs for a dataset, its markers are listed: one whose sequence
+the log never sealed, or whose fence is above the dataset's, means that the log is older than the storage. That
+dataset is stopped until a person reconciles (``ingest.reconciliation``); the others go on.
+
+    <root>/<job>/.markers/<dataset>/<version>-<fence>-<sequence>.json
+
+Who is authoritative. The log, always: a marker only says that this is not the log that wrote it. Each executor puts
+one under its own fence, so that every fence that ever executed is seen. Markers stand outside of staging, so that
+nothing that empties staging takes them along.
+
+What a crash leaves. A marker without a visible file: its sequence is PREPARED and goes on. An abandoned sequence's
+markers are removed before it is ABORTED: its version is used again by the next one. A hidden unfinished name.
+
+What is not promised. A sequence that was sealed but had not begun to be executed is forgotten without a trace, and
+rightly: nothing of it is visible. Only the newest ``MARKERS_KEPT`` publications are remembered, so that a log which
+fell further behind can be recognised but not completed from them.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from gobblin_assets.commit.attempts import MARKERS_NAME
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.marker_text import encode_marker
+from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.path_names import encode_segment
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.leases import Lease
+
+MARKERS_KEPT: Final = 256
+"""Publications of one dataset that storage remembers: ten days of hourly ones. More would slow each run's look."""
+
+_NAME: Final = re.compile(r"(?P<version>\d{20})-(?P<fence>\d{20})-(?P<sequence>[0-9a-f]{32})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One file, as its name tells. ``version`` is the dataset's version that the sequence makes when it is DONE."""
+
+    path: str
+    identity: FileIdentity
+    version: int
+    fence: int
+    sequence_id: SequenceId
+
+
+def marker_directory(root: str, job: JobName, urn: DatasetUrn) -> str:
+    """Where one dataset's markers stand."""
+    return "/".join((root, *encode_segment(job), MARKERS_NAME, *encode_segment(urn)))
+
+
+def put_marker(fs: FileSystem, root: str, sealed: SealedSequence, *, fence: int) -> None:
+    """Put the marker of one sequence and one executor; being there already is fine."""
+    directory = marker_directory(root, sealed.job, sealed.urn)
+    fs.make_directories(directory)
+    name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
+    fs.write_new(f"{directory}/{name}", encode_marker(sealed, fence=fence))
+    # Whoever made a parent may have died before syncing it.
+    fs.sync_directories(_upwards(directory, root))
+
+
+def list_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> list[Marker]:
+    """The dataset's markers, oldest version first."""
+    found = []
+    for file in fs.list_files(marker_directory(root, job, urn)):
+        name = _NAME.fullmatch(file.path.rpartition("/")[2])
+        if name is not None:
+            sequence_id = SequenceId(uuid.UUID(hex=name["sequence"]))
+            found.append(Marker(file.path, file.identity, int(name["version"]), int(name["fence"]), sequence_id))
+    return sorted(found, key=lambda marker: (marker.version, marker.fence))
+
+
+def find_forgotten(markers: Iterable[Marker], known: Mapping[SequenceId, KnownSequence], *, fence: int) -> list[Marker]:
+    """Those that the log can't explain: the sequence was never sealed there, or the fence went back."""
+    return [
+        marker
+        for marker in markers
+        if marker.sequence_id not in known or not known[marker.sequence_id].is_sealed or marker.fence > fence
+    ]
+
+
+def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, lease: Lease) -> None:
+    """Return if the log explains every marker of the leased dataset; LogBehindError otherwise. Changes nothing."""
+    markers = list_markers(fs, root, job, urn)
+    if not markers:
+        return
+    known = store.find_known(list({marker.sequence_id for marker in markers}))
+    forgotten = find_forgotten(markers, known, fence=lease.fence)
+    if forgotten:
+        raise LogBehindError(urn, forgotten)
+
+
+def remove_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, sequence_id: SequenceId) -> None:
+    """Forget a sequence that is being abandoned, durably."""
+    directory = marker_directory(root, job, urn)
+    for marker in list_markers(fs, root, job, urn):
+        if marker.sequence_id == sequence_id:
+            fs.remove_file(marker.path, marker.identity)
+    fs.sync_directories([directory])
+
+
+def prune_markers(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> int:
+    """Remove the oldest beyond ``MARKERS_KEPT``, of sequences that are over; returns how many."""
+    old = list_markers(fs, root, job, urn)[:-MARKERS_KEPT]
+    known = store.find_known([marker.sequence_id for marker in old]) if old else {}
+    over = [marker for marker in old if _is_over(known.get(marker.sequence_id))]
+    for marker in over:
+        fs.remove_file(marker.path, marker.identity)
+    return len(over)
+
+
+class LogBehindError(ConflictError):
+    """The log is older than the storage, or another log publishes to the same destination."""
+
+    def __init__(self, urn: DatasetUrn, forgotten: Sequence[Marker]) -> None:
+        newest = max(forgotten, key=lambda marker: (marker.version, marker.fence))
+        count = len({marker.sequence_id for marker in forgotten})
+        super().__init__(
+            f"{urn} is stopped: {count} of its publications on storage are not explained by the commit log (the newest "
+            f"is version {newest.version}, sequence {newest.sequence_id}, fence {newest.fence}). The log was restored "
+            "from an older backup, or another one publishes to the same destination.",
+            hint=f"Nothing was read or published. `gobblin-assets reconcile JOB_FILE --dataset '{urn}'` shows what was "
+            "found and what can be done.",
+            urn=urn,
+            forgotten=count,
+        )
+
+
+def _is_over(known: KnownSequence | None) -> bool:
+    return known is not None and known.state in (SequenceState.DONE, SequenceState.ABORTED)
+
+
+def _upwards(directory: str, root: str) -> list[str]:
+    found = [directory]
+    while found[-1] != root:
+        found.append(str(PurePosixPath(found[-1]).parent))
+    return found

@@ -1,0 +1,123 @@
+"""Reading what seals decided: for the markers that storage keeps of them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
+from gobblin_assets.commit.segment import Segment
+from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedAttempt, SealedSequence, SealOrder
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.watermark import Watermark, parse_watermark
+
+_SEALED = text("""
+    SELECT s.dataset_id, d.job, d.urn, s.partition, s.mode, s.replaces, s.fence, s.state, s.base_version, s.digest,
+           s.segment_count, s.row_count, s.complete, s.details
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE s.sequence_id = :sequence_id
+""")
+
+_MOVES = text("""
+    SELECT k.name, m.old_watermark, m.new_watermark, m.low, m.reread_from
+      FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
+     WHERE m.sequence_id = :sequence_id
+     ORDER BY k.name
+""")
+
+_SEGMENTS = text("""
+    SELECT a.attempt_id, a.multi_work_unit, a.try_number, a.staging_path, g.segment_id, g.role, g.partition,
+           g.payload, g.digest, g.step_count, g.file_count, g.row_count, g.file_bytes, g.file_schema
+      FROM gobblin.segment g JOIN gobblin.attempt a USING (attempt_id)
+     WHERE g.sequence_id = :sequence_id AND g.sealed
+     ORDER BY a.multi_work_unit, a.attempt_id, g.number
+""")
+
+_KNOWN = text("""
+    SELECT sequence_id, state, digest IS NOT NULL AS is_sealed FROM gobblin.commit_sequence
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+""")
+
+
+def load_sealed(connection: Connection, sequence_id: SequenceId) -> SealedSequence:
+    row = connection.execute(_SEALED, {"sequence_id": sequence_id}).one_or_none()
+    if row is None:
+        raise unknown_sequence(sequence_id)
+    if row.digest is None:
+        raise unexpected_state(sequence_id, row.state, "be read as sealed")
+    attempts = _attempts_of(connection.execute(_SEGMENTS, {"sequence_id": sequence_id}).all())
+    moves = connection.execute(_MOVES, {"sequence_id": sequence_id}).all()
+    return SealedSequence(
+        job=JobName(row.job),
+        urn=DatasetUrn(row.urn),
+        mode=Mode(row.mode),
+        replaces=row.replaces,
+        attempts=attempts,
+        order=SealOrder(
+            sequence_id=sequence_id,
+            dataset_id=DatasetId(row.dataset_id),
+            partition=row.partition,
+            fence=row.fence,
+            base_version=row.base_version,
+            winners=tuple(attempt.attempt_id for attempt in attempts),
+            digest=bytes(row.digest),
+            segment_count=row.segment_count,
+            row_count=row.row_count,
+            moves=tuple(
+                KeyMove(
+                    key=move.name,
+                    old=_watermark(move.old_watermark),
+                    new=_watermark(move.new_watermark),
+                    low=_watermark(move.low),
+                    reread_from=_watermark(move.reread_from),
+                )
+                for move in moves
+            ),
+            complete=row.complete,
+            details=row.details,
+        ),
+    )
+
+
+def find_known(connection: Connection, sequence_ids: Sequence[SequenceId]) -> dict[SequenceId, KnownSequence]:
+    rows = connection.execute(_KNOWN, {"sequence_ids": list(sequence_ids)})
+    return {SequenceId(row.sequence_id): KnownSequence(SequenceState(row.state), row.is_sealed) for row in rows}
+
+
+def _attempts_of(rows: Sequence[Row[Any]]) -> tuple[SealedAttempt, ...]:
+    grouped: dict[AttemptId, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        grouped[AttemptId(row.attempt_id)].append(row)
+    return tuple(
+        SealedAttempt(
+            attempt_id=attempt_id,
+            multi_work_unit=found[0].multi_work_unit,
+            try_number=found[0].try_number,
+            staging_path=found[0].staging_path,
+            segments=tuple(_segment_of(row) for row in found),
+            segment_ids=tuple(row.segment_id for row in found),
+        )
+        for attempt_id, found in grouped.items()
+    )
+
+
+def _segment_of(row: Row[Any]) -> Segment:
+    return Segment(
+        role=Role(row.role),
+        partition=row.partition,
+        payload=bytes(row.payload),
+        digest=bytes(row.digest),
+        step_count=row.step_count,
+        file_count=row.file_count,
+        row_count=row.row_count,
+        file_bytes=row.file_bytes,
+        file_schema=row.file_schema,
+    )
+
+
+def _watermark(stored: Mapping[str, object] | None) -> Watermark | None:
+    return None if stored is None else parse_watermark(stored)
