@@ -95,6 +95,7 @@ class SequenceRow:
     result_version: int | None = None
     digest: bytes | None = None
     complete: bool | None = None
+    segment_count: int = 0
     file_count: int = 0
     row_count: int = 0
     file_bytes: int = 0
@@ -151,6 +152,7 @@ class SegmentRow:
     partition: str
     payload: bytes
     digest: bytes
+    step_count: int
     file_count: int
     row_count: int
     file_bytes: int
