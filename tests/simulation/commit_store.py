@@ -36,6 +36,10 @@ class SimCommitStepStore:
         with self._db.transaction() as db:
             log_building.begin(db, sequence)
 
+    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
+        with self._db.transaction() as db:
+            log_building.continue_building(db, sequence_id, fence)
+
     def register_attempt(self, attempt: NewAttempt) -> None:
         with self._db.transaction() as db:
             log_building.register_attempt(db, attempt)

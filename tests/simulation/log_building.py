@@ -46,6 +46,14 @@ def begin(db: SimDatabase, new: NewSequence) -> None:
             db.work_units.put(unit.id, _work_unit_row(new.sequence_id, multi_work_unit, unit))
 
 
+def continue_building(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
+    row = get_sequence(db, sequence_id)
+    require_fence(db, row.dataset_id, fence, Guard.CONTINUE_CHECKS_FENCE)
+    if row.state is not SequenceState.BUILDING and db.holds(Guard.CONTINUE_CHECKS_BUILDING):
+        raise unexpected_state(sequence_id, row.state, "be built on")
+    db.sequences.put(sequence_id, replace(row, fence=fence))
+
+
 def register_attempt(db: SimDatabase, new: NewAttempt) -> None:
     guard = Guard.REGISTER_CHECKS_SEQUENCE
     require_building(db, new.sequence_id, new.fence, state_guard=guard, fence_guard=guard)

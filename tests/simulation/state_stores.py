@@ -52,6 +52,14 @@ class SimLeaseStore:
                 db.leases.put(row.dataset_id, replace(row, expires_at=db.now_s + ttl_s))
         return frozenset(row.dataset_id for row in held)
 
+    def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
+        with self._db.transaction() as db:
+            row = db.leases.get(dataset_id)
+            if row is None or (_is_live(db, row) and db.holds(Guard.RAISE_LEAVES_HELD_ALONE)):
+                return False
+            db.leases.put(dataset_id, replace(row, fence=max(row.fence, floor)))
+        return True
+
     def release(self, leases: Iterable[Lease]) -> None:
         with self._db.transaction() as db:
             for row in _held(db, leases, Guard.RELEASE_CHECKS_FENCE):
