@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from gobblin_assets.fs.port import FileSystem
 from tests.simulation.database import SimDatabase
 from tests.support.commit_log import LogWorld, open_postgres, open_simulated
 from tests.support.file_systems import ADAPTERS
+from tests.support.places import PLACES, Place, open_place
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -22,3 +25,9 @@ def log(request: pytest.FixtureRequest) -> LogWorld:
     if request.param == "simulated":
         return open_simulated(SimDatabase())
     return open_postgres(request.getfixturevalue("engine"))
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """An empty directory on each file system, the simulated one included."""
+    return open_place(request.param, tmp_path)

@@ -1,159 +1,70 @@
-"""What a destination gets that is full, closed, read-only or elsewhere; and the modes of what is published."""
+"""What a destination gets that is full, read-only or badly named: the same answers on every file system."""
 
-import multiprocessing
-import os
-import stat
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from gobblin_assets.errors import (
-    GobblinError,
-    RejectedError,
-    RetryableError,
-)
-from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.fs.posix import PosixFileSystem
-from tests.support.file_systems import ADAPTERS, identity, write
-from tests.support.mounts import remount_read_only, tmpfs
-
-# --- modes
+from gobblin_assets.errors import RejectedError, RetryableError
+from tests.support.places import Place, identity_at
 
 
-def test_modes_follow_the_configured_umask_whatever_the_process_has(adapter: str, tmp_path: Path) -> None:
-    fs = ADAPTERS[adapter](0o027)
-    previous = os.umask(0o077)
-    try:
-        fs.make_directories(str(tmp_path / "made" / "deep"))
-        file = write(tmp_path / "written" / "deep" / "file")
-    finally:
-        os.umask(previous)
-    (tmp_path / "written").chmod(0o2700)
-    before = identity(fs, file)
-    fs.apply_modes(str(tmp_path / "written"))
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made").parent.rglob("*")}
-    assert modes == {
-        tmp_path / "made": 0o750,
-        tmp_path / "made" / "deep": 0o750,
-        tmp_path / "written": 0o2750,
-        tmp_path / "written" / "deep": 0o750,
-        file: 0o640,
-    }
-    assert identity(fs, file) == before
+def test_a_probe_leaves_nothing_behind(place: Place) -> None:
+    place.write(place.at("there/kept"))
+    place.fs.probe(place.at("there/.staging/deep"), place.at("there/lake"))
+    assert place.list_all() == ["there", "there/kept"]
 
 
-def test_without_a_umask_modes_stay_as_they_are(fs: FileSystem, tmp_path: Path) -> None:
-    file = write(tmp_path / "file")
-    file.chmod(0o604)
-    fs.apply_modes(str(tmp_path))
-    assert stat.S_IMODE(file.stat().st_mode) == 0o604
-
-
-@pytest.mark.parametrize("umask", [-1, 0o1000, 0o777, 0o100])
-def test_a_umask_that_locks_the_owner_out_is_refused(umask: int) -> None:
-    with pytest.raises(RejectedError, match="umask"):
-        PosixFileSystem(umask)
-
-
-# --- destinations that can't take anything
-
-
-def test_a_probe_leaves_nothing_behind(fs: FileSystem, tmp_path: Path) -> None:
-    write(tmp_path / "there" / "kept")
-    fs.probe(str(tmp_path / "there" / ".staging" / "deep"), str(tmp_path / "there" / "lake"))
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["there", "there/kept"]
-
-
-def test_probes_of_one_destination_at_once_all_pass(fs: FileSystem, tmp_path: Path) -> None:
+def test_probes_of_one_destination_at_once_all_pass(place: Place) -> None:
     def probe(_: int) -> None:
         for _ in range(5):
-            fs.probe(str(tmp_path / "lake" / ".staging"), str(tmp_path / "lake" / "data"))
+            place.fs.probe(place.at("lake/.staging"), place.at("lake/data"))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(probe, range(2)))
-    assert {path.name for path in tmp_path.rglob("*")} <= {"lake", ".staging", "data"}
+    assert set(place.list_all()) <= {"lake", "lake/.staging", "lake/data"}
 
 
-def test_staging_on_another_file_system_is_refused_before_anything_is_written(fs: FileSystem, tmp_path: Path) -> None:
-    with tmpfs(tmp_path / "other") as other:
-        with pytest.raises(RejectedError, match="same file system") as refused:
-            fs.probe(str(other / "staging"), str(tmp_path / "lake"))
-        assert refused.value.field == "destination"
-        assert list(other.iterdir()) == []
-        assert not (tmp_path / "lake").exists()
+def test_a_destination_below_a_file_is_refused(place: Place) -> None:
+    file = place.write(place.at("file"))
+    with pytest.raises(RejectedError, match="ENOTDIR") as refused:
+        place.fs.probe(f"{file}/.staging", f"{file}/lake")
+    assert refused.value.field == "destination"
+    assert place.list_all() == ["file"]
 
 
-def test_a_full_disk_is_retryable_and_the_probe_cleans_up(fs: FileSystem, tmp_path: Path) -> None:
-    with tmpfs(tmp_path / "full", options="size=64k,mode=755") as full:
-        filler = full / "filler"
-        with filler.open("wb", buffering=0) as file:
-            os.posix_fallocate(file.fileno(), 0, os.statvfs(full).f_bavail * os.statvfs(full).f_frsize)
+def test_a_full_disk_is_retryable_and_the_probe_cleans_up(place: Place) -> None:
+    with place.on_small_disk() as disk:
+        disk.fill(disk.at("filler"))
         with pytest.raises(RetryableError) as failed:
-            fs.probe(str(full / "staging"), str(full / "lake"))
+            disk.fs.probe(disk.at("staging"), disk.at("lake"))
         assert failed.value.fields["errno"] == "ENOSPC"
         assert "space" in failed.value.hint
-        assert list(full.iterdir()) == [filler]
+        assert disk.list_all() == ["filler"]
+        disk.remove(disk.at("filler"))
+        disk.fs.probe(disk.at("staging"), disk.at("lake"))
 
 
-def test_a_disk_without_inodes_is_retryable(fs: FileSystem, tmp_path: Path) -> None:
-    with tmpfs(tmp_path / "full", options="nr_inodes=3,mode=755") as full:
-        with pytest.raises(RetryableError) as failed:
-            fs.make_directories(str(full / "a" / "b" / "c" / "d"))
-        assert failed.value.fields["errno"] == "ENOSPC"
-
-
-def test_a_read_only_destination_is_refused_with_the_fix(fs: FileSystem, tmp_path: Path) -> None:
-    with tmpfs(tmp_path / "mount") as mount:
-        (mount / "empty").mkdir()
-        file = write(mount / "file")
-        remount_read_only(mount)
+def test_a_read_only_destination_is_refused_with_the_fix(place: Place) -> None:
+    with place.on_small_disk() as disk:
+        empty, file = disk.mkdir(disk.at("empty")), disk.write(disk.at("file"))
+        before = identity_at(disk, file)
+        disk.make_read_only()
         for refused in (
-            lambda: fs.probe(str(mount / ".staging"), str(mount / "lake")),
-            lambda: fs.make_directories(str(mount / "new")),
-            lambda: fs.rename_no_replace(str(file), str(mount / "other")),
-            lambda: fs.remove_file(str(file), identity(fs, file)),
-            lambda: fs.remove_empty_directory(str(mount / "empty")),
-            lambda: fs.remove_tree(str(mount / "empty")),
+            lambda: disk.fs.probe(disk.at(".staging"), disk.at("lake")),
+            lambda: disk.fs.make_directories(disk.at("new")),
+            lambda: disk.fs.rename_no_replace(file, disk.at("other")),
+            lambda: disk.fs.remove_file(file, before),
+            lambda: disk.fs.remove_empty_directory(empty),
+            lambda: disk.fs.remove_tree(empty),
         ):
             with pytest.raises(RejectedError, match="EROFS") as caught:
                 refused()
             assert caught.value.field == "destination"
             assert "writing" in caught.value.hint
-        assert file.read_text() == "content"
+        assert disk.read(file) == b"content"
+        assert disk.list_all() == ["empty", "file"]
 
 
-def _probe_as_nobody(connection: "multiprocessing.connection.Connection", adapter: str, root: str) -> None:
-    if os.geteuid() == 0:
-        os.setuid(65534)
-    try:
-        ADAPTERS[adapter](None).probe(f"{root}/.staging", f"{root}/lake")
-    except GobblinError as error:
-        connection.send((type(error).__name__, error.fields.get("field"), str(error)))
-    else:
-        connection.send(None)
-
-
-@pytest.mark.parametrize("mode", [0o555, 0o000])
-def test_a_destination_without_permission_is_refused(adapter: str, tmp_path: Path, mode: int) -> None:
-    root = tmp_path / "closed"
-    root.mkdir()
-    for parent in root.parents:
-        if parent.stat().st_uid == os.geteuid() and parent.is_relative_to(tmp_path.parent.parent):
-            parent.chmod(0o755)  # pytest's own folders are closed to others
-    root.chmod(mode)
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_probe_as_nobody, args=(sending, adapter, str(root)))
-    process.start()
-    answer = receiving.recv()
-    process.join(60)
-    root.chmod(0o755)
-    assert answer is not None
-    assert answer[:2] == ("RejectedError", "destination")
-    assert "EACCES" in answer[2]
-
-
-def test_a_name_that_is_too_long_is_refused(fs: FileSystem, tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_refused(place: Place) -> None:
     with pytest.raises(RejectedError, match="ENAMETOOLONG"):
-        fs.make_directories(str(tmp_path / ("x" * 256)))
+        place.fs.make_directories(place.at("x" * 256))

@@ -188,5 +188,5 @@ class SimFileSystem:
                 further_bytes += DIRECTORY_BYTES
                 missing = missing.rpartition("/")[0] or "/"
             if not self.disk.is_directory(missing):
-                raise ConflictError(f"{missing} is not a directory", path=root)
+                raise self.disk.failure(errno.ENOTDIR, "make", root)
         self.disk.demand("write", final_root, further_bytes=further_bytes)
