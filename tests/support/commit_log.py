@@ -59,6 +59,10 @@ class Backing(Protocol):
 
     def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]: ...
 
+    def set_version(self, dataset_id: DatasetId, version: int) -> None:
+        """Write what no method of the ports would."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SimBacking:
@@ -74,6 +78,9 @@ class SimBacking:
         name = {"run": "runs", "run_dataset": "run_datasets", "work_unit": "work_units", "ledger": "ledger"}[table]
         rows = getattr(self.db, name).values()
         return sorted((tuple(_plain(getattr(row, column)) for column in columns) for row in rows), key=repr)
+
+    def set_version(self, dataset_id: DatasetId, version: int) -> None:
+        self.db.datasets.put(dataset_id, replace(self.db.datasets[dataset_id], version=version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,12 @@ class PostgresBacking:
         with self.engine.connect() as connection:
             rows = connection.execute(text(f"SELECT {', '.join(columns)} FROM gobblin.{table}")).all()
         return sorted((tuple(row) for row in rows), key=repr)
+
+    def set_version(self, dataset_id: DatasetId, version: int) -> None:
+        arguments = {"dataset_id": dataset_id, "version": version}
+        with self.engine.begin() as connection:
+            statement = "UPDATE gobblin.dataset SET version = :version WHERE dataset_id = :dataset_id"
+            connection.execute(text(statement), arguments)
 
 
 def _plain(value: object) -> object:
