@@ -363,34 +363,3 @@ def test_an_aborted_sequence_is_never_sealed(log: LogWorld) -> None:
 
     with pytest.raises(ConflictError, match="ABORTED"):
         log.commits.seal(built.order)
-
-
-# Abort ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_next_owner_aborts_what_was_left_unsealed(log: LogWorld) -> None:
-    built = log.build(log.take(log.register("orders")))
-    fence = log.take_over(built.lease.dataset_id).fence
-
-    log.commits.abort(built.sequence_id, fence=fence, error="left unsealed")
-
-    found = log.commits.get(built.sequence_id)
-    assert (found.state, found.last_error) == (SequenceState.ABORTED, "left unsealed")
-    assert log.changes_nothing(lambda: log.commits.abort(built.sequence_id, fence=fence, error="left unsealed"))
-
-
-def test_nobody_aborts_under_a_fence_that_was_replaced(log: LogWorld) -> None:
-    built = log.build(log.take(log.register("orders")))
-    log.take_over(built.lease.dataset_id)
-
-    with pytest.raises(FencedError):
-        log.commits.abort(built.sequence_id, fence=built.fence, error=None)
-    assert state_of(log, built) is SequenceState.BUILDING
-
-
-def test_what_was_sealed_is_not_aborted(log: LogWorld) -> None:
-    built = log.prepare(log.take(log.register("orders")))
-
-    with pytest.raises(ConflictError, match="PREPARED"):
-        log.commits.abort(built.sequence_id, fence=built.fence, error=None)
-    assert state_of(log, built) is SequenceState.PREPARED

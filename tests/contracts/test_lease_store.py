@@ -165,3 +165,21 @@ def test_a_dataset_that_was_never_registered_is_named(log: LogWorld) -> None:
         log.leases.take([orders, unknown], another(log), ttl_s=TTL_S)
     # Each taking is a transaction of its own.
     assert log.leases.get_status(orders).is_live
+
+
+def test_the_fence_of_a_free_dataset_can_be_raised_and_never_lowered(log: LogWorld) -> None:
+    orders = log.register("orders")
+    assert log.leases.raise_fence(orders, floor=40)
+    assert log.leases.raise_fence(orders, floor=7)
+
+    assert log.take(orders).fence > 40
+
+
+def test_the_fence_of_a_held_dataset_is_left_to_its_holder(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+
+    assert log.changes_nothing(lambda: log.leases.raise_fence(lease.dataset_id, floor=40))
+    assert not log.leases.raise_fence(lease.dataset_id, floor=40)
+    log.advance(TTL_S + 1)
+    assert log.leases.raise_fence(lease.dataset_id, floor=40)
+    assert not log.leases.raise_fence(DatasetId(999), floor=40)
