@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo test bench lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo test torture bench lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -30,6 +30,9 @@ demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recov
 
 test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGUMENTS)
+
+torture: check-java $(READY)  ## Kills, pauses, full disks and lost answers for MINUTES=n, then the verdict; SEED=s repeats a schedule
+	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
 
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,122 @@
+"""The command: torture for so many minutes, then the table and the verdict. Exit code 1: something was wrong."""
+
+import argparse
+import secrets
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Protocol
+
+from tests.support.postgres import make_reachable_directory
+from tests.torture.isolation import enter_own_mounts
+from tests.torture.schedule import Injection
+from tests.torture.small_campaign import SmallCampaign
+from tests.torture.small_runner import FORKS
+from tests.torture.tally import Tally, render_table
+
+PROGRESS_EVERY_S: Final = 5.0
+KINDS: Final = ("small",)
+
+
+class Campaign(Protocol):
+    """One kind of runner with all that it needs."""
+
+    tally: Tally
+
+    def run(self, duration_s: float, interrupted: threading.Event, say: Callable[[str], None]) -> None: ...
+
+    def progress(self) -> str: ...
+
+    def close(self, *, keep: bool) -> None: ...
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parse(arguments)
+    print(f"torture: seed {options.seed}, {options.minutes:g} minutes, runners: {', '.join(options.kinds)}", flush=True)
+    interrupted = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: interrupted.set())
+    refused = enter_own_mounts()
+    if refused is not None:
+        print(f"torture: no disk that fills or turns read-only: {refused}", flush=True)
+    FORKS.set_forkserver_preload(["tests.torture.small_runner"])
+    home = options.home or make_reachable_directory("gobblin-torture-")
+    campaigns: list[Campaign] = []
+    wrong = True
+    try:
+        for kind in options.kinds:
+            (home / kind).mkdir(mode=0o711)
+            campaigns.append(SmallCampaign(home / kind, options.seed, Tally(), refused))
+        _run_all(campaigns, options.minutes * 60, interrupted)
+        wrong = interrupted.is_set() or any(campaign.tally.violations for campaign in campaigns)
+    finally:
+        for campaign in campaigns:
+            campaign.close(keep=wrong and not interrupted.is_set())
+    if interrupted.is_set():
+        print("torture: interrupted; everything is stopped and removed, and there is no verdict", flush=True)
+        shutil.rmtree(home)
+        return 130
+    for kind, campaign in zip(options.kinds, campaigns, strict=True):
+        print(_table(kind, campaign.tally), flush=True)
+    return _judge(campaigns, home, options.seed)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=sys.modules["tests.torture"].__doc__)
+    parser.add_argument("--minutes", type=float, required=True, help="how long; the rest and the verdict come on top")
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="repeats the schedule, not the timing")
+    parser.add_argument("--home", type=Path, help="an empty folder to work in; default: a temporary one")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    return parser.parse_args(arguments)
+
+
+def _run_all(campaigns: Sequence[Campaign], duration_s: float, interrupted: threading.Event) -> None:
+    begun = time.monotonic()
+    with ThreadPoolExecutor(len(campaigns)) as pool:
+        running = [pool.submit(campaign.run, duration_s, interrupted, _say) for campaign in campaigns]
+        try:
+            while not all(future.done() for future in running):
+                time.sleep(PROGRESS_EVERY_S if not interrupted.is_set() else 0.1)
+                said = "; ".join(campaign.progress() for campaign in campaigns)
+                print(f"{time.monotonic() - begun:5.0f}/{duration_s:.0f} s  {said}", flush=True)
+        finally:
+            if any(future.done() and future.exception() for future in running):
+                interrupted.set()
+    for future in running:
+        future.result()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _table(kind: str, tally: Tally) -> str:
+    injected = [
+        (injection.value, tally.skipped.get(injection, str(tally.of(injection))))
+        for injection in Injection
+        if tally.of(injection) or injection in tally.skipped
+    ]
+    names = {injection.value for injection in Injection}
+    others = sorted((name, str(count)) for name, count in tally.counts.items() if name not in names)
+    return render_table(f"\n{kind} runners", [*injected, *others])
+
+
+def _judge(campaigns: Sequence[Campaign], home: Path, seed: str) -> int:
+    violations = [violation for campaign in campaigns for violation in campaign.tally.violations]
+    if not violations:
+        shutil.rmtree(home)
+        print(f"\nverdict (seed {seed}): exactly once", flush=True)
+        return 0
+    print(f"\nverdict (seed {seed}): WRONG, {len(violations)} differences; all is kept in {home}", flush=True)
+    for violation in violations:
+        print(f"  - {violation}", flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

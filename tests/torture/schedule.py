@@ -1,0 +1,188 @@
+"""What is done to whom, and when: values that follow from the seed alone."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gobblin_assets.failpoints import Failpoint
+
+
+class Injection(StrEnum):
+    """What the table in the end counts; each is counted when it happened, not when it was planned."""
+
+    KILL_AT_POINT = "runner: kill -9 at a failpoint"
+    KILL_AT_RANDOM = "runner: kill -9 at a random moment"
+    STOP_AT_POINT = "runner: SIGSTOP past its lease, at a failpoint"
+    STOP_AT_RANDOM = "runner: SIGSTOP past its lease, at a random moment"
+    ACKNOWLEDGEMENT_LOST = "runner: acknowledgement lost after COMMIT, at a failpoint"
+    ERROR_AFTER_EFFECT = "runner: a call took effect and reported an error"
+    SOURCE_FAILED = "source: a WorkUnit can't be read"
+    TWO_AT_ONCE = "two runners at once on a dataset"
+    ABANDONMENT = "an open sequence is given up"
+    PROXY_SWALLOWED = "proxy: COMMIT carried out, its answer swallowed"
+    PROXY_DROPPED = "proxy: connection closed before COMMIT is sent on"
+    PROXY_DELAYED = "proxy: the answer to COMMIT is late"
+    PROXY_CUT = "proxy: connection closed at a random moment"
+    SERVER_KILLED = "Postgres: kill -9 of the postmaster"
+    SERVER_STOPPED = "Postgres: immediate stop"
+    BACKEND_KILLED = "Postgres: kill -9 of one backend"
+    DISK_FULL = "destination: the disk is full"
+    READ_ONLY = "destination: remounted read-only"
+    SPARK_KILLED = "Spark: kill -9 of the Connect server"
+
+
+class Action(StrEnum):
+    """What a small runner is started for."""
+
+    APPEND = "append"
+    REFRESH = "refresh"
+    RECOVER = "recover"
+    ABANDON = "abandon"
+    RESUME = "resume"
+
+
+PROXY_FAULTS: Final = (
+    Injection.PROXY_SWALLOWED,
+    Injection.PROXY_DROPPED,
+    Injection.PROXY_DELAYED,
+    Injection.PROXY_CUT,
+)
+ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injection.BACKEND_KILLED)
+ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
+LEASE_TTL_S: Final = 2.0
+
+# Only here does the product meet such an error in life: after a COMMIT, after a rename, after a write.
+_AFTER_COMMIT: Final = (
+    Failpoint.LEASE_TAKEN,
+    Failpoint.SEQUENCE_BEGUN,
+    Failpoint.ATTEMPT_REGISTERED,
+    Failpoint.STAGE_COMMITTED,
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.FINISH_COMMITTED,
+    Failpoint.CLEANUP_MARKED,
+)
+_AFTER_A_CALL: Final = (Failpoint.STEP_AFTER, Failpoint.ATTEMPT_WRITTEN, Failpoint.ATTEMPT_DURABLE)
+_ACTIONS: Final = (
+    (Action.APPEND, 70),
+    (Action.REFRESH, 12),
+    (Action.RECOVER, 8),
+    (Action.ABANDON, 8),
+    (Action.RESUME, 2),
+)
+_FATES: Final = (
+    ("none", 12),
+    (Injection.KILL_AT_POINT, 30),
+    (Injection.KILL_AT_RANDOM, 26),
+    (Injection.STOP_AT_POINT, 18),
+    (Injection.STOP_AT_RANDOM, 6),
+    (Injection.ACKNOWLEDGEMENT_LOST, 4),
+    (Injection.ERROR_AFTER_EFFECT, 4),
+)
+# A zombie sleeps past its lease: twice as long as that, and then some; a few of them until the torture is over.
+_SLEEP_S: Final = (1.3 * LEASE_TTL_S, 4 * LEASE_TTL_S)
+_NEVER_WOKEN_FRACTION: Final = 0.1
+_PROXIED_FRACTION: Final = 0.25
+_BAD_SOURCE_FRACTION: Final = 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerPlan:
+    """A small runner's life. ``lake`` counts the destinations; ``datasets`` count those of that lake.
+
+    ``signal_after_s`` counts from its start, ``wake_after_s`` from the moment at which it stopped; None: it stays
+    stopped until the torture is over. ``route`` is the proxy's fault on its way to Postgres, None: no proxy.
+    """
+
+    number: int
+    action: Action
+    lake: int
+    datasets: tuple[int, ...]
+    policy: str
+    bad_units: tuple[int, ...]
+    lease_wait_s: float
+    fate: str
+    failpoint: str
+    signal_after_s: float | None
+    wake_after_s: float | None
+    route: Injection | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Something done to everybody at ``at_s`` for ``lasts_s``, both in seconds of the torture."""
+
+    at_s: float
+    injection: Injection
+    lasts_s: float
+
+
+def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerPlan:
+    """The fate of the ``number``-th runner, whenever it comes to start."""
+    dice = random.Random(f"{seed}/runner/{number}")
+    action = _choose(dice, _ACTIONS)
+    fate = _choose(dice, _FATES)
+    chosen = tuple(sorted(dice.sample(range(datasets), dice.choice((1, 1, 2, datasets)))))
+    by_signal = fate in (Injection.KILL_AT_RANDOM, Injection.STOP_AT_RANDOM)
+    return RunnerPlan(
+        number=number,
+        action=Action(action),
+        lake=dice.randrange(lakes),
+        datasets=chosen,
+        policy=dice.choice(("full", "successful", "partial")),
+        bad_units=(dice.randrange(2),) if dice.random() < _BAD_SOURCE_FRACTION else (),
+        lease_wait_s=dice.choice((0.0, LEASE_TTL_S + 1, LEASE_TTL_S + 1)),
+        fate=fate,
+        failpoint=_plan_failpoint(dice, fate, _points_of(action)),
+        signal_after_s=dice.uniform(0.02, 1.5) if by_signal else None,
+        wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
+        route=dice.choice(PROXY_FAULTS) if dice.random() < _PROXIED_FRACTION else None,
+    )
+
+
+def plan_disturbances(
+    seed: str, duration_s: float, kinds: Sequence[Injection], *, every_s: float
+) -> tuple[Disturbance, ...]:
+    """Each kind in turn in an order that is drawn anew each time, about every ``every_s``, until the time is over."""
+    dice = random.Random(f"{seed}/disturbances/{'+'.join(sorted(kinds))}")
+    planned: list[Disturbance] = []
+    at_s = every_s / 2
+    while at_s < duration_s:
+        for injection in dice.sample(kinds, len(kinds)):
+            # Mostly short; sometimes longer than a lease lasts.
+            planned.append(Disturbance(at_s, injection, 2 * LEASE_TTL_S * dice.random() ** 2))
+            at_s += dice.uniform(0.5, 1.5) * every_s
+    return tuple(disturbance for disturbance in planned if disturbance.at_s < duration_s)
+
+
+def _points_of(action: str) -> list[Failpoint]:
+    """Those that such a runner passes, or may pass."""
+    abandonment = [point for point in Failpoint if point.name.startswith("ABANDON_")]
+    retirement = [point for point in Failpoint if point.name.startswith("RETIRE_")]
+    match action:
+        case Action.ABANDON:
+            return [Failpoint.LEASE_TAKEN, *abandonment]
+        case Action.REFRESH:
+            return [point for point in Failpoint if point not in abandonment]
+        case _:
+            return [point for point in Failpoint if point not in abandonment and point not in retirement]
+
+
+def _plan_failpoint(dice: random.Random, fate: str, points: Sequence[Failpoint]) -> str:
+    times = dice.choice((1, 1, 1, 2))
+    match fate:
+        case Injection.KILL_AT_POINT:
+            return f"{dice.choice(points)}=kill@{times}"
+        case Injection.STOP_AT_POINT:
+            return f"{dice.choice(points)}=stop@{times}"
+        case Injection.ACKNOWLEDGEMENT_LOST:
+            return f"{dice.choice(_AFTER_COMMIT)}=lose@{times}"
+        case Injection.ERROR_AFTER_EFFECT:
+            return f"{dice.choice(_AFTER_A_CALL)}=error@{times}"
+        case _:
+            return ""
+
+
+def _choose(dice: random.Random, weighted: Sequence[tuple[str, int]]) -> str:
+    return dice.choices([value for value, _weight in weighted], [weight for _value, weight in weighted])[0]

@@ -1,0 +1,209 @@
+"""Starts small runners as the schedule says, and sees to their fates: kills them, stops them, wakes them up."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from tests.torture.proxy import FaultyProxy
+from tests.torture.schedule import LEASE_TTL_S, Action, Injection, RunnerPlan, plan_runner
+from tests.torture.server import Victim
+from tests.torture.small_runner import FORKS, Ending, TortureLake, name_runner, start_runner
+from tests.torture.tally import Tally
+
+# Runners at work at once; those that are stopped cost nothing but their memory.
+AT_WORK_MAX: Final = 8
+STOPPED_MAX: Final = 16
+# Ten tries of several transactions, with Postgres away: far longer than any that is alive takes.
+RUNNER_S_MAX: Final = 240.0
+_TICK_S: Final = 0.01
+
+
+@dataclass
+class _Runner:
+    plan: RunnerPlan
+    lake: TortureLake
+    process: "FORKS.Process"  # type: ignore[name-defined]  # a context's attribute, which is no type
+    started_at: float
+    signalled: Injection | None = None
+    stopped_at: float | None = None
+    is_awake: bool = False
+    held: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid or 0)
+
+    def send(self, number: signal.Signals) -> None:
+        if self.process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def is_stopped(self) -> bool:
+        try:
+            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return text.rpartition(")")[2].split()[0] == "T"
+
+
+class SmallRunners:
+    """All of them. ``step`` is called again and again by one thread; it never waits."""
+
+    def __init__(
+        self,
+        seed: str,
+        lakes: Callable[[], tuple[TortureLake, ...]],
+        victim: Victim,
+        proxies: Mapping[Injection, FaultyProxy],
+        logs: Path,
+        tally: Tally,
+    ) -> None:
+        self._seed = seed
+        self._lakes = lakes
+        self._victim = victim
+        self._proxies = proxies
+        self._logs = logs
+        self._tally = tally
+        self._runners: list[_Runner] = []
+        self._next = 0
+
+    def step(self, *, more: bool) -> None:
+        """Look after everybody; with ``more``, start the next of the schedule where there is room."""
+        now = time.monotonic()
+        for runner in list(self._runners):
+            self._look_after(runner, now)
+        at_work = sum(runner.stopped_at is None or runner.is_awake for runner in self._runners)
+        stopped = len(self._runners) - at_work
+        if more and at_work < AT_WORK_MAX and stopped < STOPPED_MAX:
+            self._start_next(now)
+        time.sleep(_TICK_S)
+
+    def wake_everybody(self) -> None:
+        """Whoever is past its lease, also those that were never to wake up before the torture is over."""
+        now = time.monotonic()
+        for runner in self._runners:
+            if runner.stopped_at is not None and not runner.is_awake and now - runner.stopped_at > LEASE_TTL_S:
+                self._wake(runner)
+
+    def is_over(self) -> bool:
+        return not self._runners
+
+    def kill_everybody(self) -> None:
+        """The torture itself is being ended."""
+        for runner in self._runners:
+            runner.send(signal.SIGKILL)
+            runner.process.join(10)
+        self._runners.clear()
+
+    def describe(self) -> str:
+        return "; ".join(str(runner.plan) for runner in self._runners)
+
+    def _start_next(self, now: float) -> None:
+        lakes = self._lakes()
+        plan = plan_runner(self._seed, self._next, lakes=len(lakes), datasets=len(lakes[0].urns))
+        self._next += 1
+        lake = lakes[plan.lake]
+        proxy = None if plan.route is None else self._proxies[plan.route].directory
+        working = {
+            number
+            for runner in self._runners
+            if runner.plan.lake == plan.lake and runner.plan.action in (Action.APPEND, Action.REFRESH)
+            for number in runner.plan.datasets
+        }
+        if plan.action in (Action.APPEND, Action.REFRESH) and working & set(plan.datasets):
+            self._tally.add(Injection.TWO_AT_ONCE)
+        self._runners.append(_Runner(plan, lake, start_runner(plan, lake, proxy, self._logs), now))
+        self._tally.add("runs")
+        self._tally.add(f"runs: {plan.action}")
+
+    def _look_after(self, runner: _Runner, now: float) -> None:
+        if runner.process.exitcode is not None:
+            self._settle(runner)
+        elif runner.stopped_at is not None and not runner.is_awake:
+            if runner.plan.wake_after_s is not None and now - runner.stopped_at >= runner.plan.wake_after_s:
+                self._wake(runner)
+        elif not runner.is_awake and runner.is_stopped():
+            runner.stopped_at = now
+            runner.held = self._leases_of(runner.pid)
+        elif runner.signalled is None and runner.plan.signal_after_s is not None:
+            if now - runner.started_at >= runner.plan.signal_after_s:
+                runner.signalled = Injection(runner.plan.fate)
+                kill = runner.signalled is Injection.KILL_AT_RANDOM
+                runner.send(signal.SIGKILL if kill else signal.SIGSTOP)
+        elif now - runner.started_at > RUNNER_S_MAX + (runner.plan.wake_after_s or 0):
+            self._tally.violate(f"runner {runner.plan.number} did not end within {RUNNER_S_MAX:.0f} s: {runner.plan}")
+            runner.send(signal.SIGKILL)
+            runner.process.join(10)
+            self._runners.remove(runner)
+
+    def _wake(self, runner: _Runner) -> None:
+        """A zombie counts only if it held a lease when it stopped; it has slept for longer than that lasts."""
+        now = time.monotonic()
+        if runner.held:
+            self._tally.add(runner.plan.fate)
+            self._tally.add("zombies woken")
+            if runner.plan.wake_after_s is None:
+                self._tally.add("zombies woken at the very end")
+            fences = self._fences()
+            if any(fences.get(dataset, 0) > fence for dataset, fence in runner.held.items()):
+                self._tally.add("zombies replaced before they woke")
+        else:
+            self._tally.add("stopped without a lease")
+        runner.is_awake = True
+        runner.started_at = now
+        runner.send(signal.SIGCONT)
+
+    def _settle(self, runner: _Runner) -> None:
+        self._runners.remove(runner)
+        reached = self._reached(runner.plan)
+        plan, code = runner.plan, runner.process.exitcode
+        if plan.fate in (Injection.ACKNOWLEDGEMENT_LOST, Injection.ERROR_AFTER_EFFECT) and reached:
+            self._tally.add(plan.fate)
+        if plan.bad_units and "this WorkUnit can't be read" in self._log_of(plan):
+            self._tally.add(Injection.SOURCE_FAILED)
+        if plan.action is Action.ABANDON and code == Ending.COMMITTED:
+            self._tally.add(Injection.ABANDONMENT)
+        match code:
+            case Ending.COMMITTED:
+                self._tally.add("runs that committed")
+            case Ending.NOTHING:
+                self._tally.add("runs that found nothing to do")
+            case Ending.FAILED:
+                self._tally.add("runs that failed")
+            case -9 if "=kill" in reached or runner.signalled is Injection.KILL_AT_RANDOM:
+                self._tally.add("runs that were killed")
+                self._tally.add(plan.fate)
+            case _:
+                self._tally.violate(
+                    f"runner {plan.number} ended with {code}, not by a family of errors: see its log in {self._logs}"
+                )
+
+    def _reached(self, plan: RunnerPlan) -> str:
+        points = name_runner(self._logs, plan.number, "points")
+        return points.read_text(encoding="utf-8") if points.exists() else ""
+
+    def _log_of(self, plan: RunnerPlan) -> str:
+        log = name_runner(self._logs, plan.number, "log")
+        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+
+    def _leases_of(self, pid: int) -> dict[int, int]:
+        query = "SELECT dataset_id, fence FROM gobblin.lease WHERE owner ~ %s"
+        return self._ask(query, [f":{re.escape(str(pid))}$"])
+
+    def _fences(self) -> dict[int, int]:
+        return self._ask("SELECT dataset_id, fence FROM gobblin.lease", [])
+
+    def _ask(self, query: str, arguments: list[str]) -> dict[int, int]:
+        """Nothing while Postgres is away: what can't be known is not counted."""
+        try:
+            with self._victim.connect() as connection:
+                rows = connection.execute(query.encode(), arguments or None).fetchall()
+        except psycopg.Error:
+            return {}
+        return {int(str(dataset)): int(str(fence)) for dataset, fence in rows}

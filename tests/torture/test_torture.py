@@ -1,0 +1,121 @@
+"""Half a minute of torture, with floors under what it must have done, and an end that leaves nothing behind."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.db import embedded
+from tests.support.postgres import make_reachable_directory
+from tests.torture.schedule import (
+    ON_THE_SERVER,
+    PROXY_FAULTS,
+    Injection,
+    plan_disturbances,
+    plan_runner,
+)
+
+ROOT = Path(__file__).parents[2]
+END_S_MAX = 60
+# About a quarter of what two busy cores reach.
+KILLS_MIN = 6
+ZOMBIES_MIN = 1
+COMMITS_MIN = 4
+
+
+@pytest.fixture
+def torture_home() -> Iterator[Path]:
+    """Whatever becomes of the torture: its server is stopped and its folder is gone afterwards."""
+    made = make_reachable_directory("gobblin-torture-")
+    yield made
+    for kind in ("small", "whole"):
+        embedded.stop(made / kind)
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def torture(home: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "tests.torture", "--kinds", "small", "--home", str(home), *arguments]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def counts_of(output: str) -> dict[str, int]:
+    return {name: int(count) for name, count in re.findall(r"^  (\S.*?)  +(\d+)$", output, flags=re.MULTILINE)}
+
+
+def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once(torture_home: Path) -> None:
+    with torture(torture_home, "--minutes", "0.5", "--seed", "half a minute") as process:
+        output = process.communicate()[0]
+
+    assert process.returncode == 0, output
+    assert "exactly once" in output
+    counts = counts_of(output)
+    assert counts["runs that were killed"] >= KILLS_MIN, output
+    assert counts["zombies woken"] >= ZOMBIES_MIN, output
+    assert counts["runs that committed"] >= COMMITS_MIN, output
+    assert sum(counts.get(injection, 0) for injection in ON_THE_SERVER) >= 1, output
+    assert sum(counts.get(injection, 0) for injection in PROXY_FAULTS) >= 1, output
+    assert counts["samples with all rows of a dataset"] >= 10, output
+    assert not torture_home.exists()
+
+
+def test_an_interrupted_torture_leaves_nothing_behind(torture_home: Path) -> None:
+    with torture(torture_home, "--minutes", "5") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if re.search(r"[1-9]\d* runs", line):
+                break
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=END_S_MAX)[0]
+
+    assert process.returncode == 130, output
+    assert not torture_home.exists()
+    assert [folder for folder in Path("/proc").glob("[0-9]*") if _mentions(folder, str(torture_home))] == []
+
+
+def test_a_seed_repeats_its_schedule_and_another_one_does_not() -> None:
+    def plan(seed: str) -> tuple[object, ...]:
+        runners = [plan_runner(seed, number, lakes=2, datasets=3) for number in range(200)]
+        return (*runners, *plan_disturbances(seed, 600, ON_THE_SERVER, every_s=7))
+
+    assert plan("a") == plan("a")
+    assert plan("a") != plan("b")
+
+
+def test_a_schedule_has_every_kind_of_fate() -> None:
+    plans = [plan_runner("any", number, lakes=2, datasets=3) for number in range(500)]
+
+    assert {plan.fate for plan in plans} >= {
+        Injection.KILL_AT_POINT,
+        Injection.KILL_AT_RANDOM,
+        Injection.STOP_AT_POINT,
+        Injection.STOP_AT_RANDOM,
+        Injection.ACKNOWLEDGEMENT_LOST,
+        Injection.ERROR_AFTER_EFFECT,
+    }
+    assert {plan.route for plan in plans} == {None, *PROXY_FAULTS}
+    assert any(plan.wake_after_s is None for plan in plans if plan.fate == Injection.STOP_AT_POINT)
+
+
+def _mentions(process: Path, text: str) -> bool:
+    try:
+        return text.encode() in (process / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
