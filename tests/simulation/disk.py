@@ -10,8 +10,8 @@ asks ``keep`` about each, in order, and then everybody sees what is on the platt
 disk breaks; a change is lost, whatever ``keep`` says, when
 - an earlier change of the same name is lost (a rename of a file whose own entry was lost);
 - it removes a directory of which an earlier removal or rename is lost (that directory is not empty);
-- it moves a directory below one whose own move is lost (two directories inside of each other);
-- it is a rename into a directory that the power cut takes away: the file stays under its old name.
+- it is a rename into a directory that the power cut takes away: the file stays under its old name;
+- it is a rename of a directory into one that is below it without the changes lost before.
 Any other entry in a directory that is gone is gone. A file whose entry survives without its content holds what
 ``Unsynced`` says. So a file that was durable is always under its old name or its new one, never under neither.
 
@@ -229,11 +229,9 @@ class SimDisk:
         if target.startswith(f"{source}/"):
             raise self.failure(errno.EINVAL, "rename to", target)
         inode = self._inodes.seen[gone[0]][gone[1]]
-        beneath: frozenset[int] = frozenset()
         if inode in self._inodes.seen:
-            beneath = self._way_to(target)
             self._found.clear()
-        self._inodes.change(ChangeKind.RENAME, inode, target, gone=gone, come=come, beneath=beneath, old_path=source)
+        self._inodes.change(ChangeKind.RENAME, inode, target, gone=gone, come=come, old_path=source)
         self._note(come)
 
     def remove(self, path: str) -> None:
@@ -294,11 +292,6 @@ class SimDisk:
     def _entry(self, path: str) -> Entry:
         parent, _slash, name = path.rpartition("/")
         return self._get_directory(parent or "/"), name
-
-    def _way_to(self, path: str) -> frozenset[int]:
-        """The directories on the way to a path, without its last name."""
-        parts = path.split("/")
-        return frozenset(self._get_directory("/".join(parts[:depth])) for depth in range(2, len(parts)))
 
     def _note(self, entry: Entry) -> None:
         if self.listing_lag_calls:

@@ -106,17 +106,13 @@ class Inodes:
         *,
         gone: Entry | None = None,
         come: Entry | None = None,
-        beneath: frozenset[int] = frozenset(),
         old_path: str = "",
     ) -> None:
         emptied = inode if kind is ChangeKind.REMOVE else None
         after = frozenset(
             earlier.number
             for earlier in self.pending
-            if earlier.is_about(gone)
-            or earlier.is_about(come)
-            or (emptied is not None and earlier.touches(emptied))
-            or (earlier.kind is ChangeKind.RENAME and earlier.inode in beneath)
+            if earlier.is_about(gone) or earlier.is_about(come) or (emptied is not None and earlier.touches(emptied))
         )
         change = PendingChange(self._count(), kind, inode, path, gone, come, after, old_path)
         self.pending.append(change)
