@@ -9,44 +9,40 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.port import FileSystem
-from tests.support.file_systems import ADAPTERS, identity
-from tests.support.mounts import tmpfs
+from tests.support.file_systems import ADAPTERS
+from tests.support.places import Place
 
 
-def read(fs: FileSystem, path: Path) -> bytes:
-    with fs.open_input(str(path)) as stream:
-        return stream.read()
-
-
-def test_a_new_file_holds_its_content(fs: FileSystem, tmp_path: Path) -> None:
+def test_a_new_file_holds_its_content(place: Place) -> None:
     content = os.urandom(3 << 20)
 
-    assert fs.write_new(str(tmp_path / "new"), content)
+    assert place.fs.write_new(place.at("new"), content)
 
-    assert read(fs, tmp_path / "new") == content
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
-
-
-def test_what_is_there_is_never_replaced(fs: FileSystem, tmp_path: Path) -> None:
-    fs.write_new(str(tmp_path / "taken"), b"first")
-    before = identity(fs, tmp_path / "taken")
-
-    assert not fs.write_new(str(tmp_path / "taken"), b"second")
-
-    assert read(fs, tmp_path / "taken") == b"first"
-    assert identity(fs, tmp_path / "taken") == before
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"], "the refused one left something behind"
+    assert place.read(place.at("new")) == content
+    assert place.list_all() == ["new"]
 
 
-def test_of_many_writers_of_one_name_exactly_one_makes_it(fs: FileSystem, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_is_there_is_never_replaced(place: Place, kind: str) -> None:
+    taken = place.at("taken")
+    place.write(taken if kind == "file" else f"{taken}/inside", b"first")
+    before = place.list_all(), place.fs.list_files(place.root)
+
+    assert not place.fs.write_new(taken, b"second")
+
+    assert place.read(taken if kind == "file" else f"{taken}/inside") == b"first"
+    after = place.list_all(), place.fs.list_files(place.root)
+    assert after == before, "replaced, or the refused one left something behind"
+
+
+def test_of_many_writers_of_one_name_exactly_one_makes_it(place: Place) -> None:
     contents = [bytes([number]) * 5_000 for number in range(16)]
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda content: fs.write_new(str(tmp_path / "one"), content), contents))
+        made = list(pool.map(lambda content: place.fs.write_new(place.at("one"), content), contents))
 
     assert made.count(True) == 1
-    assert read(fs, tmp_path / "one") == contents[made.index(True)]
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert place.read(place.at("one")) == contents[made.index(True)]
+    assert place.list_all() == ["one"]
 
 
 def test_the_file_and_its_name_are_synced_in_this_order_before_it_returns(
@@ -74,14 +70,14 @@ def test_its_mode_follows_the_configured_umask(adapter: str, tmp_path: Path) -> 
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
 
 
-def test_a_missing_parent_is_named(fs: FileSystem, tmp_path: Path) -> None:
+def test_a_missing_parent_is_named(place: Place) -> None:
     with pytest.raises(RejectedError, match="parent"):
-        fs.write_new(str(tmp_path / "missing" / "new"), b"content")
+        place.fs.write_new(place.at("missing/new"), b"content")
 
 
-def test_a_full_disk_leaves_nothing_under_the_name(fs: FileSystem, tmp_path: Path) -> None:
-    with tmpfs(tmp_path / "small", options="size=64k,mode=755") as mount:
+def test_a_full_disk_leaves_nothing_under_the_name(place: Place) -> None:
+    with place.on_small_disk() as disk:
         with pytest.raises(RetryableError, match=errno.errorcode[errno.ENOSPC]):
-            fs.write_new(str(mount / "new"), b"x" * (1 << 20))
-        assert list(mount.iterdir()) == []
-        assert fs.write_new(str(mount / "new"), b"small")
+            disk.fs.write_new(disk.at("new"), b"x" * (1 << 20))
+        assert disk.list_all() == []
+        assert disk.fs.write_new(disk.at("new"), b"small")

@@ -24,6 +24,9 @@ class Place(Protocol):
     @property
     def fs(self) -> FileSystem: ...
 
+    @property
+    def root(self) -> str: ...
+
     def at(self, name: str) -> str:
         """The path of a name below the place."""
         ...
@@ -68,10 +71,11 @@ class SmallDisk(Place, Protocol):
 class PosixPlace:
     def __init__(self, fs: FileSystem, root: Path) -> None:
         self.fs = fs
+        self.root = str(root)
         self._root = root
 
     def at(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        return f"{self.root}/{name}"
 
     def write(self, path: str, content: bytes = b"content") -> str:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -121,11 +125,11 @@ class SimPlace:
     def __init__(self, disk: SimDisk, root: str = "/lake") -> None:
         self.fs: FileSystem = SimFileSystem(disk)
         self._disk = disk
-        self._root = root
+        self.root = root
         disk.mkdir(root)
 
     def at(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        return f"{self.root}/{name}"
 
     def write(self, path: str, content: bytes = b"content") -> str:
         self._disk.write_file(path, content)
@@ -142,11 +146,11 @@ class SimPlace:
         return self._disk.exists(path)
 
     def list_all(self) -> list[str]:
-        found = [self._root]
+        found = [self.root]
         for path in found:
             if self._disk.is_directory(path):
                 found += [f"{path}/{name}" for name in self._disk.list_names(path)]
-        return sorted(path.removeprefix(f"{self._root}/") for path in found[1:])
+        return sorted(path.removeprefix(f"{self.root}/") for path in found[1:])
 
     def move(self, source: str, target: str) -> None:
         self._disk.rename(source, target)
