@@ -6,7 +6,7 @@ a name that only the new fence knows. From then on a zombie's renames find no so
 already is then renamed back into the capture, and only after that the sequence is ABORTED.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -53,7 +53,9 @@ class Abandonment:
             steps = decode_segment(segment.payload, segment.digest)
             for step in steps:
                 _take_back(fs, step, attempts, lease.fence)
-            fs.sync_directories(directories_to_sync(steps, root))
+            # Also where it was taken back to, and by earlier owners: else a power cut could make it visible again.
+            places = {place for step in steps for place in _directories_of_places(step, attempts, lease.fence)}
+            fs.sync_directories([*sorted(places, key=len, reverse=True), *directories_to_sync(steps, root)])
         reach(Failpoint.ABANDON_RETURNED)
         remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
@@ -104,6 +106,23 @@ def _take_back(fs: FileSystem, step: CommitStep, attempts: Sequence[AttemptRecor
     outcome = fs.rename_no_replace(step.target, place)
     if outcome is RenameOutcome.TARGET_EXISTS:
         raise ConflictError(f"{place} is taken; {step.target} can't be taken back", path=step.target)
+
+
+def _directories_of_places(step: CommitStep, attempts: Sequence[AttemptRecord], fence: int) -> Iterator[str]:
+    """Directories below the staging root on the way to where any owner's capture may have put the step's files."""
+    for attempt in attempts:
+        for captured_by in {*attempt.cleanup_fences, fence}:
+            for source in _sources(step):
+                if source.startswith(f"{attempt.staging_path}/"):
+                    captured = captured_directory(attempt.staging_path, captured_by)
+                    for directory in PurePosixPath(_place_for(source, [attempt], captured_by)).parents:
+                        yield str(directory)
+                        if str(directory) == captured:
+                            break
+
+
+def _sources(step: CommitStep) -> tuple[str, ...]:
+    return (step.source,) if isinstance(step, RenameDirectory | RenameFile) else ()
 
 
 def _place_for(source: str, attempts: Sequence[AttemptRecord], fence: int) -> str:

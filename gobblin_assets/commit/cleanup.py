@@ -97,12 +97,12 @@ class Cleanup:
                     fs.remove_file(path, identity)
                     removed += 1
                 directories.add(str(PurePosixPath(path).parent))
-        for directory in directories:
-            _remove_upwards(fs, directory, root)
+        gone = [directory for directory in sorted(directories) if _remove_if_empty(fs, directory, root)]
+        # Before the log forgets them: a power cut would bring them back, and nobody would look again.
+        fs.sync_directories({*directories, *(str(PurePosixPath(directory).parent) for directory in gone)})
         return removed
 
 
-def _remove_upwards(fs: FileSystem, directory: str, root: str) -> None:
+def _remove_if_empty(fs: FileSystem, directory: str, root: str) -> bool:
     """Remove the directory of a retired sequence; its parents belong to the dataset and stay."""
-    if directory.startswith(f"{root}/"):
-        fs.remove_empty_directory(directory)
+    return directory.startswith(f"{root}/") and fs.remove_empty_directory(directory)

@@ -57,6 +57,14 @@ class FileSystem(Protocol):
         """Make it and its missing parents; being there already is fine (a file there is a ConflictError)."""
         ...
 
+    def make_destination(self, root: str) -> None:
+        """Make a destination's root, if it isn't there, and return after its name survives a power cut.
+
+        Also if it is there: whoever made it may have died before that. Of the directories above it those are synced
+        that this process may open; one that it may not open, it hasn't made anything in.
+        """
+        ...
+
     def rename_no_replace(self, source: str, target: str) -> RenameOutcome:
         """Rename a file or a directory, atomically, never replacing anything that is there.
 

@@ -99,6 +99,11 @@ class PosixFileSystem:
                 return
         raise RetryableError(f"the parents of {directory} are removed while it is being made", path=directory)
 
+    def make_destination(self, root: str) -> None:
+        self.make_directories(root)
+        parents = [str(path) for path in Path(root).parents]
+        self.sync_directories(path for path in parents if os.access(path, os.R_OK | os.W_OK | os.X_OK))
+
     def rename_no_replace(self, source: str, target: str) -> RenameOutcome:
         found = _find_stat(source)
         if found is None:

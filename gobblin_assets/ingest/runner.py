@@ -80,6 +80,7 @@ class _Run:
     def _probe_destination(self) -> None:
         directory = job_directory(self._ports.root, self._job)
         self._ports.fs.probe(staging_root(directory), directory)
+        self._ports.fs.make_destination(self._ports.root)
 
     def _run_all(self, ids: Mapping[DatasetUrn, DatasetId]) -> list[DatasetReport]:
         recovered: list[DatasetReport] = []

@@ -14,6 +14,12 @@ def test_a_probe_leaves_nothing_behind(place: Place) -> None:
     assert place.list_all() == ["there", "there/kept"]
 
 
+def test_a_destination_is_made_with_its_parents_and_being_there_is_fine(place: Place) -> None:
+    for _ in range(2):
+        place.fs.make_destination(place.at("new/lake"))
+        assert place.list_all() == ["new", "new/lake"]
+
+
 def test_probes_of_one_destination_at_once_all_pass(place: Place) -> None:
     def probe(_: int) -> None:
         for _ in range(5):

@@ -186,6 +186,15 @@ def test_directories_are_synced_once_each_and_missing_ones_skipped(
     fs.make_durable([])
 
 
+def test_the_names_of_a_destination_are_synced_whoever_made_them(
+    fs: FileSystem, tmp_path: Path, synced: list[str]
+) -> None:
+    (tmp_path / "a").mkdir()
+    fs.make_destination(str(tmp_path / "a/b/lake"))
+    expected = {str(path) for path in (tmp_path / "a/b/lake").parents}
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a/b")} <= set(synced) <= expected
+
+
 def test_a_sync_that_fails_is_reported_and_not_tried_again(
     fs: FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ import errno
 import functools
 import io
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
@@ -101,6 +102,12 @@ class SimFileSystem:
     @_one_moment
     def make_directories(self, directory: str) -> None:
         self.disk.mkdir(directory)
+
+    @_one_moment
+    def make_destination(self, root: str) -> None:
+        self.disk.mkdir(root)
+        for parent in PurePosixPath(root).parents:
+            self.disk.sync_directory(str(parent))
 
     @_one_moment
     def rename_no_replace(self, source: str, target: str) -> RenameOutcome:

@@ -1,0 +1,28 @@
+"""How often each port is called by the process of each scenario: the measure of what is tried."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from tests.simulation.exploring import list_calls
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.world import stepped
+
+Counts = dict[str, dict[str, int]]
+
+_FILE = Path(__file__).with_name("counts.json")
+
+
+def read_counts() -> Counts:
+    found: Counts = json.loads(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def _write_counts() -> None:
+    counts = {each.name: dict(sorted(Counter(list_calls(each, each.prepare())).items())) for each in SCENARIOS}
+    _FILE.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with stepped():
+        _write_counts()

@@ -1,0 +1,239 @@
+"""Every fault at every call: histories of one fault, of two, and of zombies, each checked while and after it happens.
+
+A history is: a scenario's process meets its fault; leases run out; another process takes over; and so on until the
+world has come to rest. After each of these the checker looks.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from gobblin_assets.ingest.run_values import RunReport
+from tests.simulation.history import Checker
+from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause
+from tests.simulation.scenarios import Scenario
+from tests.simulation.world import SILENT_S_MAX, Runner, World
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """``power_cut``: the machine loses what was not synced as well."""
+
+    fault: Fault
+    power_cut: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.fault}, then the power is cut" if self.power_cut else str(self.fault)
+
+
+FAULTS = (*(PlannedFault(fault) for fault in Fault), *(PlannedFault(f, power_cut=True) for f in Fault if f.kills))
+
+
+@dataclass
+class Tally:
+    """What was tried. ``calls`` counts each kind of call that the scenario's process makes, undisturbed.
+
+    Histories that reach a world in which another one has been before are the same from there on: only ``executed``
+    ones were carried on to their end.
+    """
+
+    histories: int = 0
+    executed: int = 0
+    calls: dict[str, int] = field(default_factory=dict)
+
+    def __iadd__(self, other: "Tally") -> Self:
+        self.histories += other.histories
+        self.executed += other.executed
+        for label, count in other.calls.items():
+            self.calls[label] = self.calls.get(label, 0) + count
+        return self
+
+
+class HistoryError(AssertionError):
+    """A history that breaks the promise; its text can be read by a person."""
+
+
+def list_calls(scenario: Scenario, base: World) -> list[str]:
+    """The calls that an undisturbed process of the scenario makes, in order."""
+    runner = base.copy().open_process()
+    scenario.act(runner)
+    return runner.process.calls
+
+
+def explore_singles(scenario: Scenario) -> Tally:
+    """One fault at each call, each kind of it."""
+    base = scenario.prepare()
+    calls = list_calls(scenario, base)
+    tally = Tally(calls=_count(calls))
+    settled: set[object] = set()
+    for number, _call in enumerate(calls):
+        for planned in FAULTS:
+            world, checker, runner = _meet(scenario, base, number, planned)
+            tally.executed += _settle_once(world, checker, _story(scenario, runner, number, planned), settled)
+            tally.histories += 1
+    return tally
+
+
+def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tally:
+    """A second fault at each call of the process that takes over after the first.
+
+    ``shard`` of ``shards``: only its part of the worlds that first faults leave is carried on.
+    """
+    base = scenario.prepare()
+    tally = Tally()
+    settled: set[object] = set()
+    seen: dict[object, int] = {}
+    for number, planned in _first_faults(scenario, base):
+        world, checker, runner = _meet(scenario, base, number, planned)
+        world.expire_leases()
+        state = _state(world, checker)
+        known = seen.get(state)
+        if known is not None:
+            tally.histories += known
+            continue
+        seen[state] = 0
+        if len(seen) % shards != shard:
+            continue
+        second = _explore_second(world, checker, _story(scenario, runner, number, planned), settled)
+        seen[state] = second.histories
+        tally += second
+    return tally
+
+
+def _explore_second(after_first: World, checker: Checker, story: str, settled: set[object]) -> Tally:
+    trial = after_first.copy().open_process()
+    trial.run()
+    tally = Tally()
+    for number, _call in enumerate(trial.process.calls):
+        for planned in FAULTS:
+            world, looking = after_first.copy(), checker.copy()
+            runner = world.open_process(faults={number: planned.fault})
+            _act(runner, lambda one: one.run(), world, looking, planned)
+            told = f"{story}; the next one: {_place(runner, number, planned)}"
+            _look(looking, world, told)
+            tally.executed += _settle_once(world, looking, told, settled)
+            tally.histories += 1
+    return tally
+
+
+def _take_over_by_running(world: World) -> None:
+    world.open_process().run()
+
+
+def _take_over_by_giving_up(world: World) -> None:
+    for sequence_id in world.list_open():
+        world.open_process().abandon(sequence_id)
+    world.open_process().run()
+
+
+TAKEOVERS: Mapping[str, Callable[[World], None]] = {
+    "others run": _take_over_by_running,
+    "others give up what is open, and run": _take_over_by_giving_up,
+}
+
+
+def explore_zombies(scenario: Scenario) -> Tally:
+    """Paused before each call; others take over and finish; then the first one wakes up and goes on."""
+    base = scenario.prepare()
+    calls = list_calls(scenario, base)
+    tally = Tally(calls=_count(calls))
+    for (number, call), (others, take_over) in itertools.product(enumerate(calls), TAKEOVERS.items()):
+        world, checker = base.copy(), Checker()
+        story = f"{scenario.name}: paused before call {number} ({call}), {others}, it wakes up"
+        checker.look(world)
+        pause = Pause(number)
+        runner = world.open_process(pause=pause)
+        thread = threading.Thread(target=scenario.act, args=(runner,))
+        thread.start()
+        if not pause.reached.wait(HANDOVER_S_MAX):
+            raise HistoryError(f"{story}: never paused")
+        world.expire_leases()
+        take_over(world)
+        _look(checker, world, story)
+        pause.woken.set()
+        thread.join(HANDOVER_S_MAX)
+        if thread.is_alive():
+            raise HistoryError(f"{story}: never ended")
+        _look(checker, world, story)
+        _settle(world, checker, story)
+        tally.histories += 1
+    tally.executed = tally.histories
+    return tally
+
+
+def _first_faults(scenario: Scenario, base: World) -> Iterator[tuple[int, PlannedFault]]:
+    for number, _call in enumerate(list_calls(scenario, base)):
+        for planned in FAULTS:
+            yield number, planned
+
+
+def _meet(scenario: Scenario, base: World, number: int, planned: PlannedFault) -> tuple[World, Checker, Runner]:
+    world, checker = base.copy(), Checker()
+    checker.look(world)
+    runner = world.open_process(faults={number: planned.fault})
+    _act(runner, scenario.act, world, checker, planned)
+    _look(checker, world, _story(scenario, runner, number, planned))
+    return world, checker, runner
+
+
+def _act(
+    runner: Runner, act: Callable[[Runner], object], world: World, checker: Checker, planned: PlannedFault
+) -> None:
+    report = act(runner)
+    checker.acknowledge(world, report if isinstance(report, RunReport) else None)
+    if planned.power_cut:
+        world.disk.power_cut()
+
+
+def _settle_once(world: World, checker: Checker, story: str, settled: set[object]) -> bool:
+    """Carry a history on to its end, unless another one did so from the same state."""
+    state = _state(world, checker)
+    if state in settled:
+        return False
+    _settle(world, checker, story)
+    settled.add(state)
+    return True
+
+
+def _state(world: World, checker: Checker) -> object:
+    return (world.fingerprint(), checker.fingerprint())
+
+
+def _settle(world: World, checker: Checker, story: str) -> None:
+    """Until nothing is left to do: what stays open now stays open for ever."""
+    world.bad_units = frozenset()
+    world.expire_leases()
+    world.open_process().run()
+    _look(checker, world, story)
+    world.db.advance(SILENT_S_MAX)
+    world.open_process().run()
+    _look(checker, world, story)
+    try:
+        checker.check_rest(world)
+    except AssertionError as error:
+        raise HistoryError(f"{story}: {error}") from error
+
+
+def _look(checker: Checker, world: World, story: str) -> None:
+    try:
+        checker.look(world)
+    except AssertionError as error:
+        raise HistoryError(f"{story}: {error}") from error
+
+
+def _story(scenario: Scenario, runner: Runner, number: int, planned: PlannedFault) -> str:
+    return f"{scenario.name}: {_place(runner, number, planned)}"
+
+
+def _place(runner: Runner, number: int, planned: PlannedFault) -> str:
+    call = runner.process.calls[number] if number < len(runner.process.calls) else "not reached"
+    return f"call {number} ({call}): {planned}"
+
+
+def _count(calls: list[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for call in calls:
+        counts[call] = counts.get(call, 0) + 1
+    return dict(sorted(counts.items()))

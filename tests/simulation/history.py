@@ -1,0 +1,150 @@
+"""The checker: what anybody may expect of the published datasets, at every moment and in the end.
+
+It knows nothing of the code under test. It looks at the database's rows and the disk's files: a sequence's files stand
+in directories that bear its id, and each file says which rows of its source it holds.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
+from tests.simulation.file_system import SimDisk, SimFileSystem
+from tests.simulation.rows import DatasetRow, SequenceRow
+from tests.simulation.world import ROOT, World
+
+Rows = Counter[tuple[str, int]]
+
+_STAGING = "/.staging/"
+_MARKERS = "/.markers/"
+_OPEN = (SequenceState.BUILDING, SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
+
+
+@dataclass
+class Checker:
+    """Remembers what it saw, so that nothing that was acknowledged is ever taken back."""
+
+    versions: dict[DatasetId, int] = field(default_factory=dict)
+    watermarks: dict[KeyId, int] = field(default_factory=dict)
+    done: frozenset[SequenceId] = frozenset()
+
+    def copy(self) -> "Checker":
+        return Checker(dict(self.versions), dict(self.watermarks), self.done)
+
+    def fingerprint(self) -> object:
+        return (tuple(sorted(self.versions.items())), tuple(sorted(self.watermarks.items())), len(self.done))
+
+    def look(self, world: World) -> None:
+        """Whatever is being done, a reader sees whole publications, each row once, and nothing goes back."""
+        done = frozenset(i for i, row in world.db.sequences.items() if row.state is SequenceState.DONE)
+        assert done >= self.done, "a finished publication is not finished any more"
+        self.done = done
+        self._look_at_watermarks(world)
+        survivor = world.disk.copy()
+        survivor.power_cut()
+        now, after_power_cut = _read(world.disk), _read(survivor)
+        for dataset in world.db.datasets.values():
+            self._look_at_versions(world, dataset)
+            active = list_active(world, dataset)
+            self._look_at_rows(world, dataset, active, now, "")
+            self._look_at_rows(world, dataset, active, after_power_cut, " after a power cut")
+        unknown = [str(i) for i in world.events if SequenceId(i) not in done]
+        assert not unknown, f"Dagster was told of what is not published: {unknown}"
+
+    def acknowledge(self, world: World, report: RunReport | None) -> None:
+        """What a run says that it published is published."""
+        for dataset in () if report is None else report.datasets:
+            if dataset.publication is not None:
+                row = world.db.sequences[dataset.publication.sequence_id]
+                assert row.state is SequenceState.DONE, f"{dataset.urn} was reported, but is {row.state}"
+
+    def check_rest(self, world: World) -> None:
+        """After everything has come to rest: source and sink are equal, and nothing is left over."""
+        for row in world.db.sequences.values():
+            assert row.state not in _OPEN, f"a sequence stays {row.state}: {row.last_error}"
+        active: set[str] = set()
+        for dataset in world.db.datasets.values():
+            expected = Counter((dataset.urn, number) for number in range(world.source[dataset.urn]))
+            found = _rows_of(list_active(world, dataset), _read(world.disk))
+            assert found == expected, f"{dataset.urn} is not its source: {_difference(expected, found)}"
+            active |= {row.sequence_id.hex for row in list_active(world, dataset)}
+        for path in _list_paths(world.disk):
+            if _MARKERS not in path:
+                assert _STAGING not in path, f"staging is left: {path}"
+                assert _sequence_of(path) in active, f"a phantom file: {path}"
+        silent = [str(i) for i in self.done if not world.events[i]]
+        assert not silent, f"Dagster was never told of {silent}"
+
+    def _look_at_watermarks(self, world: World) -> None:
+        for key in world.db.keys.values():
+            position = 0 if key.watermark is None else int(str(key.watermark))
+            before = self.watermarks.get(key.key_id, 0)
+            assert position >= before, f"the watermark of {key.name} went back from {before} to {position}"
+            self.watermarks[key.key_id] = position
+
+    def _look_at_versions(self, world: World, dataset: DatasetRow) -> None:
+        made = sorted(row.result_version or 0 for row in _list_done(world, dataset))
+        assert made == list(range(1, dataset.version + 1)), f"{dataset.urn} has the versions {made}"
+        before = self.versions.get(dataset.dataset_id, 0)
+        assert dataset.version >= before, f"the version of {dataset.urn} went back from {before} to {dataset.version}"
+        self.versions[dataset.dataset_id] = dataset.version
+
+    def _look_at_rows(
+        self, world: World, dataset: DatasetRow, active: list[SequenceRow], files: dict[str, Rows], when: str
+    ) -> None:
+        for row in active:
+            held = files.get(row.sequence_id.hex, Counter()).total()
+            assert held == row.row_count, f"a reader of {dataset.urn} finds {held} of {row.row_count} rows{when}"
+        keys = [key for key in world.db.keys.values() if key.dataset_id == dataset.dataset_id]
+        reached = max((self.watermarks[key.key_id] for key in keys), default=0)
+        expected = Counter((str(dataset.urn), number) for number in range(reached))
+        found = _rows_of(active, files)
+        assert found == expected, f"{dataset.urn} up to its watermark {reached}{when}: {_difference(expected, found)}"
+
+
+def list_active(world: World, dataset: DatasetRow) -> list[SequenceRow]:
+    """The finished sequences that no later one has replaced."""
+    done = _list_done(world, dataset)
+    replaced_at = max((row.result_version or 0 for row in done if row.replaces), default=0)
+    return [row for row in done if (row.result_version or 0) >= replaced_at]
+
+
+def _list_done(world: World, dataset: DatasetRow) -> list[SequenceRow]:
+    return [
+        row
+        for row in world.db.sequences.values()
+        if row.dataset_id == dataset.dataset_id and row.state is SequenceState.DONE
+    ]
+
+
+def _rows_of(active: list[SequenceRow], files: dict[str, Rows]) -> Rows:
+    found: Rows = Counter()
+    for row in active:
+        found.update(files.get(row.sequence_id.hex, Counter()))
+    return found
+
+
+def _read(disk: SimDisk) -> dict[str, Rows]:
+    """The rows that stand in directories with a sequence's id."""
+    found: dict[str, Rows] = {}
+    for path in _list_paths(disk):
+        if _STAGING not in path and _MARKERS not in path:
+            content = disk.read(path)
+            rows = [(str(urn), int(number)) for urn, number in json.loads(content)] if content else []
+            found.setdefault(_sequence_of(path), Counter()).update(rows)
+    return found
+
+
+def _sequence_of(path: str) -> str:
+    """``…/<sequence id>-<number>/<file>``"""
+    return path.split("/")[-2].rpartition("-")[0]
+
+
+def _list_paths(disk: SimDisk) -> list[str]:
+    return [stat.path for stat in SimFileSystem(disk).list_files(ROOT)]
+
+
+def _difference(expected: Rows, found: Rows) -> str:
+    return f"missing {sorted((expected - found).elements())}, too many {sorted((found - expected).elements())}"

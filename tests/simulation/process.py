@@ -1,0 +1,135 @@
+"""A process of the simulated world: every call that it makes of a port goes through here, where faults happen.
+
+The product's code runs unchanged. What it is given as ports are ``Watched`` wrappers of the fakes, which count the
+calls of a process in order; a ``Fault`` is planned for the n-th of them. A killed process raises ``KilledError`` out of
+the call, and again out of every later one: what its ``finally`` blocks still try has no effect, as if it were dead.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NoReturn
+
+from gobblin_assets.errors import OutcomeUnknownError, RetryableError
+from gobblin_assets.state.leases import LeaseKeeper
+
+HANDOVER_S_MAX: Final = 60.0
+"""Reached only by a world that hangs."""
+
+
+class Fault(StrEnum):
+    """What happens at one call."""
+
+    KILLED_BEFORE = "killed before"
+    KILLED_AFTER = "killed after"
+    ERROR = "error, nothing happened"
+    UNKNOWN = "took effect, reported an error"
+    REPEATED = "took effect, acknowledgement lost, sent again"
+
+    @property
+    def kills(self) -> bool:
+        return self in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
+
+
+class KilledError(BaseException):
+    """The process is dead. No ``except Exception`` of the product sees it."""
+
+
+@dataclass
+class Pause:
+    """The process stops before its n-th call, until somebody wakes it up."""
+
+    call: int
+    reached: threading.Event = field(default_factory=threading.Event)
+    woken: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Process:
+    """``faults`` maps the number of a call, from 0, to what happens there.
+
+    ``on_call`` is run between calls: the world's heartbeats, which are calls themselves, and the checker's looks.
+    """
+
+    name: str
+    faults: Mapping[int, Fault] = field(default_factory=dict)
+    pause: Pause | None = None
+    on_call: Callable[["Process"], None] | None = None
+    calls: list[str] = field(default_factory=list)
+    keepers: list[LeaseKeeper] = field(default_factory=list)
+    dead: bool = False
+    _in_hook: bool = False
+
+    def call(self, label: str, effect: Callable[[], Any]) -> Any:
+        """Make one call of a port, with the fault that was planned for it."""
+        self._require_alive()
+        if self.on_call is not None and not self._in_hook:
+            self._in_hook = True
+            try:
+                self.on_call(self)
+            finally:
+                self._in_hook = False
+        number = len(self.calls)
+        self.calls.append(label)
+        if self.pause is not None and self.pause.call == number:
+            self.pause.reached.set()
+            if not self.pause.woken.wait(HANDOVER_S_MAX):
+                raise AssertionError(f"{self.name} was never woken up")
+            self._require_alive()
+        fault = self.faults.get(number)
+        if fault is Fault.KILLED_BEFORE:
+            self._die()
+        if fault is Fault.ERROR:
+            raise RetryableError(f"injected at {label}")
+        result = effect()
+        if fault is Fault.KILLED_AFTER:
+            self._die()
+        if fault is Fault.UNKNOWN:
+            raise OutcomeUnknownError(f"injected at {label}")
+        return effect() if fault is Fault.REPEATED else result
+
+    def kill(self) -> None:
+        """From outside: whatever it does next, it finds itself dead."""
+        self.dead = True
+        if self.pause is not None:
+            self.pause.woken.set()
+
+    def _die(self) -> NoReturn:
+        self.dead = True
+        raise KilledError(self.name)
+
+    def _require_alive(self) -> None:
+        if self.dead:
+            raise KilledError(self.name)
+
+
+class Watched:
+    """A port whose calls are the process's. Attributes in ``free`` are none: they look at nothing outside."""
+
+    def __init__(self, process: Process, prefix: str, port: object, free: frozenset[str] = frozenset()) -> None:
+        self.watching = process
+        self._prefix = prefix
+        self._port = port
+        self._free = free
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._port, name)
+        if name in self._free or not callable(attribute):
+            return attribute
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            # An iterator could be used up by the first of two tries.
+            given = [list(each) if isinstance(each, Iterator) else each for each in arguments]
+            result = self.watching.call(f"{self._prefix}.{name}", lambda: _settled(attribute(*given, **options)))
+            return iter(result) if isinstance(result, _Settled) else result
+
+        return call
+
+
+class _Settled(list[Any]):
+    """What a generator gave, read inside of the call."""
+
+
+def _settled(result: Any) -> Any:
+    return _Settled(result) if isinstance(result, Iterator) else result

@@ -1,0 +1,70 @@
+"""What is done to a world while faults happen: each scenario is a starting state and one thing that a process does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.state import SequenceId
+from tests.simulation.process import Fault
+from tests.simulation.world import URNS, Runner, World
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``prepare`` makes the state that every history starts from; ``act`` is what the first process does."""
+
+    name: str
+    prepare: Callable[[], World]
+    act: Callable[[Runner], object]
+
+
+def _published() -> World:
+    """One batch of each dataset is published; nothing is new."""
+    world = World()
+    world.add_rows()
+    report = world.open_process().run()
+    assert report is not None
+    assert not report.failed
+    return world
+
+
+def _with_new_rows() -> World:
+    world = _published()
+    world.add_rows()
+    return world
+
+
+def _with_a_bad_unit() -> World:
+    """The first WorkUnit of one dataset can't be read: under ``partial`` nothing of the second may be published."""
+    world = _with_new_rows()
+    world.policy = CommitPolicy.PARTIAL
+    world.bad_units = frozenset({(URNS[0], 0)})
+    return world
+
+
+def _half_published() -> World:
+    """A process died after the first of its two renames; its lease has run out."""
+    world = _with_new_rows()
+    trial = world.copy().open_process()
+    trial.run()
+    first_publication = max(n for n, call in enumerate(trial.process.calls) if call == "log.seal") + 1
+    renames = [n for n, call in enumerate(trial.process.calls) if call == "fs.rename_no_replace"]
+    second = [n for n in renames if n > first_publication][1]
+    world.open_process(faults={second: Fault.KILLED_BEFORE}).run()
+    world.expire_leases()
+    return world
+
+
+def open_sequence(world: World) -> SequenceId:
+    (found,) = world.list_open()
+    return found
+
+
+SCENARIOS = (
+    Scenario("append", _with_new_rows, lambda runner: runner.run()),
+    Scenario("refresh", _with_new_rows, lambda runner: runner.run(Mode.REFRESH)),
+    Scenario("partial", _with_a_bad_unit, lambda runner: runner.run()),
+    Scenario("recover", _half_published, lambda runner: runner.recover()),
+    Scenario("abandon", _half_published, lambda runner: runner.abandon(open_sequence(runner.world))),
+)

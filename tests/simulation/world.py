@@ -1,0 +1,387 @@
+"""The simulated world: shared storage and database, numbered rows as sources, and processes that run the product.
+
+``run_job``, ``LogOperations``, the lease keeper, recovery, driver, abandonment and cleanup are the product's own. Its
+two kinds of threads are stepped: tasks run at once where they are submitted, and heartbeats between the calls.
+A world is cheap to copy, so that many faults are tried from one state.
+"""
+
+import datetime as dt
+import itertools
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+from unittest import mock
+
+from pyspark.sql import DataFrame, SparkSession
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.ingest import round as run_round
+from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.job_spec import (
+    DatasetSpec,
+    JdbcSourceSpec,
+    JobSpec,
+    LeaseSpec,
+    RetrySpec,
+    WatermarkSpec,
+)
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.model.extract import ExtractType, Mode
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.state import RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.state.leases import Holder, LeaseKeeper
+from tests.simulation.commit_store import SimCommitStepStore
+from tests.simulation.database import SimDatabase
+from tests.simulation.file_system import SimDisk, SimFileSystem
+from tests.simulation.process import KilledError, Process, Watched
+from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+
+JOB: Final = "sim"
+ROOT: Final = "/lake"
+URNS: Final = (DatasetUrn("orders"), DatasetUrn("lines"))
+UNITS: Final = 2
+FILES_PER_UNIT: Final = 2
+ROWS_PER_BATCH: Final = UNITS * FILES_PER_UNIT
+"""One row a file: the smallest world in which a file can be lost or doubled by itself."""
+
+LEASE_S: Final = 60.0
+BACK_OFF_S_MAX: Final = 3600.0
+SILENT_S_MAX: Final = 2 * 86_400.0
+"""After so long, cleanup has stopped looking for what attempts left that never reported their end."""
+
+_CALLS_PER_BEAT: Final = 40
+
+
+class SimClock:
+    """A process's own: ids that are a function of the process and a counter, and a time that stands still.
+
+    That is the worst a local clock can do, since the local limit on a lease then never stops a zombie.
+    """
+
+    def __init__(self, process_number: int, now_s: float) -> None:
+        self._ids = itertools.count(1)
+        self._number = process_number
+        self.now_s = now_s
+
+    def now(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.now_s, dt.UTC)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def new_id(self) -> uuid.UUID:
+        return uuid.UUID(int=(self._number << 64) | next(self._ids))
+
+
+@dataclass
+class World:
+    """What processes share. ``events`` are the publications that Dagster was told of, with repetitions."""
+
+    disk: SimDisk = field(default_factory=SimDisk)
+    db: SimDatabase = field(default_factory=SimDatabase)
+    source: dict[DatasetUrn, int] = field(default_factory=lambda: dict.fromkeys(URNS, 0))
+    events: Counter[uuid.UUID] = field(default_factory=Counter)
+    process_count: int = 0
+    bad_units: frozenset[tuple[DatasetUrn, int]] = frozenset()
+    policy: CommitPolicy = CommitPolicy.FULL
+
+    def copy(self) -> "World":
+        """Another world in the same state. Processes that live in this one stay here."""
+        return World(
+            self.disk.copy(),
+            self.db.copy(),
+            dict(self.source),
+            Counter(self.events),
+            self.process_count,
+            self.bad_units,
+            self.policy,
+        )
+
+    def fingerprint(self) -> object:
+        """Equal for worlds that behave alike from now on."""
+        events = tuple(sorted((each.int, count) for each, count in self.events.items()))
+        return (self.disk.fingerprint(), self.db.fingerprint(), tuple(self.source.items()), events, self.process_count)
+
+    def add_rows(self, count: int = ROWS_PER_BATCH) -> None:
+        for urn in self.source:
+            self.source[urn] += count
+
+    def expire_leases(self) -> None:
+        """Longer than a lease lives, and than a failed publication backs off."""
+        self.db.advance(LEASE_S + BACK_OFF_S_MAX)
+
+    def list_open(self) -> list[SequenceId]:
+        """Sealed, and not finished."""
+        states = (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
+        return [row.sequence_id for row in self.db.sequences.values() if row.state in states]
+
+    def open_process(self, **options: Any) -> "Runner":
+        self.process_count += 1
+        return Runner(self, Process(f"process {self.process_count}", **options), self.process_count)
+
+
+@contextmanager
+def stepped() -> Iterator[None]:
+    """For the block, threads of the product are steps: tasks run where they are submitted, heartbeats between calls."""
+
+    def start(keeper: LeaseKeeper) -> None:
+        keeper._store.watching.keepers.append(keeper)  # type: ignore[attr-defined]  # a Watched port of this world
+
+    with (
+        mock.patch.object(LeaseKeeper, "start", start),
+        mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
+    ):
+        yield
+
+
+class Runner:
+    """A process of the world with the product in it."""
+
+    def __init__(self, world: World, process: Process, number: int) -> None:
+        self.world = world
+        self.process = process
+        self.lines: list[str] = []
+        self._clock = SimClock(number, now_s=1e6 * number)
+        if process.on_call is None:
+            process.on_call = self._beat
+        db = world.db
+        self._disk = world.disk
+        self._stores = Stores(
+            leases=self._watch("leases", SimLeaseStore(db)),
+            datasets=self._watch("datasets", SimDatasetStore(db)),
+            runs=self._watch("runs", SimRunStore(db)),
+            commits=self._watch("log", SimCommitStepStore(db)),
+            published=self._watch("published", SimPublishedFiles(db)),
+        )
+        self._fs = self._watch("fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
+
+    # What it can be told to do ---------------------------------------------------------------------------
+
+    def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
+        """A whole run; None when the process died in it. A run that fails as a whole is as good as a failed one."""
+        spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"))
+        request = RunRequest(
+            job=_job(self.world.policy),
+            datasets=dict.fromkeys(self.world.source, spec),
+            selection=dict.fromkeys(urns, (WHOLE,)),
+            mode=mode,
+        )
+        ports = RunPorts(
+            stores=self._stores,
+            fs=self._fs,
+            root=ROOT,
+            open_file_system=lambda _uri: (self._fs, ROOT),
+            source=_NumberedRows(self),
+            open_extractor=lambda _session: _Extractor(self),
+            interrupt=lambda _attempt: None,
+            spark=_no_spark,
+            clock=self._clock,
+            report=self.lines.append,
+            on_publication=self._tell,
+        )
+        return self._alive(lambda: run_job(request, ports))
+
+    def recover(self) -> None:
+        """What the sensor and the command line do."""
+        self._alive(lambda: self._operations().recover_due(None, on_publication=lambda _publication: None))
+
+    def abandon(self, sequence_id: SequenceId) -> None:
+        self._alive(lambda: self._operations().abandon(sequence_id, reason="somebody said so"))
+
+    def resume(self, sequence_id: SequenceId) -> None:
+        self._alive(lambda: self._operations().resume(sequence_id))
+
+    def _operations(self) -> LogOperations:
+        return LogOperations(
+            store=self._stores.commits,
+            leases=self._stores.leases,
+            open_file_system=lambda _uri: (self._fs, ROOT),
+            interrupt=lambda _attempt: None,
+            clock=self._clock,
+            holder=Holder(self.process.name, RunId(self._clock.new_id())),
+            report=self.lines.append,
+            lease_ttl_s=LEASE_S,
+        )
+
+    def _alive(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except KilledError:
+            return None
+        except GobblinError as error:
+            self.lines.append(f"{type(error).__name__}: {error}")
+            return None
+
+    # How its ports come to be steps ------------------------------------------------------------------------
+
+    def _watch(self, prefix: str, port: object, free: frozenset[str] = frozenset()) -> Any:
+        return Watched(self.process, prefix, port, free)
+
+    def _beat(self, process: Process) -> None:
+        """The heartbeat's thread, as a call among the others."""
+        if len(process.calls) % _CALLS_PER_BEAT == _CALLS_PER_BEAT - 1:
+            for keeper in process.keepers:
+                try:
+                    keeper.beat()
+                except GobblinError as error:
+                    self.lines.append(str(error))
+
+    def _tell(self, report: DatasetReport) -> None:
+        assert report.publication is not None
+        sequence_id = report.publication.sequence_id
+        self.process.call("dagster.event", lambda: self.world.events.update([sequence_id]))
+
+    # For its source and extractor ------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> SimClock:
+        return self._clock
+
+    def write_file(self, path: str, content: bytes) -> Any:
+        def write() -> Any:
+            self._disk.write_file(path, content)
+            return SimFileSystem(self._disk).find_identity(path)
+
+        return self.process.call("storage.write", write)
+
+    def make_directory(self, path: str) -> None:
+        self.process.call("storage.mkdir", lambda: SimFileSystem(self._disk).make_directories(path))
+
+
+def _job(policy: CommitPolicy) -> JobSpec:
+    return JobSpec(
+        job=JOB,
+        source=JdbcSourceSpec(connection="none"),
+        destination=ROOT,
+        commit_policy=policy,
+        parallelism=1,
+        retry=RetrySpec(task_tries_max=2, back_off_s=0.0),
+        lease=LeaseSpec(ttl_s=LEASE_S, wait_s=0.0),
+        retire_grace_s=0.0,
+    )
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("this world has no Spark")
+
+
+class _InlinePool(Executor):
+    """Runs each task when it is submitted, so that the calls of a process have one order."""
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments, **options))
+        except BaseException as error:  # noqa: BLE001  as a pool's thread does
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        pass
+
+
+class _NumberedRows:
+    """Source and plan session in one: positions are the rows' numbers."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @contextmanager
+    def open_plan(self, spark: object, report: object) -> Iterator[PlanSession]:
+        yield self
+
+    def discover(self, spark: object) -> Sequence[str]:
+        return sorted(self._runner.world.source)
+
+    def plan(self, request: PlanRequest) -> PartitionPlan:
+        high = self._runner.process.call("source.plan", lambda: self._runner.world.source[request.urn])
+        refresh = request.mode is Mode.REFRESH
+        before = request.state.find_watermark("rows", "")
+        low = 0 if refresh or before is None else int(str(before))
+        cuts = [low + (high - low) * i // UNITS for i in range(UNITS + 1)]
+        units = tuple(
+            WorkUnit(
+                id=WorkUnitId(self._runner.clock.new_id()),
+                dataset=request.urn,
+                partition=request.partition,
+                key="rows",
+                number=number,
+                interval=Interval(long_watermark(start), long_watermark(end)),
+                # One to a MultiWorkUnit: a run then has two attempts for each dataset.
+                estimated_bytes=1 << 40,
+            )
+            for number, (start, end) in enumerate(pairwise(cuts))
+        )
+        return PartitionPlan(
+            urn=request.urn,
+            partition=request.partition,
+            mode=Mode.REFRESH if refresh else Mode.APPEND,
+            replaces=refresh,
+            is_snapshot=False,
+            work_units=units,
+            columns={"number": "bigint"},
+            watermark_column="number",
+            late_key=(),
+        )
+
+    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
+        raise AssertionError("this world reads without Spark")
+
+    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
+        return error
+
+
+class _Extractor:
+    """Writes the numbers of its rows into files, each write a call that can fail."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def session_facts(self) -> SessionFacts:
+        return SessionFacts()
+
+    def cancel(self, tag: str) -> None:
+        pass
+
+    def extract(self, order: ExtractOrder) -> Extracted:
+        files = []
+        leaf = f"{order.directory}/data"
+        self._runner.make_directory(leaf)
+        rows_read = 0
+        for unit in order.units:
+            assert unit.interval is not None
+            assert unit.interval.low is not None
+            if (order.plan.urn, unit.number) in self._runner.world.bad_units:
+                raise RetryableError("this WorkUnit can't be read")
+            low, high = int(str(unit.interval.low)), int(str(unit.interval.high))
+            size = max(1, -(-(high - low) // FILES_PER_UNIT))
+            for start in range(low, high, size):
+                rows = [[order.plan.urn, number] for number in range(start, min(high, start + size))]
+                name = f"part-{start:05d}"
+                identity = self._runner.write_file(f"{leaf}/{name}", json.dumps(rows).encode())
+                files.append(DataFile(name, identity, len(rows)))
+                rows_read += len(rows)
+        written = (OutputDirectory(Role.DATA, leaf, "", tuple(files)),) if files else ()
+        return Extracted(written, rows_read=rows_read, columns={"number": "bigint"})
