@@ -40,6 +40,10 @@ def lose_only(kind: ChangeKind) -> Callable[[PendingChange], bool]:
     return lambda change: change.kind is not kind
 
 
+def lose_number(number: int) -> Callable[[PendingChange], bool]:
+    return lambda change: change.number != number
+
+
 # --- contents and names
 
 
@@ -205,7 +209,7 @@ def test_exactly_one_of_several_changes_can_be_lost(disk: SimDisk, fs: SimFileSy
         renames[name] = disk.pending[-1].number
     for name, number in renames.items():
         world = disk.copy()
-        world.power_cut(lambda change, lost=number: change.number != lost)
+        world.power_cut(lose_number(number))
         others = [f"/lake/final/{other}" for other in renames if other != name]
         assert sorted(world.files()) == sorted([*others, FILE, f"/lake/staged/{name}"])
 
