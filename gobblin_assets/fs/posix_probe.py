@@ -32,8 +32,10 @@ def prove_publication(file_system: FileSystem, staging_root: str, final_root: st
             for root in roots:
                 file_system.make_directories(root)
             _prove(file_system, Path(staging_root, name), Path(final_root, name))
-        except GobblinError:
-            if tries == PROBE_TRIES_MAX or all(Path(root).is_dir() for root in roots):
+        except GobblinError as error:
+            # The other probe may have made them again by now, so that a look at the roots alone does not tell.
+            vanished = error.fields.get("errno") == "ENOENT" or not all(Path(root).is_dir() for root in roots)
+            if tries == PROBE_TRIES_MAX or not vanished:
                 raise
         else:
             return
