@@ -228,7 +228,8 @@ class Round:
             while running:
                 ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 progress.tick()
-                for future in ended:
+                # In the order of submission, so that equal runs do equal things.
+                for future in [each for each in running if each in ended]:
                     self._take(running.pop(future), future, progress)
         except BaseException:
             # Terminated from outside: no new task starts, and those that read are interrupted.
