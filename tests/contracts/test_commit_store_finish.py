@@ -267,20 +267,22 @@ def test_what_was_given_up_is_never_published_and_read_again(log: LogWorld) -> N
 
 # All states, all transitions ------------------------------------------------------------------------------------
 
-PREPARATIONS: dict[SequenceState, Callable[[LogWorld, Built], None]] = {
-    SequenceState.BUILDING: lambda _log, _built: None,
-    SequenceState.PREPARED: lambda log, built: log.commits.seal(built.order),
-    SequenceState.BLOCKED: lambda log, built: (log.commits.seal(built.order), log.block(built))[-1],
-    SequenceState.ABANDONING: lambda log, built: (
-        log.commits.seal(built.order),
-        log.commits.begin_abandon(built.sequence_id, fence=built.fence, reason="wrong"),
-    )[-1],
-    SequenceState.ABORTED: lambda log, built: log.commits.abort(built.sequence_id, fence=built.fence, error=None),
-    SequenceState.DONE: lambda log, built: (
-        log.commits.seal(built.order),
-        log.commits.finish(built.sequence_id, fence=built.fence),
-    )[0],
-}
+
+def bring_to(state: SequenceState, log: LogWorld, built: Built) -> None:
+    """From BUILDING by the shortest way."""
+    sequence_id, fence = built.sequence_id, built.fence
+    if state is SequenceState.ABORTED:
+        log.commits.abort(sequence_id, fence=fence, error=None)
+    elif state is not SequenceState.BUILDING:
+        log.commits.seal(built.order)
+    if state is SequenceState.BLOCKED:
+        log.block(built)
+    elif state is SequenceState.ABANDONING:
+        log.commits.begin_abandon(sequence_id, fence=fence, reason="wrong")
+    elif state is SequenceState.DONE:
+        log.commits.finish(sequence_id, fence=fence)
+    assert state_of(log, built) is state
+
 
 CALLS: dict[SequenceEvent, Callable[[LogWorld, Built, int], object]] = {
     SequenceEvent.SEAL: lambda log, built, fence: log.commits.seal(replace(built.order, fence=fence)),
@@ -309,7 +311,7 @@ def outcomes_of(state: SequenceState, event: SequenceEvent) -> set[SequenceState
 def test_only_the_edges_of_the_machine_exist(log: LogWorld, state: SequenceState) -> None:
     for event, call in CALLS.items():
         built = log.build(log.take(log.register(f"{state} {event}")))
-        PREPARATIONS[state](log, built)
+        bring_to(state, log, built)
         before = log.backing.digest()
         allowed = outcomes_of(state, event)
         if allowed:
@@ -325,7 +327,7 @@ def test_only_the_edges_of_the_machine_exist(log: LogWorld, state: SequenceState
 def test_no_transition_happens_under_a_fence_that_was_replaced(log: LogWorld, state: SequenceState) -> None:
     for event, call in CALLS.items():
         built = log.build(log.take(log.register(f"{state} {event}")))
-        PREPARATIONS[state](log, built)
+        bring_to(state, log, built)
         log.take_over(built.lease.dataset_id)
         before = log.backing.digest()
         with pytest.raises(FencedError):
@@ -337,7 +339,7 @@ def test_no_work_is_added_outside_of_building(log: LogWorld) -> None:
     for state in SequenceState:
         built = log.build(log.take(log.register(str(state))))
         late = log.register_attempt(built.new, multi_work_unit=1)
-        PREPARATIONS[state](log, built)
+        bring_to(state, log, built)
         if state is SequenceState.BUILDING:
             continue
         for call in (

@@ -6,6 +6,7 @@ that read the fence without its lock would let a takeover commit between that re
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -61,7 +62,7 @@ def prepare_for(transition: str, log: LogWorld, lease: Lease) -> Built:
     return built
 
 
-def make(transition: str, store: CommitStepStore, built: Built) -> object:
+def make(transition: str, store: CommitStepStore, built: Built) -> Any:
     sequence_id, fence = built.sequence_id, built.fence
     match transition:
         case "begin":
