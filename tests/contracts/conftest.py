@@ -1,9 +1,15 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, text
 
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.db.tables import metadata
 from gobblin_assets.fs.port import FileSystem
 from tests.simulation.database import SimDatabase
+from tests.support import postgres
 from tests.support.commit_log import LogWorld, open_postgres, open_simulated
 from tests.support.file_systems import ADAPTERS
 from tests.support.places import PLACES, Place, open_place
@@ -19,12 +25,30 @@ def fs(adapter: str) -> FileSystem:
     return ADAPTERS[adapter](None)
 
 
+@pytest.fixture(scope="session")
+def shared_engine(server: EmbeddedServer) -> Iterator[Engine]:
+    """On one migrated database for all tests that empty its tables first: making one takes longer than the tests."""
+    with postgres.temporary_database(server, migrated=True) as name:
+        engine = open_external(server.url(name))
+        yield engine
+        engine.dispose()
+
+
+@pytest.fixture
+def emptied_engine(shared_engine: Engine) -> Engine:
+    """``shared_engine`` with nothing in its tables."""
+    tables = ", ".join(table.fullname for table in metadata.sorted_tables)
+    with shared_engine.begin() as connection:
+        connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
+    return shared_engine
+
+
 @pytest.fixture(params=["simulated", "postgres"])
 def log(request: pytest.FixtureRequest) -> LogWorld:
-    """The stores of the commit log and of the state, in a database of the test's own."""
+    """The stores of the commit log and of the state, with nothing in their tables."""
     if request.param == "simulated":
         return open_simulated(SimDatabase())
-    return open_postgres(request.getfixturevalue("engine"))
+    return open_postgres(request.getfixturevalue("emptied_engine"))
 
 
 @pytest.fixture(params=PLACES)

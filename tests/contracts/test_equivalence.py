@@ -338,8 +338,8 @@ def _states(log: LogWorld) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_both_worlds_give_the_same_answers(engine: Engine, seed: int) -> None:
-    history = History(seed, open_simulated(SimDatabase()), open_postgres(engine))
+def test_both_worlds_give_the_same_answers(emptied_engine: Engine, seed: int) -> None:
+    history = History(seed, open_simulated(SimDatabase()), open_postgres(emptied_engine))
 
     history.run()
 

@@ -37,13 +37,13 @@ TAKEOVER = "SET fence = fence + 1"
 
 
 @pytest.fixture
-def log(engine: Engine) -> LogWorld:
-    return open_postgres(engine)
+def log(emptied_engine: Engine) -> LogWorld:
+    return open_postgres(emptied_engine)
 
 
 @pytest.fixture
-def two(database_url: str, engine: Engine) -> Iterator[Connections]:
-    with open_connections(database_url, engine) as connections:
+def two(emptied_engine: Engine) -> Iterator[Connections]:
+    with open_connections(emptied_engine) as connections:
         yield connections
 
 

@@ -90,7 +90,8 @@ class Connections:
 
 
 @contextmanager
-def open_connections(database_url: str, observer: Engine) -> Iterator[Connections]:
+def open_connections(observer: Engine) -> Iterator[Connections]:
+    database_url = observer.url.render_as_string(hide_password=False)
     held, other = open_external(database_url), open_external(database_url)
     # The server would end a transaction that idles for long; here it idles for as long as the other one needs.
     event.listen(held, "connect", _be_patient)
