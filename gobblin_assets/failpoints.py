@@ -54,6 +54,13 @@ class Failpoint(StrEnum):
     ABANDON_CAPTURED = "abandon_captured"
     ABANDON_RETURNED = "abandon_returned"
     ABANDON_COMMITTED = "abandon_committed"
+    FENCE_RAISED = "fence_raised"
+    LOST_SEQUENCE_BEGUN = "lost_sequence_begun"
+    LOST_SEQUENCE_SEALED = "lost_sequence_sealed"
+    LOST_SEQUENCE_ADOPTED = "lost_sequence_adopted"
+    LOST_DIRECTORY_MOVED = "lost_directory_moved"
+    LOST_FILES_MOVED = "lost_files_moved"
+    LOST_MARKER_MOVED = "lost_marker_moved"
     RETIRE_MARKED = "retire_marked"
     RETIRE_REMOVED = "retire_removed"
 

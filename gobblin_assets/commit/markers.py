@@ -68,8 +68,7 @@ def put_marker(fs: FileSystem, root: str, sealed: SealedSequence, *, fence: int)
     fs.make_directories(directory)
     name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
     fs.write_new(f"{directory}/{name}", encode_marker(sealed, fence=fence))
-    # Whoever made a parent may have died before syncing it.
-    fs.sync_directories(_upwards(directory, root))
+    sync_upwards(fs, [directory], root)
 
 
 def list_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> list[Marker]:
@@ -143,8 +142,12 @@ def _is_over(known: KnownSequence | None) -> bool:
     return known is not None and known.state in (SequenceState.DONE, SequenceState.ABORTED)
 
 
-def _upwards(directory: str, root: str) -> list[str]:
-    found = [directory]
-    while found[-1] != root:
-        found.append(str(PurePosixPath(found[-1]).parent))
-    return found
+def sync_upwards(fs: FileSystem, directories: Iterable[str], root: str) -> None:
+    """Make durable what these hold, and their own names up to ``root``: whoever made one may not have synced it."""
+    found: set[str] = {root}
+    for directory in directories:
+        current = directory
+        while current not in found:
+            found.add(current)
+            current = str(PurePosixPath(current).parent)
+    fs.sync_directories(sorted(found, key=lambda path: (-path.count("/"), path)))

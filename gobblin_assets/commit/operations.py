@@ -72,9 +72,9 @@ class LogOperations:
         due = self.store.list_recoverable(jobs=jobs, limit=limit)
         for number, sequence in enumerate(due, start=1):
             try:
-                with self._held(sequence.dataset_id) as (keeper, lease):
+                with self.hold(sequence.dataset_id) as (keeper, lease):
                     self._check_log(sequence, lease)
-                    done = recover_dataset(self._driver(keeper), self._abandonment(), lease)
+                    done = recover_dataset(self.driver(keeper), self.abandonment(), lease)
             except _BusyError:
                 busy += 1
                 continue
@@ -92,21 +92,21 @@ class LogOperations:
     def resume(self, sequence_id: SequenceId) -> Recovered:
         """A person says that a BLOCKED sequence may be tried again; it is tried at once."""
         sequence = self.store.get(sequence_id)
-        with self._held(sequence.dataset_id) as (keeper, lease):
+        with self.hold(sequence.dataset_id) as (keeper, lease):
             self._check_log(sequence, lease)
             self.store.resume(sequence_id, fence=lease.fence)
-            return recover_dataset(self._driver(keeper), self._abandonment(), lease)
+            return recover_dataset(self.driver(keeper), self.abandonment(), lease)
 
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
         """A person gives a sealed sequence up; its rows will be read again."""
         sequence = self.store.get(sequence_id)
-        with self._held(sequence.dataset_id) as (_keeper, lease):
+        with self.hold(sequence.dataset_id) as (_keeper, lease):
             self._check_log(sequence, lease)
-            self._abandonment().begin(sequence, lease, reason=reason)
+            self.abandonment().begin(sequence, lease, reason=reason)
 
     def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float) -> Cleaned:
         """Remove what dead attempts and retired generations left of one dataset."""
-        with self._held(dataset_id) as (keeper, lease):
+        with self.hold(dataset_id) as (keeper, lease):
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
             return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
 
@@ -114,14 +114,17 @@ class LogOperations:
         fs, root = self.open_file_system(sequence.root_uri)
         check_log(self.store, fs, root, sequence.job, sequence.urn, lease)
 
-    def _driver(self, keeper: LeaseKeeper) -> Driver:
+    def driver(self, keeper: LeaseKeeper) -> Driver:
+        """For work under a lease of this keeper."""
         return Driver(self.store, self.open_file_system, keeper.require, self.tries_max)
 
-    def _abandonment(self) -> Abandonment:
+    def abandonment(self) -> Abandonment:
+        """The same for giving up."""
         return Abandonment(self.store, self.open_file_system, self.interrupt)
 
     @contextmanager
-    def _held(self, dataset_id: DatasetId) -> Iterator[tuple[LeaseKeeper, Lease]]:
+    def hold(self, dataset_id: DatasetId) -> Iterator[tuple[LeaseKeeper, Lease]]:
+        """Take a dataset for the block, and keep it alive. ConflictError names who holds it instead."""
         keeper = LeaseKeeper(self.leases, self.clock, ttl_s=self.lease_ttl_s, report=self.report)
         taken = keeper.take([dataset_id], self.holder)
         if not taken:

@@ -45,6 +45,13 @@ class CommitStepStore(Protocol):
         """Write the BUILDING row with its WorkUnits, under the lease's fence."""
         ...
 
+    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
+        """A BUILDING sequence of an earlier owner becomes ours, to be staged and sealed under ``fence``.
+
+        Only for what is known to be published already: whoever reads a source begins a sequence of its own.
+        """
+        ...
+
     def register_attempt(self, attempt: NewAttempt) -> None:
         """Write the RUNNING row. It stands before the first byte, so that no staging is ever unknown."""
         ...

@@ -4,21 +4,29 @@ Each has its row of history with the datasets that it touched, so that a later r
 that a process that dies in the middle is found by its lease and the run that it belongs to.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from gobblin_assets.commit.forgotten import Examination, Finding
 from gobblin_assets.commit.operations import RECOVERED_PER_CALL_MAX, LogOperations, RecoveryReport
+from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.recovery import Recovered
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
 from gobblin_assets.ingest.run_values import DatasetReport, Stores
-from gobblin_assets.model.state import DatasetOutcome, JobState, RunId, SequenceId, WorkingState
-from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
 
 Send = Callable[[DatasetReport], None]
+
+
+def examination_of(stores: Stores, job: JobName, fs: FileSystem, root: str) -> Examination:
+    """What tells whether the log is older than the storage; ``fs`` and ``root`` are the job's destination."""
+    return Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
 
 
 class _Record:
@@ -42,6 +50,13 @@ class _Record:
 
     def give_up(self, sequence: SequenceRecord, reason: str) -> None:
         self._write(sequence, DatasetOutcome.SKIPPED, f"given up: {reason}")
+
+    def refuse(self, dataset_id: DatasetId | None, error: GobblinError) -> None:
+        """A whole dataset failed; None: it has no row yet."""
+        self.failed = True
+        if dataset_id is not None:
+            record = RunDatasetRecord(dataset_id, "", DatasetOutcome.FAILED, error=str(error))
+            self._runs.record_dataset(self._run_id, record)
 
     def _write(self, of: Publication | SequenceRecord, outcome: DatasetOutcome, error: str | None = None) -> None:
         record = RunDatasetRecord(of.dataset_id, of.partition, outcome, of.sequence_id, error)
@@ -99,6 +114,26 @@ class Upkeep:
                 record.fail(sequence, error)
                 raise
             record.give_up(sequence, reason)
+
+    def reconcile(
+        self, reconciliation: Reconciliation, findings: Sequence[Finding], way: Way
+    ) -> tuple[Sequence[Reconciled], Mapping[DatasetUrn, GobblinError]]:
+        """Bring the log together with storage, dataset by dataset; returns what was done, and what could not be."""
+        done: list[Reconciled] = []
+        failures: dict[DatasetUrn, GobblinError] = {}
+        with self._recorded("reconcile") as record:
+            for finding in findings:
+                try:
+                    each = reconciliation.carry_out(finding.urn, way)
+                except GobblinError as error:
+                    failures[finding.urn] = error
+                    record.refuse(finding.dataset_id, error)
+                    continue
+                done.append(each)
+                for publication in each.adopted:
+                    record.keep(publication)
+                    self._announce(publication)
+        return done, failures
 
     def _announce(self, publication: Publication) -> None:
         if self.send is not None:

@@ -65,6 +65,10 @@ class LeaseStore(Protocol):
         """Extend those still held under their fence, in one statement; return their datasets."""
         ...
 
+    def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
+        """Make the fence at least ``floor``, while nobody holds the dataset; False, and unchanged, if somebody does."""
+        ...
+
     def release(self, leases: Iterable[Lease]) -> None:
         """End them at once, where they are still held. The fence stays: it never goes back."""
         ...

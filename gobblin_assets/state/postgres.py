@@ -53,6 +53,11 @@ _RELEASE = text("""
      WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence
 """)
 
+_RAISE_FENCE = text("""
+    UPDATE gobblin.lease SET fence = greatest(fence, :floor)
+     WHERE dataset_id = :dataset_id AND (expires_at > clock_timestamp()) IS NOT TRUE
+""")
+
 _LEASE_STATUS = text("""
     SELECT fence, owner, run_id, dagster_run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
       FROM gobblin.lease
@@ -87,6 +92,10 @@ class PostgresLeaseStore:
         arguments = {**_lease_arrays(leases), "ttl_s": ttl_s}
         rows = transact(self._engine, "renew leases", lambda c: c.execute(_RENEW, arguments).scalars().all())
         return frozenset(DatasetId(row) for row in rows)
+
+    def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
+        arguments = {"dataset_id": dataset_id, "floor": floor}
+        return transact(self._engine, "raise fence", lambda c: c.execute(_RAISE_FENCE, arguments).rowcount) == 1
 
     def release(self, leases: Iterable[Lease]) -> None:
         arguments = _lease_arrays(leases)

@@ -10,6 +10,7 @@ from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
+from tests.crash.test_reconciliation import ADOPTION_KILLS, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
 
 KILLED = -signal.SIGKILL
@@ -61,7 +62,8 @@ RUN_KILLS = [(point, n) for point in OF_A_RUN for n in (1, 2)] + [(point, 1) for
 
 
 def test_every_failpoint_is_killed_somewhere() -> None:
-    assert {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT} == set(Failpoint)
+    elsewhere = {*(point for point, _count in ADOPTION_KILLS), *OF_SETTING_ASIDE}
+    assert {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT, *elsewhere} == set(Failpoint)
 
 
 def kill_at(lake: Lake, failpoint: str, **how: object) -> None:

@@ -304,7 +304,8 @@ class World:
         return sorted(str(path) for path in found if not {MARKERS_NAME, SET_ASIDE_NAME} & set(path.parts))
 
     def staging_left(self) -> list[str]:
-        return sorted(str(path) for path in Path(self.lake.root).rglob(".staging/*"))
+        found = Path(self.lake.root).rglob(".staging/*")
+        return sorted(str(path) for path in found if SET_ASIDE_NAME not in path.parts)
 
     def check_exactly_once(self) -> None:
         """Source and dataset as multisets, the watermark, the files: after everything has come to rest."""

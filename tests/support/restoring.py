@@ -1,19 +1,29 @@
 """A log that is put back to an earlier moment while the storage goes on: a copy of the database is the backup."""
 
 import dataclasses
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from psycopg import sql
 from sqlalchemy import make_url
 
+from gobblin_assets import failpoints
+from gobblin_assets.commit.forgotten import Examination, Finding
+from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support.lake import Lake, World
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.upkeep import Upkeep, examination_of
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from tests.support.lake import FORKS, JOB, Lake, Worker, World
 from tests.support.postgres import maintenance
 
 Backup = Callable[[World], World]
 """Gives the world as it will be after a restore: the same storage and source, under the log of this moment."""
+
+_count = itertools.count()
 
 
 @contextmanager
@@ -44,3 +54,37 @@ def _copied(server: EmbeddedServer, lake: Lake) -> Iterator[str]:
     finally:
         with maintenance(server) as connection:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def examine(world: World, urn: str) -> Finding:
+    return _examination_of(world).look_at(DatasetUrn(urn), thoroughly=True)
+
+
+def reconcile(world: World, urn: str, way: Way) -> Reconciled:
+    """As the command line does it; raises what could not be done."""
+    operations = world.operations()
+    reconciliation = Reconciliation(operations, _examination_of(world), world.lake.root)
+    upkeep = Upkeep(operations, world.stores, JobName(JOB))
+    done, failures = upkeep.reconcile(reconciliation, [examine(world, urn)], way)
+    for error in failures.values():
+        raise error
+    return done[0]
+
+
+def start_reconciliation(lake: Lake, urn: str, way: Way, *, failpoint: str) -> Worker:
+    """In a process of its own, to be killed."""
+    log = Path(lake.directory, f"reconciliation-{next(_count)}.log")
+    process = FORKS.Process(target=_work, args=(lake, urn, way, failpoint, str(log)))
+    process.start()
+    return Worker(process, log)
+
+
+def _work(lake: Lake, urn: str, way: Way, failpoint: str, log: str) -> None:
+    world = World(lake)
+    failpoints.arm(failpoint, log)
+    reconcile(world, urn, way)
+
+
+def _examination_of(world: World) -> Examination:
+    fs, root = open_file_system(world.lake.root)
+    return examination_of(world.stores, JobName(JOB), fs, root)

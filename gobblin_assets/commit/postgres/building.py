@@ -5,6 +5,7 @@ from sqlalchemy import Connection, text
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
 from gobblin_assets.commit.postgres.guards import (
     hold_fence,
+    hold_fence_of,
     lock_for,
     lock_sequence,
     require_one,
@@ -26,6 +27,10 @@ _BEGIN = text("""
     VALUES (:sequence_id, :dataset_id, :run_id, :partition, :mode, :replaces, :fence, 'BUILDING',
             CAST(:details AS jsonb))
         ON CONFLICT (sequence_id) DO NOTHING
+""")
+
+_CONTINUE = text("""
+    UPDATE gobblin.commit_sequence SET fence = :fence WHERE sequence_id = :sequence_id AND state = 'BUILDING'
 """)
 
 _PLAN_WORK_UNIT = text("""
@@ -149,6 +154,15 @@ def begin(connection: Connection, sequence: NewSequence) -> None:
     rows = [_work_unit_row(sequence.sequence_id, number, unit) for number, unit in sequence.work_units]
     if rows:
         connection.execute(_PLAN_WORK_UNIT, rows)
+
+
+def continue_building(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+    hold_fence_of(connection, sequence_id, fence)
+    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    if state is not SequenceState.BUILDING:
+        raise unexpected_state(sequence_id, state, "be built on")
+    changed = connection.execute(_CONTINUE, {"sequence_id": sequence_id, "fence": fence}).rowcount
+    require_one(changed, "taking a sequence over", sequence_id)
 
 
 def register_attempt(connection: Connection, attempt: NewAttempt) -> None:

@@ -45,6 +45,9 @@ class PostgresCommitStepStore:
             committed=Failpoint.SEQUENCE_BEGUN,
         )
 
+    def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
+        transact(self._engine, "continue building", lambda c: building.continue_building(c, sequence_id, fence))
+
     def register_attempt(self, attempt: NewAttempt) -> None:
         transact(
             self._engine,
@@ -61,12 +64,20 @@ class PostgresCommitStepStore:
         )
 
     def stage(self, staged: StagedAttempt) -> None:
-        transact(
-            self._engine,
-            "stage attempt",
-            lambda c: building.stage(c, staged),
-            committed=Failpoint.STAGE_COMMITTED,
-        )
+        try:
+            transact(
+                self._engine,
+                "stage attempt",
+                lambda c: building.stage(c, staged),
+                committed=Failpoint.STAGE_COMMITTED,
+            )
+        except IntegrityError as error:
+            # The partial unique index: one winner for each MultiWorkUnit of a sequence.
+            raise ConflictError(
+                "another attempt at the same work is staged already",
+                attempt_id=str(staged.attempt_id),
+                sequence_id=str(staged.sequence_id),
+            ) from error
 
     def seal(self, order: SealOrder) -> None:
         try:

@@ -1,0 +1,176 @@
+"""The command for a log that is older than the storage: reconcile."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.assets.selection import find_datasets
+from gobblin_assets.cli.connections import (
+    SparkChoice,
+    job_file_argument,
+    open_log,
+    open_upkeep,
+    read_layout,
+    spark_options,
+)
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.commit.forgotten import Finding, Remembered
+from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.upkeep import examination_of
+from gobblin_assets.model.urn import DatasetUrn, JobName
+
+
+@click.command()
+@job_file_argument
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@click.option("--adopt", "way", flag_value=Way.ADOPT.value, help="Take the lost publications back into the log.")
+@click.option("--set-aside", "way", flag_value=Way.SET_ASIDE.value, help="Move them away; their rows are read again.")
+@click.option("--yes", is_flag=True, help="Do it. Without this, nothing is changed.")
+@spark_options
+@json_option
+def reconcile(
+    job_file: Path,
+    datasets: Sequence[str],
+    way: str | None,
+    yes: bool,  # noqa: FBT001  an option that click passes by name
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  the same
+) -> None:
+    """Bring a commit log that was restored from an older backup together with the storage again.
+
+    Shows which publications storage remembers and the log does not, and what can be done; changes nothing without
+    --yes. Ends with 1 while a dataset is left to be reconciled.
+    """
+    layout = read_layout(job_file)
+    job = JobName(layout.job.job)
+    fs, root = open_file_system(layout.job.destination, umask=layout.job.umask)
+    done: Sequence[Reconciled] = ()
+    failures: Mapping[DatasetUrn, GobblinError] = {}
+    with open_log() as log:
+        examination = examination_of(log.stores, job, fs, root)
+        found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_datasets(layout, datasets)]
+        behind = [finding for finding in found if finding.is_behind]
+        if behind and way is not None and yes:
+            upkeep = open_upkeep(log, SparkChoice(master, remote), job, layout)
+            reconciliation = Reconciliation(upkeep.operations, examination, layout.job.destination)
+            done, failures = upkeep.reconcile(reconciliation, behind, Way(way))
+    if as_json:
+        shown = {finding.urn: _finding_to_plain(finding) for finding in behind}
+        errors = {urn: str(error) for urn, error in failures.items()}
+        print_json({"behind": shown, "done": [_done_to_plain(each) for each in done], "errors": errors})
+    else:
+        _print_findings(behind)
+        _print_outcome(behind, done, failures, None if way is None else Way(way), yes=yes)
+    if len(done) < len(behind):
+        click.get_current_context().exit(1)
+
+
+def _print_findings(behind: Sequence[Finding]) -> None:
+    columns = (
+        "dataset",
+        "version in the log",
+        "on storage",
+        "fence",
+        "on storage",
+        "lost",
+        "adopting",
+        "missing files",
+    )
+    rows = [
+        (
+            *(each.urn, each.version, max((f.version or 0 for f in each.forgotten), default=each.version), each.fence),
+            *(each.storage_fence, len(each.forgotten), "possible" if each.refusal is None else each.refusal),
+            each.missing_count or None,
+        )
+        for each in behind
+    ]
+    print_table("datasets whose log is older than their storage", columns, rows)
+    sequences = [(finding.urn, *_sequence_cells(each)) for finding in behind for each in finding.forgotten]
+    if sequences:
+        names = ("dataset", "version", "sequence", "partition", "mode", "rows", "directories", "in the log")
+        print_table("lost publications", names, sequences)
+
+
+def _sequence_cells(each: Remembered) -> tuple[object, ...]:
+    sealed = each.sealed
+    return (
+        *(each.version, each.sequence_id, sealed and sealed.order.partition, sealed and sealed.mode.value),
+        *(sealed and sealed.order.row_count, len(each.directories), each.known and each.known.state.value),
+    )
+
+
+def _print_outcome(
+    behind: Sequence[Finding],
+    done: Sequence[Reconciled],
+    failures: Mapping[DatasetUrn, GobblinError],
+    way: Way | None,
+    *,
+    yes: bool,
+) -> None:
+    for each in done:
+        what = f"moved {len(each.moved)} names below {each.aside}" if each.aside else f"adopted {len(each.adopted)}"
+        say(f"{each.urn}: {what}; its fence is {each.fence}")
+    for urn, error in failures.items():
+        say(f"error: {urn}: {error}")
+    for finding in behind:
+        if finding.missing_count and way is not Way.ADOPT:
+            partitions = ", ".join(repr(each) for each in finding.missing_partitions if each)
+            say(
+                f"{finding.urn}: {finding.missing_count} files that the log calls published are not there, such as "
+                f"{finding.missing[0]}: a lost refresh replaced them. Adopt; or set aside, and then run with "
+                f"--mode refresh{f' for the partitions {partitions}' if partitions else ''}."
+            )
+        if not yes:
+            say(f"{finding.urn}: {_advice(finding, way)}")
+    if not behind:
+        say("The log explains all that storage remembers.")
+
+
+def _advice(finding: Finding, way: Way | None) -> str:
+    adopt = f"--adopt would carry {len(finding.chain)} publications out again, under their own ids, reading nothing"
+    aside = (
+        f"--set-aside would move {len(finding.forgotten)} publications out of sight, deleting nothing, so that the "
+        "next run reads their rows again"
+    )
+    if not finding.forgotten:
+        adopt = aside = "either way would raise the fence and change nothing else"
+    possible = {Way.ADOPT: adopt if finding.refusal is None else f"--adopt is refused: {finding.refusal}"}
+    possible[Way.SET_ASIDE] = aside
+    shown = "; ".join(dict.fromkeys(possible.values())) if way is None else possible[way]
+    return f"{shown}. Nothing was changed; add --yes to do it."
+
+
+def _finding_to_plain(finding: Finding) -> dict[str, object]:
+    return {
+        "version": finding.version,
+        "fence": finding.fence,
+        "storage_fence": finding.storage_fence,
+        "refusal": finding.refusal,
+        "lost": [
+            {
+                "sequence": each.sequence_id,
+                "version": each.version,
+                "state": each.known and each.known.state,
+                "rows": each.sealed and each.sealed.order.row_count,
+                "directories": each.directories,
+            }
+            for each in finding.forgotten
+        ],
+        "missing": finding.missing,
+        "missing_count": finding.missing_count,
+        "missing_partitions": finding.missing_partitions,
+    }
+
+
+def _done_to_plain(done: Reconciled) -> dict[str, object]:
+    return {
+        "dataset": done.urn,
+        "fence": done.fence,
+        "adopted": [each.sequence_id for each in done.adopted],
+        "moved": done.moved,
+        "aside": done.aside,
+    }

@@ -1,0 +1,271 @@
+"""What storage remembers and the log forgot: found, and judged whether the log can take it back. Changes nothing.
+
+A sequence is forgotten when storage names it, by a marker or by a published directory, and the log never sealed it.
+The log can take the lost history back when that history is whole: the markers lead from the dataset's version in the
+log to the newest one, one sequence a version, and every file of theirs is there as it was sealed. Files of a
+generation that a later lost sequence replaced may be gone: nobody reads them any more.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.commit.attempts import published_directories
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.marker_text import decode_marker
+from gobblin_assets.commit.markers import Marker, list_markers
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
+from gobblin_assets.commit.steps import CommitStep, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import CorruptionError, GobblinError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.state.datasets import DatasetStore
+from gobblin_assets.state.leases import LeaseStore
+
+MISSING_NAMED_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One sequence as storage and log know it.
+
+    ``version`` None: it has no marker. ``sealed`` None: no marker of it can be read; ``unreadable`` says why.
+    ``directories`` are the published ones that bear its name, in path order.
+    """
+
+    sequence_id: SequenceId
+    known: KnownSequence | None
+    version: int | None = None
+    fence: int = 0
+    markers: tuple[Marker, ...] = ()
+    sealed: SealedSequence | None = None
+    unreadable: str | None = None
+    directories: tuple[str, ...] = ()
+
+    @property
+    def is_forgotten(self) -> bool:
+        return self.known is None or not self.known.is_sealed
+
+    @property
+    def is_open(self) -> bool:
+        return self.known is not None and self.known.state.is_open
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One dataset. ``dataset_id`` None: the log does not know it at all.
+
+    ``forgotten``, oldest first. ``chain`` is what adopting would carry out, in order; it may begin with a sequence
+    that the log has open. ``refusal`` says why adopting is impossible. ``missing`` are files that the log calls
+    published and that are not there (a lost refresh retired them), the first ``MISSING_NAMED_MAX`` of
+    ``missing_count``; ``missing_partitions`` are where they belong.
+    """
+
+    urn: DatasetUrn
+    dataset_id: DatasetId | None
+    version: int
+    fence: int
+    storage_fence: int
+    forgotten: tuple[Remembered, ...] = ()
+    chain: tuple[Remembered, ...] = ()
+    refusal: str | None = None
+    missing: tuple[str, ...] = ()
+    missing_count: int = 0
+    missing_partitions: tuple[str, ...] = field(default=())
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the log has something to learn from storage before anything may run."""
+        return bool(self.forgotten) or self.storage_fence > self.fence
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Looks at one job's destination and at the log."""
+
+    store: CommitStepStore
+    datasets: DatasetStore
+    leases: LeaseStore
+    published: PublishedFiles
+    fs: FileSystem
+    root: str
+    job: JobName
+
+    def look_at(self, urn: DatasetUrn, *, thoroughly: bool = False) -> Finding:
+        """The markers; if they tell of more, or ``thoroughly``, all that stands in the dataset's directories too."""
+        state = self.datasets.load(self.job, [urn]).get(urn)
+        fence = 0 if state is None else self.leases.get_status(state.dataset_id).fence
+        markers = list_markers(self.fs, self.root, self.job, urn)
+        storage_fence = max((marker.fence for marker in markers), default=0)
+        version = 0 if state is None else state.version
+        finding = Finding(urn, None if state is None else state.dataset_id, version, fence, storage_fence)
+        known = self.store.find_known(list({marker.sequence_id for marker in markers}))
+        explained = all(m.sequence_id in known and known[m.sequence_id].is_sealed for m in markers)
+        if explained and not thoroughly:
+            return finding
+        return self._look_closely(finding, markers)
+
+    def _look_closely(self, finding: Finding, markers: Sequence[Marker]) -> Finding:
+        files = {
+            file.path for role in Role for file in self.fs.list_files(path_of(self.root, self.job, finding.urn, role))
+        }
+        directories = published_directories(files)
+        remembered = self._remember(markers, directories)
+        forgotten = tuple(each for each in remembered if each.is_forgotten)
+        chain, refusal = decide_chain(finding.version, remembered)
+        if refusal is None:
+            refusal = self._find_fault(finding.urn, chain)
+        missing = self._find_missing(finding.urn, files)
+        return Finding(
+            urn=finding.urn,
+            dataset_id=finding.dataset_id,
+            version=finding.version,
+            fence=finding.fence,
+            storage_fence=finding.storage_fence,
+            forgotten=forgotten,
+            chain=() if refusal else chain,
+            refusal=refusal,
+            missing=tuple(path for path, _partition in missing[:MISSING_NAMED_MAX]),
+            missing_count=len(missing),
+            missing_partitions=tuple(sorted({partition for _path, partition in missing})),
+        )
+
+    def _remember(self, markers: Sequence[Marker], directories: Mapping[SequenceId, Iterable[str]]) -> list[Remembered]:
+        of_sequence: dict[SequenceId, list[Marker]] = defaultdict(list)
+        for marker in markers:
+            of_sequence[marker.sequence_id].append(marker)
+        ids = [*of_sequence, *(each for each in directories if each not in of_sequence)]
+        known = self.store.find_known(ids)
+        found = []
+        for sequence_id in ids:
+            mine = tuple(of_sequence.get(sequence_id, ()))
+            stored = known.get(sequence_id)
+            if stored is not None and stored.is_sealed and not stored.state.is_open:
+                continue
+            sealed, unreadable = self._read(mine)
+            found.append(
+                Remembered(
+                    sequence_id=sequence_id,
+                    known=stored,
+                    version=mine[-1].version if mine else None,
+                    fence=max((marker.fence for marker in mine), default=0),
+                    markers=mine,
+                    sealed=sealed,
+                    unreadable=unreadable,
+                    directories=tuple(sorted(directories.get(sequence_id, ()))),
+                )
+            )
+        return sorted(found, key=lambda each: (each.version or 0, each.fence, each.sequence_id))
+
+    def _read(self, markers: Sequence[Marker]) -> tuple[SealedSequence | None, str | None]:
+        unreadable = None
+        for marker in reversed(markers):
+            try:
+                with self.fs.open_input(marker.path) as stream:
+                    return decode_marker(stream.read(), marker.path), None
+            except CorruptionError as error:
+                unreadable = str(error)
+        return None, unreadable
+
+    def _find_fault(self, urn: DatasetUrn, chain: Sequence[Remembered]) -> str | None:
+        """Why the chain's files can't be published as they were sealed; None if they can."""
+        for number, each in enumerate(chain):
+            if each.sealed is None or is_replaced(each, chain[number + 1 :]):
+                continue
+            if (each.sealed.job, each.sealed.urn) != (self.job, urn):
+                return f"the marker of sequence {each.sequence_id} is of {each.sealed.urn} of job {each.sealed.job}"
+            try:
+                fault = self._find_lost_file(each.sealed)
+            except GobblinError as error:
+                return str(error)
+            if fault is not None:
+                return f"{fault} (sequence {each.sequence_id}, version {each.version})"
+        return None
+
+    def _find_lost_file(self, sealed: SealedSequence) -> str | None:
+        for attempt in sealed.attempts:
+            for segment in attempt.segments:
+                steps = decode_segment(segment.payload, segment.digest)
+                for step, verdict in zip(steps, verify_all(steps, StepWorld(self.fs)), strict=True):
+                    if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
+                        return self._describe(step)
+        return None
+
+    def _describe(self, step: CommitStep) -> str:
+        """What is wrong with a step that can't be done: the first file of it that is not as it was sealed."""
+        for path, identity, _rows in step.published_files():
+            found = self.fs.find_identity(path)
+            if found is None:
+                return f"{path} is not there"
+            if not found.matches(identity):
+                return f"{path} is not the file that was published"
+        return f"something else stands where a step of the kind {step.kind} was carried out"
+
+    def _find_missing(self, urn: DatasetUrn, files: set[str]) -> list[tuple[str, str]]:
+        """(path, partition) of the files that the log calls published and that are not there."""
+        missing = []
+        for role in Role:
+            found = self.published.find(self.job, urn, role=role)
+            for segment in () if found is None else found.segments:
+                missing += [(file.path, segment.partition) for file in segment.files() if file.path not in files]
+        return missing
+
+
+def decide_chain(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[Remembered, ...], str | None]:
+    """What leads from the log's ``version`` to the newest one on storage, oldest first, or why nothing does.
+
+    ``remembered`` are the forgotten sequences, and those that the log has open. Without a forgotten one there is
+    nothing to adopt: an open sequence goes on by itself.
+    """
+    forgotten = [each for each in remembered if each.is_forgotten]
+    if not forgotten:
+        return (), None
+    for each in forgotten:
+        if (fault := _unusable(version, each)) is not None:
+            return (), fault
+    candidates: dict[int, list[Remembered]] = defaultdict(list)
+    for each in remembered:
+        if each.version is not None:
+            candidates[each.version].append(each)
+    newest = max(candidates)
+    chain = []
+    for number in range(version + 1, newest + 1):
+        match candidates.get(number, []):
+            case []:
+                return (), f"storage has no marker of version {number}, between {version} in the log and {newest}"
+            case [one] if one.known is not None and one.known.state is SequenceState.ABANDONING:
+                return (), f"sequence {one.sequence_id} of version {number} is being given up"
+            case [one]:
+                chain.append(one)
+            case several:
+                named = ", ".join(str(each.sequence_id) for each in several)
+                return (), f"{len(several)} sequences claim version {number}: {named}"
+    return tuple(chain), None
+
+
+def is_replaced(sequence: Remembered, later: Iterable[Remembered]) -> bool:
+    """Whether a later sequence of the lost history replaced all that this one published."""
+    return sequence.sealed is not None and any(
+        each.sealed is not None
+        and each.sealed.replaces
+        and each.sealed.order.partition == sequence.sealed.order.partition
+        for each in later
+    )
+
+
+def _unusable(version: int, each: Remembered) -> str | None:
+    if each.version is None:
+        return f"sequence {each.sequence_id} has published files and no marker: an older release wrote it, or it is old"
+    if each.version <= version:
+        return f"the log has gone on by itself: its version {each.version} is another sequence than {each.sequence_id}"
+    if each.sealed is None:
+        return f"sequence {each.sequence_id}: {each.unreadable}"
+    if each.known is not None and each.known.state is not SequenceState.BUILDING:
+        return f"sequence {each.sequence_id} was given up in this log ({each.known.state})"
+    return None

@@ -1,0 +1,246 @@
+"""Reconciliation: a person brings a log that is older than the storage back together with it.
+
+Two ways. *Adopt* carries the lost sequences out again, through the ordinary transactions, under a new fence and with
+their own ids: their files are there already, so that every step is found done, and ledger, watermarks and versions
+end as they were. *Set aside* moves what the log does not know, files and markers, out of every reader's sight and
+deletes nothing; the next run reads those rows again from the restored watermark.
+
+Order. The fence is raised above any that storage shows, then the dataset is taken: whoever still acts under an old
+fence can write nothing more. Then all is looked at again, under the lease, and done. Whatever is killed, the dataset
+stays stopped until its last marker is explained, and the same command goes on from there: a lost sequence that was
+begun again is begun once more; one that was sealed again is an open one like any other; of what is set aside, the
+markers go last.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Final
+
+from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
+from gobblin_assets.commit.forgotten import Examination, Finding, Remembered, is_replaced
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.markers import sync_upwards
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt
+from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.model.path_names import encode_segment
+from gobblin_assets.model.state import DatasetId
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.state.leases import Lease, LeaseKeeper
+
+_CAPTURED: Final = re.compile(r"\.captured-(\d+)(?:/|$)")
+
+
+class Way(StrEnum):
+    """What becomes of the sequences that the log forgot."""
+
+    ADOPT = "adopt"
+    SET_ASIDE = "set-aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What was done for one dataset: ``adopted`` publications, or ``moved`` names, now below ``aside``."""
+
+    urn: DatasetUrn
+    dataset_id: DatasetId
+    fence: int
+    adopted: tuple[Publication, ...] = ()
+    moved: tuple[str, ...] = ()
+    aside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """``root_uri`` is the job's destination; adopted sequences belong to the run of ``operations.holder``."""
+
+    operations: LogOperations
+    examination: Examination
+    root_uri: str
+
+    def carry_out(self, urn: DatasetUrn, way: Way) -> Reconciled:
+        """Reconcile one dataset. Killing it anywhere leaves the dataset stopped, and work for the next call.
+
+        Raises:
+            ConflictError: somebody holds the dataset, or its lost history can't be adopted.
+            RetryableError: somebody publishes to the same place meanwhile, under a newer fence.
+
+        """
+        examination = self.examination
+        finding = examination.look_at(urn, thoroughly=True)
+        dataset_id = examination.datasets.register(examination.job, [urn])[urn]
+        if way is Way.ADOPT:
+            _require_adoptable(finding)
+        floor = max(finding.storage_fence, self._captured_fence())
+        examination.leases.raise_fence(dataset_id, floor=floor)
+        reach(Failpoint.FENCE_RAISED)
+        with self.operations.hold(dataset_id) as (keeper, lease):
+            # What was seen before the lease was ours may have changed since.
+            finding = examination.look_at(urn, thoroughly=True)
+            if max(floor, finding.storage_fence) >= lease.fence:
+                raise RetryableError(
+                    f"{urn} is published under fence {max(floor, finding.storage_fence)} by somebody else meanwhile",
+                    hint="Stop whoever else publishes to this destination, then reconcile again.",
+                    urn=urn,
+                )
+            if way is Way.ADOPT:
+                adopted = self._adopt(finding, dataset_id, keeper, lease)
+                return Reconciled(urn, dataset_id, lease.fence, adopted=adopted)
+            moved, aside = self._set_aside(finding, keeper, lease)
+            return Reconciled(urn, dataset_id, lease.fence, moved=moved, aside=aside)
+
+    def _captured_fence(self) -> int:
+        """The newest fence that any captured staging of the job bears: its dataset may be one that the log forgot."""
+        found = self.examination.fs.list_files(staging_root(self._job_directory()))
+        return max((int(fence) for file in found for fence in _CAPTURED.findall(file.path)), default=0)
+
+    def _job_directory(self) -> str:
+        return "/".join((self.examination.root, *encode_segment(self.examination.job)))
+
+    # Adopt ----------------------------------------------------------------------------------------------
+
+    def _adopt(
+        self, finding: Finding, dataset_id: DatasetId, keeper: LeaseKeeper, lease: Lease
+    ) -> tuple[Publication, ...]:
+        _require_adoptable(finding)
+        if finding.chain:
+            self._end_what_history_ended(finding, dataset_id, lease)
+        published = []
+        for number, each in enumerate(finding.chain):
+            keeper.require(lease)
+            published.append(self._adopt_one(each, finding.chain[number + 1 :], dataset_id, keeper, lease))
+            reach(Failpoint.LOST_SEQUENCE_ADOPTED)
+        return tuple(published)
+
+    def _end_what_history_ended(self, finding: Finding, dataset_id: DatasetId, lease: Lease) -> None:
+        """What the log has unfinished and storage has no marker of was never published: it came to nothing."""
+        store, chain = self.operations.store, {each.sequence_id for each in finding.chain}
+        for sequence in store.find_unfinished(dataset_id):
+            if sequence.sequence_id in chain:
+                continue
+            match sequence.state:
+                case SequenceState.BUILDING:
+                    store.abort(sequence.sequence_id, fence=lease.fence, error="ended in the history that was lost")
+                case SequenceState.ABANDONING:
+                    self.operations.abandonment().carry_out(sequence, lease)
+                case _:
+                    reason = "given up in the history that was lost"
+                    self.operations.abandonment().begin(sequence, lease, reason=reason)
+
+    def _adopt_one(
+        self,
+        each: Remembered,
+        later: Sequence[Remembered],
+        dataset_id: DatasetId,
+        keeper: LeaseKeeper,
+        lease: Lease,
+    ) -> Publication:
+        store = self.operations.store
+        if each.is_forgotten and each.sealed is not None:
+            self._seal_again(each.sealed, dataset_id, lease, begun=each.known is not None)
+        elif each.known is not None and each.known.state is SequenceState.BLOCKED:
+            store.resume(each.sequence_id, fence=lease.fence)
+        if is_replaced(each, later):
+            # It was finished, or what replaced it could not have been sealed. Cleanup may have removed its files
+            # since, so there is nothing to verify; the one that replaced it retires it again.
+            store.finish(each.sequence_id, fence=lease.fence)
+            return store.load_publication(each.sequence_id)
+        return self.operations.driver(keeper).publish(each.sequence_id, lease)
+
+    def _seal_again(self, sealed: SealedSequence, dataset_id: DatasetId, lease: Lease, *, begun: bool) -> None:
+        store, order = self.operations.store, sealed.order
+        if begun:
+            store.continue_building(order.sequence_id, fence=lease.fence)
+        else:
+            store.begin(
+                NewSequence(
+                    sequence_id=order.sequence_id,
+                    dataset_id=dataset_id,
+                    run_id=self.operations.holder.run_id,
+                    partition=order.partition,
+                    mode=sealed.mode,
+                    replaces=sealed.replaces,
+                    fence=lease.fence,
+                    root_uri=self.root_uri,
+                )
+            )
+        reach(Failpoint.LOST_SEQUENCE_BEGUN)
+        for attempt in sealed.attempts:
+            store.register_attempt(
+                NewAttempt(
+                    attempt_id=attempt.attempt_id,
+                    sequence_id=order.sequence_id,
+                    dataset_id=dataset_id,
+                    fence=lease.fence,
+                    multi_work_unit=attempt.multi_work_unit,
+                    try_number=attempt.try_number,
+                    staging_path=attempt.staging_path,
+                )
+            )
+            staged = StagedAttempt(
+                attempt.attempt_id, order.sequence_id, lease.fence, attempt.segments, attempt.segment_ids
+            )
+            store.stage(staged)
+        store.seal(replace(order, dataset_id=dataset_id, fence=lease.fence))
+        reach(Failpoint.LOST_SEQUENCE_SEALED)
+
+    # Set aside ------------------------------------------------------------------------------------------
+
+    def _set_aside(self, finding: Finding, keeper: LeaseKeeper, lease: Lease) -> tuple[tuple[str, ...], str]:
+        """Move names below one that is new with each fence, keeping their places relative to the job's directory."""
+        job_directory = self._job_directory()
+        aside = "/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}"))
+        files: list[str] = []
+        markers: list[str] = []
+        for each in finding.forgotten:
+            files += each.directories
+            if each.sealed is not None:
+                # A process of the lost history that is only paused must find nothing to publish when it wakes up.
+                files += [attempt.staging_path for attempt in each.sealed.attempts]
+            markers += [marker.path for marker in each.markers]
+        moved = self._move(files, job_directory, aside, Failpoint.LOST_DIRECTORY_MOVED, keeper, lease)
+        reach(Failpoint.LOST_FILES_MOVED)
+        # Last of all: until they are gone, the dataset stays stopped.
+        moved += self._move(markers, job_directory, aside, Failpoint.LOST_MARKER_MOVED, keeper, lease)
+        return tuple(moved), aside
+
+    def _move(
+        self,
+        paths: Sequence[str],
+        job_directory: str,
+        aside: str,
+        point: Failpoint,
+        keeper: LeaseKeeper,
+        lease: Lease,
+    ) -> list[str]:
+        fs, root = self.examination.fs, self.examination.root
+        moved: list[str] = []
+        touched: set[str] = set()
+        for path in paths:
+            keeper.require(lease)
+            target = aside + path.removeprefix(job_directory)
+            parent = str(PurePosixPath(target).parent)
+            fs.make_directories(parent)
+            outcome = fs.rename_no_replace(path, target)
+            if outcome is RenameOutcome.TARGET_EXISTS:
+                raise ConflictError(f"{target} is taken; {path} stays where it is", path=path)
+            if outcome is RenameOutcome.RENAMED:
+                moved.append(path)
+            touched |= {parent, str(PurePosixPath(path).parent)}
+            reach(point)
+        sync_upwards(fs, touched, root)
+        return moved
+
+
+def _require_adoptable(finding: Finding) -> None:
+    if finding.refusal is not None:
+        raise ConflictError(
+            f"the lost history of {finding.urn} can't be adopted: {finding.refusal}",
+            hint="Reconcile with --set-aside: nothing is deleted, and the rows are read again.",
+            urn=finding.urn,
+        )
