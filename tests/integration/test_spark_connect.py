@@ -1,8 +1,10 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.spark import connect_server, session
 from gobblin_assets.ingest.spark.cancellation import (
     SessionIdentity,
     find_session_identity,
@@ -23,7 +25,8 @@ from gobblin_assets.ingest.spark.parquet_writer import collect_output, write_par
 from gobblin_assets.ingest.spark.processes import find_start_mark
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
-from tests.support.spark import in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
+from gobblin_assets.ingest.spark_errors import spark_families
+from tests.support.spark import SMALL, in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
 
 FS = PosixFileSystem()
 ROOT = str(Path(__file__).parents[2])
@@ -112,6 +115,7 @@ def test_cancelling_by_tag_reaches_other_threads_and_only_that_tag(connect: Conn
 CLIENT = """
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from gobblin_assets.ingest.spark.cancellation import find_session_identity, open_cancellation
 from gobblin_assets.ingest.spark.connect_server import find
@@ -191,6 +195,47 @@ def test_a_wrong_token_a_dead_port_and_a_second_kind_are_refused_without_showing
     assert "hush" not in "".join(texts)
 
 
+def _work_until_the_way_is_gone(server: ConnectServer) -> tuple[int, str]:
+    """A client that reaches the server through a door of ours, which is then shut."""
+    door = socket.create_server(("127.0.0.1", 0))
+    ends: list[socket.socket] = []
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+
+    def let_in() -> None:
+        with suppress(OSError):
+            while True:
+                client = door.accept()[0]
+                behind = socket.create_connection(("127.0.0.1", server.port))
+                ends.extend((client, behind))
+                for way in ((client, behind), (behind, client)):
+                    threading.Thread(target=copy, args=way, daemon=True).start()
+
+    threading.Thread(target=let_in, daemon=True).start()
+    session.CONNECT_BACK_OFF_MS_MAX = 100  # type: ignore[misc]  # in this process alone, so that the test need not wait
+    url = server.url.replace(str(server.port), str(door.getsockname()[1]))
+    spark = open_session(SparkSettings(server.log_path.parent, remote=url, conf=SMALL))
+    worked = int(spark.sql("SELECT 1").collect()[0][0])
+    for end in (door, *ends):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
+    try:
+        with spark_families("read"):
+            spark.sql("SELECT 1").collect()
+    except GobblinError as error:
+        return worked, type(error).__name__
+    return worked, "nothing"
+
+
+def test_a_client_whose_server_is_gone_gives_up_in_bounded_tries(connect: ConnectServer) -> None:
+    """PySpark's own bound is ten minutes, for which a run would hold its leases."""
+    assert in_child(_work_until_the_way_is_gone, connect) == (1, "RetryableError")
+
+
 def test_a_second_start_finds_the_first_and_other_settings_are_refused(connect: ConnectServer) -> None:
     home = connect.log_path.parent.parent
     settings = local_settings(home / "spark")
@@ -214,7 +259,7 @@ def test_the_token_is_the_owners_alone(connect: ConnectServer) -> None:
 STARTER = """
 import sys
 from pathlib import Path
-from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.spark import connect_server, session
 from tests.support.spark import local_settings
 home = Path(sys.argv[1])
 server = connect_server.start(home, local_settings(home / "spark"), lambda line: print(line, flush=True))

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
@@ -31,6 +32,10 @@ from gobblin_assets.ingest.spark_errors import first_cause, spark_families
 
 CONNECT_ANSWER_S: Final = 10.0
 """A server that does not even take the connection is reported, before the client's own ten minutes of retries."""
+
+CONNECT_RETRIES_MAX: Final = 8
+CONNECT_BACK_OFF_MS_MAX: Final = 5_000
+"""A server that died is given up after some 25 s. The client's own ten minutes would be spent under live leases."""
 
 DRIVER_LOGS_KEPT: Final = 20
 """One driver's log for each process; older ones are removed when a new one is opened."""
@@ -86,8 +91,13 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
     conf = {**{key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}, **SESSION_CONF}
     connected_before = _CONNECT_MODE in os.environ
     try:
-        builder = SparkSession.builder.remote(remote).appName(settings.app_name)
-        session: SparkSession = builder.config(map=dict(conf)).create()
+        session: SparkSession = SparkSession.builder.remote(remote).create()
+        # Nothing has been sent yet: the configuration follows, so that its call too is repeated within our bounds.
+        patience = DefaultPolicy(max_retries=CONNECT_RETRIES_MAX, max_backoff=CONNECT_BACK_OFF_MS_MAX)
+        cast("Any", session).client.set_retry_policies([patience])
+        session.conf._set_all(  # type: ignore[attr-defined]  # noqa: SLF001  only so are static settings passed over
+            configs={**conf, "spark.app.name": settings.app_name}, silent=True
+        )
         _require_utc(session)
     except (PySparkException, RuntimeError) as error:
         if not connected_before:
