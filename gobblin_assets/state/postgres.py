@@ -53,9 +53,14 @@ _RELEASE = text("""
      WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence
 """)
 
+# Locked as a taker does: a transition under way has read the fence, and reads it again in its last statement.
 _RAISE_FENCE = text("""
     UPDATE gobblin.lease SET fence = greatest(fence, :floor)
-     WHERE dataset_id = :dataset_id AND (expires_at > clock_timestamp()) IS NOT TRUE
+     WHERE dataset_id = (
+           SELECT dataset_id FROM gobblin.lease
+            WHERE dataset_id = :dataset_id AND (expires_at > clock_timestamp()) IS NOT TRUE
+              FOR UPDATE
+       )
 """)
 
 _LEASE_STATUS = text("""

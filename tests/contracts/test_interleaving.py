@@ -220,3 +220,16 @@ def test_a_finish_that_is_repeated_while_its_first_commit_is_pending_waits_for_t
 
     assert (first.result(WAIT_S_MAX), repeated.result(WAIT_S_MAX)) == (1, 1)
     assert log.state_of(built.lease.dataset_id).version == 1
+
+
+def test_a_fence_is_not_raised_in_the_middle_of_a_transition(log: LogWorld, two: Connections) -> None:
+    built = prepare_for("seal", log, log.take(log.register("orders")))
+    dataset_id = built.lease.dataset_id
+
+    with two.pause(WRITES["seal"], lambda: make("seal", PostgresCommitStepStore(two.held), built)) as sealing:
+        raising = two.start(lambda: PostgresLeaseStore(two.other).raise_fence(dataset_id, floor=40))
+        assert two.has_to_wait(raising)
+
+    sealing.result(WAIT_S_MAX)
+    assert raising.result(WAIT_S_MAX)
+    assert log.leases.get_status(dataset_id).fence == 40
