@@ -101,7 +101,7 @@ def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) ->
         with _locked(files):
             running = _read(files)
             if running is not None and find_start_mark(running.pid) == running.start_mark:
-                return _keep(running, digest)
+                return _keep(files, running, digest, report)
             check_java()
             for tries in range(1, PORT_TRIES_MAX + 1):
                 server = _launch(files, conf, digest)
@@ -137,8 +137,11 @@ def stop(home: Path) -> bool:
     return was_running
 
 
-def _keep(running: ConnectServer, digest: str) -> ConnectServer:
-    if not answers(running.url):
+def _keep(files: _Files, running: ConnectServer, digest: str, report: Callable[[str], None]) -> ConnectServer:
+    if not answers(running.url) and time.time() - files.state.stat().st_mtime < START_S_MAX:
+        # We hold the lock, so whoever launched it was killed while it was starting.
+        _wait(running, report)
+    elif not answers(running.url):
         raise RetryableError(
             f"the Spark Connect server (pid {running.pid}) runs but does not answer (see {running.log_path})",
             hint="Wait, or stop it with: gobblin-assets spark stop",

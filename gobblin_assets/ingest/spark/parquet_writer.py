@@ -39,6 +39,9 @@ _WITHOUT_CHECKSUM_FILES: Final = {
     "fs.file.impl.disable.cache": "true",
 }
 
+# Parquet's own default, which a site may have switched off: `gobblin-assets verify --checksums` rests on it.
+_PAGE_CHECKSUMS: Final = {"parquet.page.write-checksum.enabled": "true"}
+
 # Bytes of a value as Parquet stores it before compression; texts and the like as Spark's own planner guesses.
 _FIXED_BYTES: Final[tuple[tuple[type[t.DataType], float], ...]] = (
     (t.BooleanType, 0.125),
@@ -89,7 +92,11 @@ def write_parquet(
     ConflictError if the directory exists, RejectedError if Spark refuses the query or a column's type,
     RetryableError for all else.
     """
-    options = {**_COMMITTER, **(_WITHOUT_CHECKSUM_FILES if directory_uri.startswith("file:") else {})}
+    options = {
+        **_COMMITTER,
+        **_PAGE_CHECKSUMS,
+        **(_WITHOUT_CHECKSUM_FILES if directory_uri.startswith("file:") else {}),
+    }
     if file_rows_max is not None:
         options["maxRecordsPerFile"] = str(file_rows_max)
     # Connect knows this mode by its short name only.

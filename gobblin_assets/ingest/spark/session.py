@@ -33,9 +33,9 @@ from gobblin_assets.ingest.spark_errors import first_cause, spark_families
 CONNECT_ANSWER_S: Final = 10.0
 """A server that does not even take the connection is reported, before the client's own ten minutes of retries."""
 
-CONNECT_RETRIES_MAX: Final = 8
+CONNECT_RETRIES_MAX: Final = 6
 CONNECT_BACK_OFF_MS_MAX: Final = 5_000
-"""A server that died is given up after some 25 s. The client's own ten minutes would be spent under live leases."""
+"""A server that died is given up after some 15 s. The client's own ten minutes would be spent under live leases."""
 
 DRIVER_LOGS_KEPT: Final = 20
 """One driver's log for each process; older ones are removed when a new one is opened."""
