@@ -7,32 +7,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tests.support.postgres import make_reachable_directory
+from tests.torture.campaign import Arena, Campaign
 from tests.torture.isolation import enter_own_mounts
+from tests.torture.runner_process import FORKS
 from tests.torture.schedule import Injection
-from tests.torture.small_campaign import SmallCampaign
-from tests.torture.small_runner import FORKS
+from tests.torture.small_arena import SmallArena
 from tests.torture.tally import Tally, render_table
+from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small",)
-
-
-class Campaign(Protocol):
-    """One kind of runner with all that it needs."""
-
-    tally: Tally
-
-    def run(self, duration_s: float, interrupted: threading.Event, say: Callable[[str], None]) -> None: ...
-
-    def progress(self) -> str: ...
-
-    def close(self, *, keep: bool) -> None: ...
+KINDS: Final = ("small", "whole")
+RUNNER_MODULES: Final = {"small": "tests.torture.small_runner", "whole": "tests.torture.whole_runner"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,19 +35,20 @@ def main(arguments: Sequence[str]) -> int:
     refused = enter_own_mounts()
     if refused is not None:
         print(f"torture: no disk that fills or turns read-only: {refused}", flush=True)
-    FORKS.set_forkserver_preload(["tests.torture.small_runner"])
+    FORKS.set_forkserver_preload([RUNNER_MODULES[kind] for kind in options.kinds])
     home = options.home or make_reachable_directory("gobblin-torture-")
     campaigns: list[Campaign] = []
     wrong = True
     try:
         for kind in options.kinds:
             (home / kind).mkdir(mode=0o711)
-            campaigns.append(SmallCampaign(home / kind, options.seed, Tally(), refused))
+            arena = _open_arena(kind, home / kind, options.seed, refused)
+            campaigns.append(Campaign(arena, options.seed, interrupted, _say))
         _run_all(campaigns, options.minutes * 60, interrupted)
         wrong = interrupted.is_set() or any(campaign.tally.violations for campaign in campaigns)
     finally:
         for campaign in campaigns:
-            campaign.close(keep=wrong and not interrupted.is_set())
+            campaign.arena.close(keep=wrong and not interrupted.is_set())
     if interrupted.is_set():
         print("torture: interrupted; everything is stopped and removed, and there is no verdict", flush=True)
         shutil.rmtree(home)
@@ -75,10 +67,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
+    if kind == "small":
+        return SmallArena(home, seed, Tally(), refused)
+    return WholeArena(home, seed, Tally())
+
+
 def _run_all(campaigns: Sequence[Campaign], duration_s: float, interrupted: threading.Event) -> None:
     begun = time.monotonic()
     with ThreadPoolExecutor(len(campaigns)) as pool:
-        running = [pool.submit(campaign.run, duration_s, interrupted, _say) for campaign in campaigns]
+        running = [pool.submit(campaign.run, duration_s) for campaign in campaigns]
         try:
             while not all(future.done() for future in running):
                 time.sleep(PROGRESS_EVERY_S if not interrupted.is_set() else 0.1)

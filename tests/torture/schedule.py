@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.failpoints import Failpoint
+from tests.crash.test_kills import OF_A_REFRESH, OF_A_RUN, OF_ABANDONMENT, OF_RECOVERY, ONCE_IN_A_RUN
 
 
 class Injection(StrEnum):
@@ -52,6 +53,7 @@ PROXY_FAULTS: Final = (
 ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injection.BACKEND_KILLED)
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0
+NO_FATE: Final = "none"
 
 # Only here does the product meet such an error in life: after a COMMIT, after a rename, after a write.
 _AFTER_COMMIT: Final = (
@@ -72,7 +74,7 @@ _ACTIONS: Final = (
     (Action.RESUME, 2),
 )
 _FATES: Final = (
-    ("none", 12),
+    (NO_FATE, 12),
     (Injection.KILL_AT_POINT, 30),
     (Injection.KILL_AT_RANDOM, 26),
     (Injection.STOP_AT_POINT, 18),
@@ -80,6 +82,16 @@ _FATES: Final = (
     (Injection.ACKNOWLEDGEMENT_LOST, 4),
     (Injection.ERROR_AFTER_EFFECT, 4),
 )
+_WHOLE_ACTIONS: Final = ((Action.APPEND, 78), (Action.REFRESH, 10), (Action.RECOVER, 8), (Action.ABANDON, 4))
+_WHOLE_FATES: Final = (
+    (NO_FATE, 12),
+    (Injection.KILL_AT_POINT, 34),
+    (Injection.KILL_AT_RANDOM, 34),
+    (Injection.STOP_AT_POINT, 12),
+    (Injection.STOP_AT_RANDOM, 8),
+)
+_BY_SIGNAL: Final = (Injection.KILL_AT_RANDOM, Injection.STOP_AT_RANDOM)
+_CALM_FROM: Final = 900_000
 # A zombie sleeps past its lease: twice as long as that, and then some; a few of them until the torture is over.
 _SLEEP_S: Final = (1.3 * LEASE_TTL_S, 4 * LEASE_TTL_S)
 _NEVER_WOKEN_FRACTION: Final = 0.1
@@ -124,7 +136,6 @@ def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerP
     action = _choose(dice, _ACTIONS)
     fate = _choose(dice, _FATES)
     chosen = tuple(sorted(dice.sample(range(datasets), dice.choice((1, 1, 2, datasets)))))
-    by_signal = fate in (Injection.KILL_AT_RANDOM, Injection.STOP_AT_RANDOM)
     return RunnerPlan(
         number=number,
         action=Action(action),
@@ -135,7 +146,7 @@ def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerP
         lease_wait_s=dice.choice((0.0, LEASE_TTL_S + 1, LEASE_TTL_S + 1)),
         fate=fate,
         failpoint=_plan_failpoint(dice, fate, _points_of(action)),
-        signal_after_s=dice.uniform(0.02, 1.5) if by_signal else None,
+        signal_after_s=dice.uniform(0.02, 1.5) if fate in _BY_SIGNAL else None,
         wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
         route=dice.choice(PROXY_FAULTS) if dice.random() < _PROXIED_FRACTION else None,
     )
@@ -156,17 +167,57 @@ def plan_disturbances(
     return tuple(disturbance for disturbance in planned if disturbance.at_s < duration_s)
 
 
-def _points_of(action: str) -> list[Failpoint]:
+def plan_calm_runner(number: int, action: Action, *, lake: int, datasets: int) -> RunnerPlan:
+    """One that nothing is done to, on all datasets of a destination; counted apart from the tortured ones."""
+    return RunnerPlan(
+        number=_CALM_FROM + number,
+        action=action,
+        lake=lake,
+        datasets=tuple(range(datasets)),
+        policy="full",
+        bad_units=(),
+        lease_wait_s=2 * LEASE_TTL_S,
+        fate=NO_FATE,
+        failpoint="",
+        signal_after_s=None,
+        wake_after_s=None,
+        route=None,
+    )
+
+
+def plan_whole_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
+    """The same for a runner with Spark, which takes seconds where a small one takes tenths of them."""
+    dice = random.Random(f"{seed}/whole/{number}")
+    action = _choose(dice, _WHOLE_ACTIONS)
+    fate = _choose(dice, _WHOLE_FATES)
+    chosen = tuple(sorted(dice.sample(range(datasets), dice.choice((1, 1, datasets)))))
+    return RunnerPlan(
+        number=number,
+        action=Action(action),
+        lake=0,
+        datasets=chosen,
+        policy=dice.choice(("full", "successful")),
+        bad_units=(),
+        lease_wait_s=LEASE_TTL_S + 1,
+        fate=fate,
+        failpoint=_plan_failpoint(dice, fate, _points_of(action)),
+        signal_after_s=dice.uniform(0.2, 5.0) if fate in _BY_SIGNAL else None,
+        wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
+        route=None,
+    )
+
+
+def _points_of(action: str) -> Sequence[Failpoint]:
     """Those that such a runner passes, or may pass."""
-    abandonment = [point for point in Failpoint if point.name.startswith("ABANDON_")]
-    retirement = [point for point in Failpoint if point.name.startswith("RETIRE_")]
     match action:
-        case Action.ABANDON:
-            return [Failpoint.LEASE_TAKEN, *abandonment]
+        case Action.APPEND:
+            return (*OF_A_RUN, *ONCE_IN_A_RUN, Failpoint.RECOVERY_STARTED)
         case Action.REFRESH:
-            return [point for point in Failpoint if point not in abandonment]
+            return (*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH)
+        case Action.ABANDON:
+            return (Failpoint.LEASE_TAKEN, *OF_ABANDONMENT)
         case _:
-            return [point for point in Failpoint if point not in abandonment and point not in retirement]
+            return (Failpoint.LEASE_TAKEN, *OF_RECOVERY)
 
 
 def _plan_failpoint(dice: random.Random, fate: str, points: Sequence[Failpoint]) -> str:

@@ -1,24 +1,22 @@
-"""Starts small runners as the schedule says, and sees to their fates: kills them, stops them, wakes them up."""
+"""Starts runners as the schedule says, and sees to their fates: kills them, stops them, wakes them up."""
 
 import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import psycopg
 
-from tests.torture.proxy import FaultyProxy
-from tests.torture.schedule import LEASE_TTL_S, Action, Injection, RunnerPlan, plan_runner
-from tests.torture.server import Victim
-from tests.torture.small_runner import FORKS, Ending, TortureLake, name_runner, start_runner
+from tests.torture.observer import Connection
+from tests.torture.runner_process import Ending, Process, log_of, points_of
+from tests.torture.schedule import LEASE_TTL_S, Action, Injection, RunnerPlan
 from tests.torture.tally import Tally
 
-# Runners at work at once; those that are stopped cost nothing but their memory.
-AT_WORK_MAX: Final = 8
+# Those that are stopped cost nothing but their memory.
 STOPPED_MAX: Final = 16
 # Ten tries of several transactions, with Postgres away: far longer than any that is alive takes.
 RUNNER_S_MAX: Final = 240.0
@@ -28,8 +26,7 @@ _TICK_S: Final = 0.01
 @dataclass
 class _Runner:
     plan: RunnerPlan
-    lake: TortureLake
-    process: "FORKS.Process"  # type: ignore[name-defined]  # a context's attribute, which is no type
+    process: Process
     started_at: float
     signalled: Injection | None = None
     stopped_at: float | None = None
@@ -52,24 +49,28 @@ class _Runner:
         return text.rpartition(")")[2].split()[0] == "T"
 
 
-class SmallRunners:
-    """All of them. ``step`` is called again and again by one thread; it never waits."""
+class Runners:
+    """All of one kind. ``step`` is called again and again by one thread; it never waits.
+
+    ``plan`` gives the fate of the n-th runner, ``start`` its process; at most ``at_work_max`` work at once.
+    """
 
     def __init__(
         self,
-        seed: str,
-        lakes: Callable[[], tuple[TortureLake, ...]],
-        victim: Victim,
-        proxies: Mapping[Injection, FaultyProxy],
+        plan: Callable[[int], RunnerPlan],
+        start: Callable[[RunnerPlan], Process],
+        connect: Callable[[], Connection],
         logs: Path,
         tally: Tally,
+        *,
+        at_work_max: int,
     ) -> None:
-        self._seed = seed
-        self._lakes = lakes
-        self._victim = victim
-        self._proxies = proxies
-        self._logs = logs
+        self.logs = logs
+        self._plan = plan
+        self._start = start
+        self._connect = connect
         self._tally = tally
+        self._at_work_max = at_work_max
         self._runners: list[_Runner] = []
         self._next = 0
 
@@ -80,7 +81,7 @@ class SmallRunners:
             self._look_after(runner, now)
         at_work = sum(runner.stopped_at is None or runner.is_awake for runner in self._runners)
         stopped = len(self._runners) - at_work
-        if more and at_work < AT_WORK_MAX and stopped < STOPPED_MAX:
+        if more and at_work < self._at_work_max and stopped < STOPPED_MAX:
             self._start_next(now)
         time.sleep(_TICK_S)
 
@@ -105,11 +106,8 @@ class SmallRunners:
         return "; ".join(str(runner.plan) for runner in self._runners)
 
     def _start_next(self, now: float) -> None:
-        lakes = self._lakes()
-        plan = plan_runner(self._seed, self._next, lakes=len(lakes), datasets=len(lakes[0].urns))
+        plan = self._plan(self._next)
         self._next += 1
-        lake = lakes[plan.lake]
-        proxy = None if plan.route is None else self._proxies[plan.route].directory
         working = {
             number
             for runner in self._runners
@@ -118,7 +116,7 @@ class SmallRunners:
         }
         if plan.action in (Action.APPEND, Action.REFRESH) and working & set(plan.datasets):
             self._tally.add(Injection.TWO_AT_ONCE)
-        self._runners.append(_Runner(plan, lake, start_runner(plan, lake, proxy, self._logs), now))
+        self._runners.append(_Runner(plan, self._start(plan), now))
         self._tally.add("runs")
         self._tally.add(f"runs: {plan.action}")
 
@@ -181,15 +179,15 @@ class SmallRunners:
                 self._tally.add(plan.fate)
             case _:
                 self._tally.violate(
-                    f"runner {plan.number} ended with {code}, not by a family of errors: see its log in {self._logs}"
+                    f"runner {plan.number} ended with {code}, not by a family of errors: see its log in {self.logs}"
                 )
 
     def _reached(self, plan: RunnerPlan) -> str:
-        points = name_runner(self._logs, plan.number, "points")
+        points = points_of(self.logs, plan)
         return points.read_text(encoding="utf-8") if points.exists() else ""
 
     def _log_of(self, plan: RunnerPlan) -> str:
-        log = name_runner(self._logs, plan.number, "log")
+        log = log_of(self.logs, plan)
         return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
     def _leases_of(self, pid: int) -> dict[int, int]:
@@ -202,7 +200,7 @@ class SmallRunners:
     def _ask(self, query: str, arguments: list[str]) -> dict[int, int]:
         """Nothing while Postgres is away: what can't be known is not counted."""
         try:
-            with self._victim.connect() as connection:
+            with self._connect() as connection:
                 rows = connection.execute(query.encode(), arguments or None).fetchall()
         except psycopg.Error:
             return {}

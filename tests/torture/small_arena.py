@@ -1,0 +1,173 @@
+"""Where small runners are tortured: a home with a server, two destinations, their sources, and the logs."""
+
+import json
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.torture import isolation
+from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
+from tests.torture.history import Destination
+from tests.torture.observer import Subject
+from tests.torture.proxy import FaultyProxy
+from tests.torture.runner_process import Process
+from tests.torture.runners import Runners
+from tests.torture.schedule import (
+    LEASE_TTL_S,
+    ON_A_MOUNT,
+    PROXY_FAULTS,
+    Action,
+    Injection,
+    RunnerPlan,
+    plan_calm_runner,
+    plan_runner,
+)
+from tests.torture.server import Victim
+from tests.torture.small_runner import TortureLake, start_small_runner
+from tests.torture.tally import Tally
+
+TMPFS_SIZE: Final = "48m"
+_FIRST_ROWS: Final = 20
+_FEED_EVERY_S: Final = 0.3
+_NAMES: Final = (("orders", "a/b c.Ü", "päge views"), ("clicks", "x.y/z", "customers"))
+
+
+class SmallArena:
+    """Made with the first rows in the sources, nothing published, nobody running.
+
+    ``refused``: why nothing may be mounted here; None where it may.
+    """
+
+    kind = "small"
+    at_work_max = 8
+    disturbed_every_s = 7.0
+
+    def __init__(self, home: Path, seed: str, tally: Tally, refused: str | None) -> None:
+        self.tally = tally
+        self.victim = Victim(home, seed)
+        logs = home / "runners"
+        logs.mkdir()
+        self._lakes = tuple(
+            TortureLake(
+                self.victim.url,
+                str(home / name),
+                urns=urns,
+                lease_ttl_s=LEASE_TTL_S,
+                publish_tries_max=5,
+                name=f"torture_{name}",
+            )
+            for name, urns in zip(("disk", "small_disk"), _NAMES, strict=True)
+        )
+        for lake in self._lakes:
+            Path(lake.root).mkdir(parents=True)
+            for urn in lake.urns:
+                lake.add_rows(urn, _FIRST_ROWS)
+        self._mount = Path(self._lakes[1].root)
+        refused = refused or isolation.mount_tmpfs(self._mount, TMPFS_SIZE)
+        self._is_mounted = refused is None
+        for injection in ON_A_MOUNT if refused is not None else ():
+            tally.skip(injection, f"not done: {refused}")
+        self._proxies = {
+            fault: FaultyProxy(home / f"p{number}", fault, lambda: self.victim.socket_file, seed, tally)
+            for number, fault in enumerate(PROXY_FAULTS)
+        }
+        self.runners = Runners(
+            lambda number: plan_runner(seed, number, lakes=len(self._lakes), datasets=len(self._lakes[0].urns)),
+            self.start,
+            self.victim.connect,
+            logs,
+            tally,
+            at_work_max=self.at_work_max,
+        )
+        self._feeder = _Feeder(self._lakes, seed)
+        self._calm_runners = 0
+
+    def strikes(self) -> Mapping[Injection, Strike]:
+        on_the_disk = strikes_on_the_disk(self._mount) if self._is_mounted else {}
+        return {**strikes_on_the_server(self.victim), **on_the_disk}
+
+    def start(self, plan: RunnerPlan) -> Process:
+        # As it is reached now: a server that was started again may have another port.
+        lake = replace(self._lakes[plan.lake], database_url=self.victim.url)
+        proxy = None if plan.route is None else self._proxies[plan.route].directory
+        return start_small_runner(plan, lake, proxy, self.runners.logs)
+
+    def plan_rest(self) -> Sequence[RunnerPlan]:
+        return [self._plan_calm(Action.APPEND, number) for number in range(len(self._lakes))]
+
+    def plan_resume(self) -> RunnerPlan:
+        return self._plan_calm(Action.RESUME, 0)
+
+    def feed(self) -> None:
+        self._feeder.start()
+
+    def stop_feeding(self) -> None:
+        self._feeder.stop()
+
+    def mend(self) -> None:
+        for proxy in self._proxies.values():
+            proxy.calm_down()
+
+    def subjects(self) -> Sequence[Subject]:
+        return [Subject(lake.name, urn) for lake in self._lakes for urn in lake.urns]
+
+    def destinations(self) -> Sequence[Destination]:
+        return [
+            Destination(
+                root=Path(lake.root),
+                job=lake.name,
+                sources={Subject(lake.name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
+                events=lake.events,
+                acknowledged=lake.acknowledged,
+            )
+            for lake in self._lakes
+        ]
+
+    def close(self, *, keep: bool) -> None:
+        """Everything that was started is over. What is kept survives the file system that it stood on."""
+        self._feeder.stop()
+        for proxy in self._proxies.values():
+            proxy.close()
+        self.victim.stop()
+        if self._is_mounted:
+            if keep:
+                shutil.copytree(self._mount, self._mount.with_name("lake as it was"), symlinks=True)
+            isolation.unmount(self._mount)
+
+    def _plan_calm(self, action: Action, lake: int) -> RunnerPlan:
+        self._calm_runners += 1
+        return plan_calm_runner(self._calm_runners, action, lake=lake, datasets=len(self._lakes[lake].urns))
+
+
+class _Feeder:
+    """Adds rows to the sources, a few at a time, now and then a heap."""
+
+    def __init__(self, lakes: Sequence[TortureLake], seed: str) -> None:
+        self._lakes = lakes
+        self._dice = random.Random(f"{seed}/feeder")
+        self._full = threading.Event()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._full.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _feed(self) -> None:
+        lengths = {urn: _FIRST_ROWS for lake in self._lakes for urn in lake.urns}
+        while not self._full.wait(_FEED_EVERY_S):
+            lake = self._dice.choice(self._lakes)
+            urn = self._dice.choice(lake.urns)
+            start, count = lengths[urn], self._dice.choice((1, 1, 2, 2, 3, 12))
+            lengths[urn] += count
+            lines = (json.dumps([number, f"{urn}-{number}"]) for number in range(start, start + count))
+            with lake.source_of(urn).open("a", encoding="utf-8") as out:
+                out.write("".join(f"{line}\n" for line in lines))
