@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import jobs, publications, servers, views
+from gobblin_assets.cli import jobs, publications, reconciling, servers, verifying, views
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import GobblinError, RejectedError
 
@@ -41,6 +41,8 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     views.ledger,
     views.history,
     publications.cleanup,
+    verifying.verify,
+    reconciling.reconcile,
     servers.spark,
     servers.db,
     servers.dagster,

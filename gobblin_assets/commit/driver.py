@@ -13,7 +13,7 @@ from typing import Final
 from gobblin_assets.commit.markers import put_marker
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.commit.steps import CommitStep, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
@@ -110,7 +110,7 @@ class Driver:
                 # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
                 if not self.store.is_open_and_held(sequence.sequence_id, fence=lease.fence):
                     raise FencedError("the sequence was taken over while it was carried out")
-                raise _impossible(sequence, step, verdict)
+                raise _impossible(sequence, step, verdict, world.fs)
             if verdict is not StepVerdict.DONE:
                 pending.append(step)
         return pending
@@ -169,9 +169,11 @@ def _execute_steps(pending: Sequence[CommitStep], fs: FileSystem) -> None:
         reach(Failpoint.STEP_AFTER)
 
 
-def _impossible(sequence: SequenceRecord, step: CommitStep, verdict: StepVerdict) -> ConflictError:
+def _impossible(sequence: SequenceRecord, step: CommitStep, verdict: StepVerdict, fs: FileSystem) -> ConflictError:
     path = next((path for path, _identity, _rows in step.published_files()), "")
     found = "is neither staged nor published" if verdict is StepVerdict.LOST else "is not the file that was staged"
+    if isinstance(step, RenameDirectory) and verdict is StepVerdict.CONFLICT:
+        path, found = _find_culprit(step, fs)
     return ConflictError(
         f"{path} {found}; sequence {sequence.sequence_id} of {sequence.urn} can't go on",
         hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
@@ -179,3 +181,15 @@ def _impossible(sequence: SequenceRecord, step: CommitStep, verdict: StepVerdict
         verdict=verdict.value,
         step=step.kind,
     )
+
+
+def _find_culprit(step: RenameDirectory, fs: FileSystem) -> tuple[str, str]:
+    """Of a directory's files the one that is not as it was staged, and what is wrong with it."""
+    directory = step.target if fs.is_directory(step.target) else step.source
+    found = StepWorld(fs).list_directory(directory)
+    for file in step.files:
+        if file.name not in found:
+            return f"{directory}/{file.name}", "is missing from the directory that was staged"
+        if not found.pop(file.name).matches(file.identity):
+            return f"{directory}/{file.name}", "is not the file that was staged"
+    return f"{directory}/{next(iter(found), '')}", "is none of the files that were staged"

@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles, PublishedSegment, PublishedSet
 from gobblin_assets.commit.published.postgres import Database, published_files_of
 from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.row_quality import FAILED_COLUMN, FAILED_TYPE
@@ -132,7 +133,34 @@ def _locate(segment: PublishedSegment, job: JobName, urn: DatasetUrn, role: Role
         columns = tuple(unquote(part.partition("=")[0]) for part in directories if "=" in part)
         above = next((i for i, part in enumerate(directories) if "=" in part), 0)
         base = "/".join((role_path, *directories[:above]))
+        _require_whole(fs, file)
         yield _Group(fs.to_uri(base), columns, schema_json), fs.to_uri(file.path)
+
+
+def _require_whole(fs: FileSystem, file: PublishedFile) -> None:
+    """Spark would find a missing file only when the query runs, and never that one has become another.
+
+    By length alone: files that were brought back from a backup are what they were, under new inodes.
+    """
+    uri, expected = fs.to_uri(file.path), file.identity.size_bytes
+    found = fs.find_identity(file.path)
+    if found is None:
+        raise _missing(uri)
+    if found.size_bytes != expected:
+        raise CorruptionError(
+            f"a published file is damaged: {uri} has {found.size_bytes} bytes, and {expected} were published",
+            hint="Restore it, or materialize its partition again with --mode refresh; `gobblin-assets verify` "
+            "looks for more.",
+            path=uri,
+        )
+
+
+def _missing(uri: str) -> CorruptionError:
+    return CorruptionError(
+        f"a published file is missing: {uri}",
+        hint="Restore it; or, if this view is older than retire_grace_s, read the dataset again.",
+        path=uri,
+    )
 
 
 def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema: t.StructType) -> DataFrame:
@@ -149,12 +177,8 @@ def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema:
         found = {name.casefold(): name for name in frame.columns}
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
-            path = (error.getMessageParameters() or {}).get("path", "")
-            raise CorruptionError(
-                f"a published file is missing: {path}",
-                hint="Restore it; or, if this view is older than retire_grace_s, read the dataset again.",
-                path=path,
-            ) from error
+            # It went between our look and Spark's.
+            raise _missing((error.getMessageParameters() or {}).get("path", "")) from error
         raise
     return frame.select(
         *(

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -230,6 +231,19 @@ def test_a_missing_file_is_a_corruption_that_names_it(spark: SparkSession, publi
     with pytest.raises(CorruptionError, match="a published file is missing") as found:
         _read(spark, publisher).collect()
     assert file.name in str(found.value)
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:-9], lambda content: content + b"x"])
+def test_a_file_of_another_length_is_a_corruption_that_names_it(
+    spark: SparkSession, publisher: Publisher, change: Callable[[bytes], bytes]
+) -> None:
+    publisher.publish(_numbers(spark, 1), URN)
+    (file,) = publisher.files(URN)
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(CorruptionError, match="a published file is damaged") as found:
+        _read(spark, publisher)
+    assert file.name in str(found.value)
+    assert "gobblin-assets verify" in str(found.value)
 
 
 def test_a_segment_that_was_altered_is_a_corruption(spark: SparkSession, publisher: Publisher) -> None:

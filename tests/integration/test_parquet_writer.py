@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from gobblin_assets.commit.published.verification import find_damage
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.ingest.spark.parquet_writer import collect_output, plan_file_rows_max, write_parquet
@@ -131,3 +132,23 @@ def test_the_bound_on_rows_follows_what_was_published_else_the_schema() -> None:
     assert plan_file_rows_max(t.StructType(), file_bytes_max=100) == 100
     nested = t.StructType().add("tags", t.ArrayType(schema)).add("by", t.MapType(t.StringType(), t.DecimalType(10)))
     assert plan_file_rows_max(nested, file_bytes_max=10**6) == int(10**6 / (4 * 28.125 + 4 * 36))
+
+
+def test_pages_bear_checksums_whatever_the_site_has_set(spark: SparkSession, tmp_path: Path) -> None:
+    """A damaged byte still decodes without compression: nothing but the checksum tells."""
+    name = "parquet.page.write-checksum.enabled"
+    spark.conf.set(name, "false")
+    try:
+        write_parquet(spark.range(0, 5000, 1, 1), FS.to_uri(str(tmp_path / "out")), compression="uncompressed")
+    finally:
+        spark.conf.unset(name)
+    [written] = collect_output(FS, str(tmp_path / "out"))
+    path = Path(written.path, written.files[0].name)
+    assert find_damage(FS, str(path), row_count=5000) is None
+    column = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 3] ^= 0x10
+    path.write_bytes(content)
+
+    assert pq.read_table(path).num_rows == 5000
+    assert "CRC" in (find_damage(FS, str(path), row_count=5000) or "")

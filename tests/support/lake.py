@@ -190,7 +190,7 @@ class ArrowExtractor:
             part = rows[start : start + ROWS_PER_FILE]
             path = leaf / f"part-{start:05d}.parquet"
             table = pa.table({"number": [n for n, _ in part], "value": [v for _, v in part]})
-            pq.write_table(table, path)
+            pq.write_table(table, path, write_page_checksum=True)
             fs, _root = open_file_system(self._lake.root)
             identity = fs.find_identity(str(path))
             assert identity is not None

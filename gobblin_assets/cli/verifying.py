@@ -1,0 +1,69 @@
+"""The command that compares the ledger with storage: verify."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.assets.selection import find_datasets
+from gobblin_assets.cli.connections import job_file_argument, open_log, read_layout
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.commit.published.verification import FAULTS_NAMED_MAX, Damage, Progress, Verification, Verified
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.urn import JobName
+
+
+@click.command()
+@job_file_argument
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@click.option("--checksums", is_flag=True, help="Also read every file whole, with the checksums of its pages.")
+@json_option
+def verify(job_file: Path, datasets: Sequence[str], checksums: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
+    """Compare the ledger with storage: files that are missing, damaged or replaced, and files that nobody published.
+
+    Changes nothing. Ends with 1 when something is wrong.
+    """
+    layout = read_layout(job_file)
+    job = JobName(layout.job.job)
+    verified: list[Verified] = []
+    with open_log() as log:
+        verification = Verification(
+            store=log.stores.commits,
+            published=log.stores.published,
+            open_file_system=open_file_system,
+            destination=layout.job.destination,
+            job=job,
+            progress=Progress(SystemClock(), say),
+        )
+        known = log.stores.datasets.load(job, find_datasets(layout, datasets))
+        for urn, state in sorted(known.items()):
+            verified.append(verification.verify(urn, state.dataset_id, checksums=checksums))
+    if as_json:
+        print_json(verified)
+    else:
+        _print(verified, checksums=checksums)
+    if any(each.faults for each in verified):
+        click.get_current_context().exit(1)
+
+
+def _print(verified: Sequence[Verified], *, checksums: bool) -> None:
+    columns = ("dataset", "files", "MiB", "MiB read", *(damage.value for damage in Damage))
+    rows = [
+        (
+            *(each.urn, each.file_count, each.file_bytes / (1 << 20), each.read_bytes / (1 << 20)),
+            *(each.counts.get(damage) for damage in Damage),
+        )
+        for each in verified
+    ]
+    print_table("verified" if checksums else "verified, without reading the files", columns, rows)
+    faults = [
+        (each.urn, fault.partition, fault.damage.value, fault.path, fault.detail)
+        for each in verified
+        for fault in each.faults
+    ]
+    if faults:
+        print_table("faults", ("dataset", "partition", "fault", "file", ""), faults)
+    for each in verified:
+        if sum(each.counts.values()) > len(each.faults):
+            say(f"{each.urn}: only the first {FAULTS_NAMED_MAX:,} of {sum(each.counts.values()):,} faults are named")

@@ -1,0 +1,228 @@
+"""Whether the files of a dataset are what the ledger says: looked at, and on demand read whole. Changes nothing.
+
+What is found of a published file: it is missing; it has another length; it is another file of the same length; it
+can't be read, or the checksums of its pages or its rows do not match. Beside them, files below the dataset's
+directories that no publication has. Files of sequences that are open, and of replaced generations whose grace is not
+over, are ours. What looks wrong is looked at twice, since runs publish and clean meanwhile.
+
+Not promised: a page without a checksum can be damaged unseen where its bytes still decode.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from pyarrow import ArrowException
+from pyarrow import parquet as pq
+
+from gobblin_assets.commit.attempts import published_directories
+from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+FAULTS_NAMED_MAX: Final = 1_000
+"""Of one dataset; the rest is only counted."""
+
+RETIRED_SEGMENTS_MAX: Final = 20_000
+BATCH_ROWS: Final = 65_536
+PROGRESS_S: Final = 5.0
+_MIB: Final = 1 << 20
+
+
+class Damage(StrEnum):
+    """What is wrong with a file."""
+
+    MISSING = "missing"
+    LENGTH = "other length"
+    REPLACED = "replaced"
+    UNREADABLE = "unreadable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One file that is not as the ledger says."""
+
+    path: str
+    damage: Damage
+    detail: str
+    sequence_id: SequenceId | None = None
+    partition: str | None = None
+
+
+@dataclass(slots=True)
+class Verified:
+    """One dataset: what was looked at, and the first faults of each kind in ``counts``."""
+
+    urn: DatasetUrn
+    file_count: int = 0
+    file_bytes: int = 0
+    read_bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    counts: dict[Damage, int] = field(default_factory=dict)
+
+    def add(self, fault: Fault) -> None:
+        self.counts[fault.damage] = self.counts.get(fault.damage, 0) + 1
+        if len(self.faults) < FAULTS_NAMED_MAX:
+            self.faults.append(fault)
+
+
+class Progress:
+    """Says how far it is, at most every ``PROGRESS_S`` seconds."""
+
+    def __init__(self, clock: Clock, report: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._report = report
+        self._started_at = self._said_at = clock.monotonic()
+        self._files = 0
+        self._read_bytes = 0
+
+    def add(self, *, read_bytes: int) -> None:
+        self._files += 1
+        self._read_bytes += read_bytes
+        now = self._clock.monotonic()
+        if now - self._said_at >= PROGRESS_S:
+            self._said_at = now
+            mib = self._read_bytes / _MIB
+            rate = mib / (now - self._started_at)
+            self._report(f"verified {self._files:,} files; read {mib:,.0f} MiB, {rate:,.0f} MiB/s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """A published file with what the ledger says beside it."""
+
+    file: PublishedFile
+    sequence_id: SequenceId
+    partition: str
+    root_uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """``destination`` is the job's; files that were published to an earlier one are looked at where they are."""
+
+    store: CommitStepStore
+    published: PublishedFiles
+    open_file_system: OpenFileSystem
+    destination: str
+    job: JobName
+    progress: Progress
+
+    def verify(self, urn: DatasetUrn, dataset_id: DatasetId, *, checksums: bool) -> Verified:
+        """Look at every file of the dataset in all roles. Raises only where storage or log can't be reached."""
+        verified = Verified(urn)
+        ours = self._list_published(urn)
+        stored = self._list_stored(urn, ours)
+        doubtful = []
+        for each in ours.values():
+            fault = _compare(each, stored.get(each.file.path))
+            verified.file_count += 1
+            verified.file_bytes += each.file.identity.size_bytes
+            read_bytes = 0
+            if fault is None and checksums:
+                fault = self._read(each)
+                read_bytes = each.file.identity.size_bytes
+            verified.read_bytes += read_bytes
+            self.progress.add(read_bytes=read_bytes)
+            if fault is not None:
+                doubtful.append(fault)
+        strangers = [path for path in stored if path not in ours]
+        for fault in self._look_again(urn, dataset_id, doubtful, strangers):
+            verified.add(fault)
+        return verified
+
+    def _list_published(self, urn: DatasetUrn) -> dict[str, _Ours]:
+        found = {}
+        for role in Role:
+            view = self.published.find(self.job, urn, role=role)
+            for segment in () if view is None else view.segments:
+                for file in segment.files():
+                    found[file.path] = _Ours(file, segment.sequence_id, segment.partition, segment.root_uri)
+        return found
+
+    def _list_stored(self, urn: DatasetUrn, ours: Mapping[str, _Ours]) -> dict[str, FileIdentity]:
+        stored = {}
+        for root_uri in dict.fromkeys([self.destination, *(each.root_uri for each in ours.values())]):
+            fs, root = self.open_file_system(root_uri)
+            for role in Role:
+                for file in fs.list_files(path_of(root, self.job, urn, role)):
+                    stored[file.path] = file.identity
+        return stored
+
+    def _read(self, each: _Ours) -> Fault | None:
+        fs, _root = self.open_file_system(each.root_uri)
+        detail = find_damage(fs, each.file.path, row_count=each.file.row_count)
+        return None if detail is None else _fault(each, Damage.UNREADABLE, detail)
+
+    def _look_again(
+        self, urn: DatasetUrn, dataset_id: DatasetId, doubtful: list[Fault], strangers: list[str]
+    ) -> Iterator[Fault]:
+        if not doubtful and not strangers:
+            return
+        ours = self._list_published(urn)
+        # What a run has replaced since, cleanup may have removed.
+        yield from (fault for fault in doubtful if fault.path in ours)
+        named = {path: owner for owner, paths in published_directories(strangers).items() for path in paths}
+        unfinished = {sequence.sequence_id for sequence in self.store.find_unfinished(dataset_id)}
+        known = self.store.find_known(list(set(named.values())))
+        retired = self._list_retired(dataset_id)
+        for path in strangers:
+            owner = named.get(path.rpartition("/")[0])
+            if path in ours or path in retired or owner in unfinished:
+                continue
+            detail = "no publication has it"
+            if owner is not None:
+                state = f"is {known[owner].state}" if owner in known else "is not in the log"
+                detail = f"it bears the name of sequence {owner}, which {state}"
+            yield Fault(path, Damage.UNKNOWN, detail, owner)
+
+    def _list_retired(self, dataset_id: DatasetId) -> set[str]:
+        segments = self.store.list_removable(dataset_id, grace_s=0.0, limit=RETIRED_SEGMENTS_MAX)
+        return {
+            path
+            for segment in segments
+            for step in decode_segment(segment.payload, segment.digest)
+            for path, _identity, _rows in step.published_files()
+        }
+
+
+def find_damage(fs: FileSystem, path: str, *, row_count: int) -> str | None:
+    """Read a Parquet file whole, a batch at a time, with the checksums of its pages; what is wrong, or None."""
+    rows = 0
+    try:
+        with (
+            fs.open_input(path) as stream,
+            pq.ParquetFile(stream, page_checksum_verification=True) as parquet,
+        ):
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
+                rows += batch.num_rows
+    except RetryableError:
+        raise
+    except (ArrowException, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None if rows == row_count else f"it holds {rows} rows, and {row_count} were published"
+
+
+def _compare(each: _Ours, found: FileIdentity | None) -> Fault | None:
+    expected = each.file.identity
+    if found is None:
+        return _fault(each, Damage.MISSING, f"{expected.size_bytes} bytes were published")
+    if found.size_bytes != expected.size_bytes:
+        return _fault(each, Damage.LENGTH, f"{found.size_bytes} bytes, and {expected.size_bytes} were published")
+    if not found.matches(expected):
+        return _fault(each, Damage.REPLACED, "another file of the same length, or the same one written to since")
+    return None
+
+
+def _fault(each: _Ours, damage: Damage, detail: str) -> Fault:
+    return Fault(each.file.path, damage, detail, each.sequence_id, each.partition)
