@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tests.support.postgres import make_reachable_directory
 from tests.torture.campaign import Arena, Campaign
+from tests.torture.home import hold_home, stop_servers
 from tests.torture.isolation import enter_own_mounts
 from tests.torture.runner_process import FORKS
 from tests.torture.schedule import Injection
@@ -36,26 +36,36 @@ def main(arguments: Sequence[str]) -> int:
     if refused is not None:
         print(f"torture: no disk that fills or turns read-only: {refused}", flush=True)
     FORKS.set_forkserver_preload([RUNNER_MODULES[kind] for kind in options.kinds])
-    home = options.home or make_reachable_directory("gobblin-torture-")
+    with hold_home(options.home) as home:
+        campaigns = _torture(home, options, interrupted, refused)
+        if interrupted.is_set():
+            shutil.rmtree(home)
+            print("torture: interrupted; everything is stopped and removed, and there is no verdict", flush=True)
+            return 130
+        for campaign in campaigns:
+            print(_table(campaign.arena.kind, campaign.tally), flush=True)
+        return _judge(campaigns, home, options.seed)
+
+
+def _torture(
+    home: Path, options: argparse.Namespace, interrupted: threading.Event, refused: str | None
+) -> list[Campaign]:
     campaigns: list[Campaign] = []
-    wrong = True
+    is_good = False
     try:
         for kind in options.kinds:
             (home / kind).mkdir(mode=0o711)
             arena = _open_arena(kind, home / kind, options.seed, refused)
             campaigns.append(Campaign(arena, options.seed, interrupted, _say))
         _run_all(campaigns, options.minutes * 60, interrupted)
-        wrong = interrupted.is_set() or any(campaign.tally.violations for campaign in campaigns)
+        is_good = interrupted.is_set() or not any(campaign.tally.violations for campaign in campaigns)
     finally:
         for campaign in campaigns:
-            campaign.arena.close(keep=wrong and not interrupted.is_set())
-    if interrupted.is_set():
-        print("torture: interrupted; everything is stopped and removed, and there is no verdict", flush=True)
-        shutil.rmtree(home)
-        return 130
-    for kind, campaign in zip(options.kinds, campaigns, strict=True):
-        print(_table(kind, campaign.tally), flush=True)
-    return _judge(campaigns, home, options.seed)
+            campaign.arena.close(keep=not is_good)
+        stop_servers(home)
+        if not is_good:
+            print(f"torture: all is kept in {home}", flush=True)
+    return campaigns
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -110,7 +120,7 @@ def _judge(campaigns: Sequence[Campaign], home: Path, seed: str) -> int:
         shutil.rmtree(home)
         print(f"\nverdict (seed {seed}): exactly once", flush=True)
         return 0
-    print(f"\nverdict (seed {seed}): WRONG, {len(violations)} differences; all is kept in {home}", flush=True)
+    print(f"\nverdict (seed {seed}): WRONG, {len(violations)} differences", flush=True)
     for violation in violations:
         print(f"  - {violation}", flush=True)
     return 1

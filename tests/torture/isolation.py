@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import subprocess
+from multiprocessing import forkserver
 from pathlib import Path
 
 _CLONE_NEWNS = 0x00020000
@@ -42,5 +43,7 @@ def unmount(point: Path) -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL for this process, stopped or not, when the one that forked it is gone."""
+    """SIGKILL for this process of a fork server, stopped or not, when the torture is gone."""
+    # The server ends when the last copy of this descriptor is closed; each of its children is born with one.
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]  # the module keeps it to itself
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -35,11 +35,19 @@ class _Runner:
 
     @property
     def pid(self) -> int:
-        return int(self.process.pid or 0)
+        assert self.process.pid, "a runner that never started"
+        return self.process.pid
 
     def send(self, number: signal.Signals) -> None:
-        if self.process.exitcode is None:
+        # Process ids come round again within minutes of this; nobody else's process may be hit.
+        if self.process.exitcode is None and self.is_ours():
             os.kill(self.pid, number)
+
+    def is_ours(self) -> bool:
+        try:
+            return b"multiprocessing.forkserver" in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def is_stopped(self) -> bool:
         try:

@@ -67,10 +67,10 @@ _AFTER_COMMIT: Final = (
 )
 _AFTER_A_CALL: Final = (Failpoint.STEP_AFTER, Failpoint.ATTEMPT_WRITTEN, Failpoint.ATTEMPT_DURABLE)
 _ACTIONS: Final = (
-    (Action.APPEND, 70),
+    (Action.APPEND, 74),
     (Action.REFRESH, 12),
     (Action.RECOVER, 8),
-    (Action.ABANDON, 8),
+    (Action.ABANDON, 4),
     (Action.RESUME, 2),
 )
 _FATES: Final = (

@@ -83,7 +83,11 @@ class Victim:
             embedded.stop(self.home)
 
     def _postmaster(self) -> int:
-        return int(Path(self.server.data_directory, "postmaster.pid").read_text(encoding="ascii").split()[0])
+        pid = int(Path(self.server.data_directory, "postmaster.pid").read_text(encoding="ascii").split()[0])
+        # Process ids come round again within minutes of this; nobody else's process may be hit.
+        if not Path(f"/proc/{pid}/cwd").samefile(self.server.data_directory):
+            raise RuntimeError(f"process {pid} is not the server of {self.home}")
+        return pid
 
     def _backends(self) -> list[int]:
         try:

@@ -1,6 +1,7 @@
 """A small runner: the product's own run, recovery and operations over a destination of numbered rows."""
 
 import json
+import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.torture.schedule import Action, Injection, RunnerPlan
 
 # A refresh writes all of a dataset again; files of three rows, as in the crash tests, would be most of the work.
 ROWS_PER_FILE: Final = 40
+_NICENESS: Final = 5
 _OPERATE_S_MAX: Final = 3.0
 _POLL_S: Final = 0.05
 
@@ -68,6 +70,8 @@ def start_small_runner(plan: RunnerPlan, lake: TortureLake, proxy: Path | None, 
 
 def _work(plan: RunnerPlan, lake: TortureLake, logs: Path) -> None:
     lake_of_tests.ROWS_PER_FILE = ROWS_PER_FILE
+    # There are many of them: without this, whole runners beside them would hardly come to their tasks.
+    os.nice(_NICENESS)
     live(plan, logs, lambda: _act(plan, lake))
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gobblin_assets.db import embedded
 from tests.support.postgres import make_reachable_directory
+from tests.torture.home import PREFIX, hold_home, stop_servers
 from tests.torture.schedule import (
     ON_THE_SERVER,
     PROXY_FAULTS,
@@ -32,11 +32,11 @@ COMMITS_MIN = 4
 @pytest.fixture
 def torture_home() -> Iterator[Path]:
     """Whatever becomes of the torture: its server is stopped and its folder is gone afterwards."""
-    made = make_reachable_directory("gobblin-torture-")
+    made = make_reachable_directory(PREFIX)
     yield made
-    for kind in ("small", "whole"):
-        embedded.stop(made / kind)
-    shutil.rmtree(made, ignore_errors=True)
+    if made.exists():
+        stop_servers(made)
+        shutil.rmtree(made)
 
 
 @contextmanager
@@ -87,6 +87,23 @@ def test_an_interrupted_torture_leaves_nothing_behind(torture_home: Path) -> Non
 
     assert process.returncode == 130, output
     assert not torture_home.exists()
+    assert [folder for folder in Path("/proc").glob("[0-9]*") if _mentions(folder, str(torture_home))] == []
+
+
+def test_what_a_killed_torture_left_is_swept_by_the_next(torture_home: Path) -> None:
+    with torture(torture_home, "--minutes", "5") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if re.search(r"[1-9]\d* runs", line):
+                break
+        process.kill()
+        process.communicate(timeout=END_S_MAX)
+    assert (torture_home / "small" / "postgres").exists()
+
+    with hold_home(None) as other:
+        assert not torture_home.exists()
+    shutil.rmtree(other)
+
     assert [folder for folder in Path("/proc").glob("[0-9]*") if _mentions(folder, str(torture_home))] == []
 
 

@@ -19,6 +19,7 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.state.leases import Holder
 from tests.support.ingestion import JOB, Ingestion
 from tests.support.spark import SMALL
+from tests.torture.home import SPARK_FOLDER
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
 from tests.torture.schedule import LEASE_TTL_S, Action, RunnerPlan
 from tests.torture.small_runner import operate
@@ -54,7 +55,7 @@ class Shop:
 
     @property
     def spark_home(self) -> Path:
-        return Path(self.home, "connect")
+        return Path(self.home, SPARK_FOLDER)
 
     def datasets(self) -> Sequence[Mapping[str, Any]]:
         """Small WorkUnits, so that a run has several attempts for a dataset."""

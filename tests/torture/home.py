@@ -1,0 +1,47 @@
+"""The torture's folder. One whose owner was killed outright is swept by the next torture, its servers with it."""
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gobblin_assets.db import embedded
+from gobblin_assets.ingest.spark import connect_server
+from tests.support.postgres import make_reachable_directory
+
+PREFIX: Final = "gobblin-torture-"
+SPARK_FOLDER: Final = "connect"
+_LOCK: Final = "torture.lock"
+
+
+@contextmanager
+def hold_home(given: Path | None) -> Iterator[Path]:
+    """An empty folder, locked for as long as we live. What becomes of it is the caller's to decide."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
+        _sweep(lock)
+    home = given or make_reachable_directory(PREFIX)
+    with (home / _LOCK).open("w", encoding="ascii") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        yield home
+        # What is kept for somebody to look at is nobody's to sweep.
+        (home / _LOCK).unlink(missing_ok=True)
+
+
+def _sweep(lock: Path) -> None:
+    with lock.open("r+", encoding="ascii") as lock_file:
+        try:
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        stop_servers(lock.parent)
+        shutil.rmtree(lock.parent)
+
+
+def stop_servers(home: Path) -> None:
+    """Those of every arena, also of one that was not made to its end."""
+    for arena in filter(Path.is_dir, home.iterdir()):
+        connect_server.stop(arena / SPARK_FOLDER)
+        embedded.stop(arena)
