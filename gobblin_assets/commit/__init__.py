@@ -29,6 +29,8 @@ What each crash leaves, and who repairs it.
     finish sent             PREPARED or DONE: read again under the lock, then issued again
     finished, not announced DONE: its events are sent again under the sequence's id
     while abandoning        ABANDONING: goes on abandoning
+    log older than storage  markers that it can't explain: nothing runs until a person reconciles
+    while reconciling       the dataset stays stopped: the same command again
 
 What is not promised. Events reach Dagster at least once. A reader of the directory, not of the ledger, may
 see parts of a sequence before DONE, and two generations during a refresh. Storage that lies about syncing,

@@ -99,9 +99,10 @@ class Examination:
 
     def look_at(self, urn: DatasetUrn, *, thoroughly: bool = False) -> Finding:
         """The markers; if they tell of more, or ``thoroughly``, all that stands in the dataset's directories too."""
+        # Storage first: what a run publishes between the two looks, the log then knows.
+        markers = list_markers(self.fs, self.root, self.job, urn)
         state = self.datasets.load(self.job, [urn]).get(urn)
         fence = 0 if state is None else self.leases.get_status(state.dataset_id).fence
-        markers = list_markers(self.fs, self.root, self.job, urn)
         storage_fence = max((marker.fence for marker in markers), default=0)
         version = 0 if state is None else state.version
         finding = Finding(urn, None if state is None else state.dataset_id, version, fence, storage_fence)

@@ -8,7 +8,7 @@ over, are ours. What looks wrong is looked at twice, since runs publish and clea
 Not promised: a page without a checksum can be damaged unseen where its bytes still decode.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -108,6 +108,12 @@ class _Ours:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stored:
+    identity: FileIdentity
+    fs: FileSystem
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """``destination`` is the job's; files that were published to an earlier one are looked at where they are."""
 
@@ -125,7 +131,8 @@ class Verification:
         stored = self._list_stored(urn, ours)
         doubtful = []
         for each in ours.values():
-            fault = _compare(each, stored.get(each.file.path))
+            found = stored.get(each.file.path)
+            fault = _compare(each, None if found is None else found.identity)
             verified.file_count += 1
             verified.file_bytes += each.file.identity.size_bytes
             read_bytes = 0
@@ -136,7 +143,7 @@ class Verification:
             self.progress.add(read_bytes=read_bytes)
             if fault is not None:
                 doubtful.append(fault)
-        strangers = [path for path in stored if path not in ours]
+        strangers = {path: found.fs for path, found in stored.items() if path not in ours}
         for fault in self._look_again(urn, dataset_id, doubtful, strangers):
             verified.add(fault)
         return verified
@@ -150,13 +157,13 @@ class Verification:
                     found[file.path] = _Ours(file, segment.sequence_id, segment.partition, segment.root_uri)
         return found
 
-    def _list_stored(self, urn: DatasetUrn, ours: Mapping[str, _Ours]) -> dict[str, FileIdentity]:
+    def _list_stored(self, urn: DatasetUrn, ours: Mapping[str, _Ours]) -> dict[str, _Stored]:
         stored = {}
         for root_uri in dict.fromkeys([self.destination, *(each.root_uri for each in ours.values())]):
             fs, root = self.open_file_system(root_uri)
             for role in Role:
                 for file in fs.list_files(path_of(root, self.job, urn, role)):
-                    stored[file.path] = file.identity
+                    stored[file.path] = _Stored(file.identity, fs)
         return stored
 
     def _read(self, each: _Ours) -> Fault | None:
@@ -165,20 +172,25 @@ class Verification:
         return None if detail is None else _fault(each, Damage.UNREADABLE, detail)
 
     def _look_again(
-        self, urn: DatasetUrn, dataset_id: DatasetId, doubtful: list[Fault], strangers: list[str]
+        self,
+        urn: DatasetUrn,
+        dataset_id: DatasetId,
+        doubtful: Sequence[Fault],
+        strangers: Mapping[str, FileSystem],
     ) -> Iterator[Fault]:
+        """What is left of it once all that runs did meanwhile is known."""
         if not doubtful and not strangers:
             return
+        # In this order: a sequence that ends between two looks is seen by the later one.
+        unfinished = {sequence.sequence_id for sequence in self.store.find_unfinished(dataset_id)}
         ours = self._list_published(urn)
-        # What a run has replaced since, cleanup may have removed.
+        retired = self._list_retired(dataset_id)
         yield from (fault for fault in doubtful if fault.path in ours)
         named = {path: owner for owner, paths in published_directories(strangers).items() for path in paths}
-        unfinished = {sequence.sequence_id for sequence in self.store.find_unfinished(dataset_id)}
         known = self.store.find_known(list(set(named.values())))
-        retired = self._list_retired(dataset_id)
-        for path in strangers:
+        for path, fs in strangers.items():
             owner = named.get(path.rpartition("/")[0])
-            if path in ours or path in retired or owner in unfinished:
+            if path in ours or path in retired or owner in unfinished or fs.find_identity(path) is None:
                 continue
             detail = "no publication has it"
             if owner is not None:
