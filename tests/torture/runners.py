@@ -16,8 +16,8 @@ from tests.torture.runner_process import Ending, Process, log_of, points_of
 from tests.torture.schedule import LEASE_TTL_S, Action, Injection, RunnerPlan
 from tests.torture.tally import Tally
 
-# Those that are stopped cost nothing but their memory.
-STOPPED_MAX: Final = 16
+# They cost nothing but memory and connections. Beyond that the one that sleeps longest is woken, whatever its plan was.
+ASLEEP_MAX: Final = 16
 # Ten tries of several transactions, with Postgres away: far longer than any that is alive takes.
 RUNNER_S_MAX: Final = 240.0
 _TICK_S: Final = 0.01
@@ -87,9 +87,12 @@ class Runners:
         now = time.monotonic()
         for runner in list(self._runners):
             self._look_after(runner, now)
-        at_work = sum(runner.stopped_at is None or runner.is_awake for runner in self._runners)
-        stopped = len(self._runners) - at_work
-        if more and at_work < self._at_work_max and stopped < STOPPED_MAX:
+        asleep = [runner for runner in self._runners if runner.stopped_at is not None and not runner.is_awake]
+        if len(asleep) > ASLEEP_MAX:
+            longest = min(asleep, key=lambda runner: runner.stopped_at or now)
+            if now - (longest.stopped_at or now) > LEASE_TTL_S:
+                self._wake(longest)
+        if more and len(self._runners) - len(asleep) < self._at_work_max:
             self._start_next(now)
         time.sleep(_TICK_S)
 

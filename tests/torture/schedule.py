@@ -104,7 +104,8 @@ class RunnerPlan:
     """A small runner's life. ``lake`` counts the destinations; ``datasets`` count those of that lake.
 
     ``signal_after_s`` counts from its start, ``wake_after_s`` from the moment at which it stopped; None: it stays
-    stopped until the torture is over. ``route`` is the proxy's fault on its way to Postgres, None: no proxy.
+    stopped until the torture is over, or too many are. ``route`` is the proxy's fault on its way to Postgres; None:
+    no proxy.
     """
 
     number: int
