@@ -25,9 +25,11 @@ def hold_home(given: Path | None) -> Iterator[Path]:
     home = given or make_reachable_directory(PREFIX)
     with (home / _LOCK).open("w", encoding="ascii") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
-        yield home
-        # What is kept for somebody to look at is nobody's to sweep.
-        (home / _LOCK).unlink(missing_ok=True)
+        try:
+            yield home
+        finally:
+            # What is kept for somebody to look at is nobody's to sweep.
+            (home / _LOCK).unlink(missing_ok=True)
 
 
 def _sweep(lock: Path) -> None:
