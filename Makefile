@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo test torture bench lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo test proof torture bench lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -33,6 +33,9 @@ test: check-java $(READY)  ## All tests, with ruff, mypy and the import contract
 
 torture: check-java $(READY)  ## Kills, pauses, full disks and lost answers for MINUTES=n, then the verdict; SEED=s repeats a schedule
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
+
+proof: check-java $(READY)  ## Every pair of faults, 10,000 random histories, every mutant: about half an hour
+	$(BIN)/python -m tests.simulation.proof
 
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
 	$(BIN)/python -m benchmarks

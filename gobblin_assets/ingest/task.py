@@ -131,7 +131,7 @@ class TaskRunner:
         if extracted.directories:
             self.fs.apply_modes(directory)
         self.fs.make_durable(f"{d.path}/{f.name}" for d in extracted.directories for f in d.files)
-        self.fs.sync_directories(_chain(extracted, directory))
+        self.fs.sync_directories(_chain(extracted, directory, self.root))
         reach(Failpoint.ATTEMPT_DURABLE)
         return extracted
 
@@ -204,13 +204,15 @@ def target_directory(role_path: str, partition: str, partition_path: str, name: 
     return "/".join((*parts, name))
 
 
-def _chain(extracted: Extracted, directory: str) -> list[str]:
-    """The leaf directories and their parents up to the staging root's parent."""
-    found: set[str] = {directory, str(PurePosixPath(directory).parent), str(PurePosixPath(directory).parent.parent)}
-    for written in extracted.directories:
-        current = PurePosixPath(written.path)
+def _chain(extracted: Extracted, directory: str, root: str) -> list[str]:
+    """The leaf directories and their parents up to the destination's root, which holds the job's own name."""
+    found: set[str] = set()
+    for leaf in (directory, *(written.path for written in extracted.directories)):
+        current = PurePosixPath(leaf)
         while str(current) not in found:
             found.add(str(current))
+            if str(current) in (root, str(current.parent)):
+                break
             current = current.parent
     return sorted(found, key=len, reverse=True)
 

@@ -6,7 +6,7 @@ world has come to rest. After each of these the checker looks.
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -43,6 +43,10 @@ class Tally:
     executed: int = 0
     calls: dict[str, int] = field(default_factory=dict)
 
+    def add_calls(self, calls: Sequence[str]) -> None:
+        for label in sorted(calls):
+            self.calls[label] = self.calls.get(label, 0) + 1
+
     def __iadd__(self, other: "Tally") -> Self:
         self.histories += other.histories
         self.executed += other.executed
@@ -62,17 +66,18 @@ def list_calls(scenario: Scenario, base: World) -> list[str]:
     return runner.process.calls
 
 
-def explore_singles(scenario: Scenario) -> Tally:
+def explore_singles(scenario: Scenario, tally: Tally | None = None) -> Tally:
     """One fault at each call, each kind of it."""
+    tally = tally or Tally()
     base = scenario.prepare()
     calls = list_calls(scenario, base)
-    tally = Tally(calls=_count(calls))
+    tally.add_calls(calls)
     settled: set[object] = set()
     for number, _call in enumerate(calls):
         for planned in FAULTS:
             world, checker, runner = _meet(scenario, base, number, planned)
-            tally.executed += _settle_once(world, checker, _story(scenario, runner, number, planned), settled)
             tally.histories += 1
+            tally.executed += _settle_once(world, checker, _story(scenario, runner, number, planned), settled)
     return tally
 
 
@@ -103,44 +108,66 @@ def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tal
 
 
 def _explore_second(after_first: World, checker: Checker, story: str, settled: set[object]) -> Tally:
+    """Second faults up to where recovery is over and planning begins: from there on it is a run like any other.
+
+    Killed before a call is killed after the one before it, and a power cut follows a kill: one run serves them all.
+    """
     trial = after_first.copy().open_process()
     trial.run()
+    calls = trial.process.calls
+    recovery = calls[: calls.index("source.plan")] if "source.plan" in calls else calls
     tally = Tally()
-    for number, _call in enumerate(trial.process.calls):
-        for planned in FAULTS:
+    for number, _call in enumerate(recovery):
+        for fault in (Fault.KILLED_BEFORE, Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED):
             world, looking = after_first.copy(), checker.copy()
-            runner = world.open_process(faults={number: planned.fault})
-            _act(runner, lambda one: one.run(), world, looking, planned)
-            told = f"{story}; the next one: {_place(runner, number, planned)}"
-            _look(looking, world, told)
-            tally.executed += _settle_once(world, looking, told, settled)
-            tally.histories += 1
+            runner = world.open_process(faults={number: fault})
+            _act(runner, lambda one: one.run(), world, looking, PlannedFault(fault))
+            for planned in _served_by(fault):
+                met, saw = world.copy(), looking.copy()
+                if planned.power_cut:
+                    met.disk.power_cut()
+                told = f"{story}; the next one: {_place(runner, number, planned)}"
+                _look(saw, met, told)
+                tally.executed += _settle_once(met, saw, told, settled)
+        tally.histories += len(FAULTS)
     return tally
+
+
+def _served_by(fault: Fault) -> list[PlannedFault]:
+    return [PlannedFault(fault), PlannedFault(fault, power_cut=True)] if fault.kills else [PlannedFault(fault)]
 
 
 def _take_over_by_running(world: World) -> None:
     world.open_process().run()
 
 
-def _take_over_by_giving_up(world: World) -> None:
+def _give_up(world: World) -> None:
     for sequence_id in world.list_open():
         world.open_process().abandon(sequence_id)
+
+
+def _take_over_by_giving_up(world: World) -> None:
+    _give_up(world)
     world.open_process().run()
 
 
 TAKEOVERS: Mapping[str, Callable[[World], None]] = {
     "others run": _take_over_by_running,
+    "others give up what is open": _give_up,
     "others give up what is open, and run": _take_over_by_giving_up,
 }
 
 
-def explore_zombies(scenario: Scenario) -> Tally:
+def explore_zombies(scenario: Scenario, tally: Tally | None = None) -> Tally:
     """Paused before each call; others take over and finish; then the first one wakes up and goes on."""
+    tally = tally or Tally()
     base = scenario.prepare()
     calls = list_calls(scenario, base)
-    tally = Tally(calls=_count(calls))
+    tally.add_calls(calls)
     for (number, call), (others, take_over) in itertools.product(enumerate(calls), TAKEOVERS.items()):
         world, checker = base.copy(), Checker()
+        tally.histories += 1
+        tally.executed += 1
         story = f"{scenario.name}: paused before call {number} ({call}), {others}, it wakes up"
         checker.look(world)
         pause = Pause(number)
@@ -158,8 +185,6 @@ def explore_zombies(scenario: Scenario) -> Tally:
             raise HistoryError(f"{story}: never ended")
         _look(checker, world, story)
         _settle(world, checker, story)
-        tally.histories += 1
-    tally.executed = tally.histories
     return tally
 
 
@@ -230,10 +255,3 @@ def _story(scenario: Scenario, runner: Runner, number: int, planned: PlannedFaul
 def _place(runner: Runner, number: int, planned: PlannedFault) -> str:
     call = runner.process.calls[number] if number < len(runner.process.calls) else "not reached"
     return f"call {number} ({call}): {planned}"
-
-
-def _count(calls: list[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for call in calls:
-        counts[call] = counts.get(call, 0) + 1
-    return dict(sorted(counts.items()))

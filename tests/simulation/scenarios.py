@@ -43,6 +43,14 @@ def _with_a_bad_unit() -> World:
     return world
 
 
+def _with_a_bad_unit_to_refresh() -> World:
+    """The same under ``successful``: a refresh is published whole or not at all."""
+    world = _with_a_bad_unit()
+    world.policy = CommitPolicy.SUCCESSFUL
+    world.bad_units = frozenset({(URNS[0], 1)})
+    return world
+
+
 def _half_published() -> World:
     """A process died after the first of its two renames; its lease has run out."""
     world = _with_new_rows()
@@ -61,10 +69,19 @@ def open_sequence(world: World) -> SequenceId:
     return found
 
 
+def _empty() -> World:
+    """Nothing is there yet: no destination, no dataset in the log."""
+    world = World()
+    world.add_rows()
+    return world
+
+
 SCENARIOS = (
+    Scenario("first", _empty, lambda runner: runner.run()),
     Scenario("append", _with_new_rows, lambda runner: runner.run()),
     Scenario("refresh", _with_new_rows, lambda runner: runner.run(Mode.REFRESH)),
     Scenario("partial", _with_a_bad_unit, lambda runner: runner.run()),
+    Scenario("refresh in part", _with_a_bad_unit_to_refresh, lambda runner: runner.run(Mode.REFRESH)),
     Scenario("recover", _half_published, lambda runner: runner.recover()),
     Scenario("abandon", _half_published, lambda runner: runner.abandon(open_sequence(runner.world))),
 )

@@ -67,6 +67,9 @@ SILENT_S_MAX: Final = 2 * 86_400.0
 
 _CALLS_PER_BEAT: Final = 40
 
+guards_off: frozenset[str] = frozenset()
+"""Of new worlds; set by mutants alone."""
+
 
 class SimClock:
     """A process's own: ids that are a function of the process and a counter, and a time that stands still.
@@ -97,7 +100,7 @@ class World:
     """What processes share. ``events`` are the publications that Dagster was told of, with repetitions."""
 
     disk: SimDisk = field(default_factory=SimDisk)
-    db: SimDatabase = field(default_factory=SimDatabase)
+    db: SimDatabase = field(default_factory=lambda: SimDatabase(without=guards_off))
     source: dict[DatasetUrn, int] = field(default_factory=lambda: dict.fromkeys(URNS, 0))
     events: Counter[uuid.UUID] = field(default_factory=Counter)
     process_count: int = 0

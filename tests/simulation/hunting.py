@@ -1,0 +1,78 @@
+"""Who notices a mutant, and after how many histories."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.contracts.test_guards import find_broken
+from tests.simulation.exploring import Tally, explore_singles, explore_zombies
+from tests.simulation.guards import Guard
+from tests.simulation.mutants import Mutant
+from tests.simulation.mutated import VARIABLE
+from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.world import stepped
+
+SUITE_S_MAX = 900
+
+
+@dataclass(frozen=True)
+class Catch:
+    """``by`` None: the mutant survived. ``histories`` were tried in the simulated world until then."""
+
+    name: str
+    by: str | None
+    histories: int | None = None
+
+
+def hunt_in_the_simulated_world(mutant: Mutant) -> Catch:
+    tally = Tally()
+    with stepped(), mutant.change():
+        for explore, scenario in _hunts():
+            try:
+                explore(scenario, tally)
+            except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
+                return Catch(mutant.name, str(error) or type(error).__name__, tally.histories)
+    return Catch(mutant.name, None, tally.histories)
+
+
+def hunt_in_an_adapter(mutant: Mutant) -> Catch:
+    """Exit code 1 of pytest alone says that a test failed; any other is a mistake here."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.simulation.mutated",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+    ]
+    done = subprocess.run(
+        [*command, "-x", "-q", "--no-header", *mutant.suite],
+        env={**os.environ, VARIABLE: mutant.name},
+        capture_output=True,
+        text=True,
+        timeout=SUITE_S_MAX,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{mutant.name}: pytest could not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return Catch(mutant.name, failed[1] if failed else None)
+
+
+def hunt_by_a_promise(guard: Guard) -> Catch:
+    return Catch(f"the guard {guard} is left out", find_broken(frozenset({guard})))
+
+
+def _hunts() -> Iterator[tuple[Callable[[Scenario, Tally], Tally], Scenario]]:
+    """The shortest first."""
+    by_name = {each.name: each for each in SCENARIOS}
+    order = ["recover", "abandon", "first", "append", "partial", "refresh", "refresh in part"]
+    for name in order:
+        yield explore_singles, by_name[name]
+        yield explore_zombies, by_name[name]

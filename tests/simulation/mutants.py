@@ -1,0 +1,349 @@
+"""Small named changes that break the protocol: a proof that would not notice them would prove nothing.
+
+``change`` is in force inside of its block. ``catcher`` says who must notice: the simulated world, or tests of an
+adapter, which are run in a process of their own (what lives in an adapter can't be seen in a world of fakes).
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from sqlalchemy import text
+
+from gobblin_assets.commit import abandonment, cleanup, driver, machine, recovery
+from gobblin_assets.commit import steps as commit_steps
+from gobblin_assets.commit.postgres import building, cleaning, finishing, guards
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.fs import posix
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.ingest import late_rows, publishing, task
+from gobblin_assets.ingest import round as run_round
+from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
+from gobblin_assets.state import postgres as state
+from tests.simulation import world
+from tests.simulation.file_system import SimFileSystem
+from tests.simulation.guards import Guard
+
+Change = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``suite`` holds pytest's arguments; empty: the simulated world must notice."""
+
+    name: str
+    change: Change
+    suite: tuple[str, ...] = ()
+
+
+def _without(*guards_off: Guard) -> Change:
+    return lambda: mock.patch.object(world, "guards_off", frozenset(guards_off))
+
+
+def _patch(target: Any, name: str, new: Any) -> Change:
+    return lambda: mock.patch.object(target, name, new)
+
+
+def _sql(module: Any, name: str, old: str, new: str) -> Change:
+    """Replace a part of a statement; a statement that has no such part any more is an error."""
+
+    def change() -> AbstractContextManager[Any]:
+        statement = str(getattr(module, name))
+        if old not in statement:
+            raise ValueError(f"{module.__name__}.{name} no longer has {old!r}: mend the mutant")
+        return mock.patch.object(module, name, text(statement.replace(old, new)))
+
+    return change
+
+
+# What the driver, recovery, cleanup and abandonment do ------------------------------------------------------
+
+
+@contextmanager
+def _finished_before_the_renames() -> Iterator[None]:
+    execute = driver.Driver._execute
+
+    def mutant(self: driver.Driver, sequence: Any, lease: Any) -> None:
+        self.store.finish(sequence.sequence_id, fence=lease.fence)
+        execute(self, sequence, lease)
+
+    with mock.patch.object(driver.Driver, "_execute", mutant):
+        yield
+
+
+def _only_leaf_directories(steps: Any, _root: str) -> list[str]:
+    return sorted({directory for step in steps for directory in step.touched_directories()})
+
+
+@contextmanager
+def _recovery_deletes_by_name() -> Iterator[None]:
+    publish = driver.Driver.publish
+
+    def mutant(self: driver.Driver, sequence_id: Any, lease: Any) -> Any:
+        record = self.store.get(sequence_id)
+        if record.fence != lease.fence:
+            fs, _root = self.open_file_system(record.root_uri)
+            for segment in self.store.read_segments(sequence_id):
+                for step in decode_segment(segment.payload, segment.digest):
+                    if isinstance(step, commit_steps.RenameDirectory):
+                        fs.remove_tree(step.target)
+        return publish(self, sequence_id, lease)
+
+    with mock.patch.object(driver.Driver, "publish", mutant):
+        yield
+
+
+@contextmanager
+def _steps_taken_as_done_when_refused() -> Iterator[None]:
+    """A rename that found something else counts as done, and nobody looks again."""
+    with (
+        mock.patch.object(commit_steps, "_expect_renamed", _nothing),
+        mock.patch.object(driver.Driver, "_pending", _pending_once(driver.Driver._pending)),
+    ):
+        yield
+
+
+def _pending_once(pending: Any) -> Any:
+    """The second look of each segment finds nothing to do, whatever there is."""
+    looked: set[tuple[int, Any]] = set()
+
+    def mutant(self: driver.Driver, sequence: Any, steps: Any, step_world: Any, lease: Any) -> Any:
+        key = (id(steps), lease)
+        if key in looked:
+            looked.discard(key)
+            return []
+        looked.add(key)
+        return pending(self, sequence, steps, step_world, lease)
+
+    return mutant
+
+
+@contextmanager
+def _extracted_before_recovery() -> Iterator[None]:
+    def mutant(self: Any, leases: Mapping[Any, Any]) -> Any:
+        return [], dict(leases)
+
+    with mock.patch.object(run_round.Round, "_recover_all", mutant):
+        yield
+
+
+def _rolled_back(found: machine.SequenceState) -> Any:
+    """What is sealed is aborted by recovery; only what was not sealed may be."""
+    if found is machine.SequenceState.PREPARED:
+        return recovery.RecoveryAction.ABORT
+    return _DECIDE_RECOVERY(found)
+
+
+def _blocked_is_done(found: machine.SequenceState) -> Any:
+    if found is machine.SequenceState.BLOCKED:
+        return recovery.RecoveryAction.NOTHING
+    return _DECIDE_RECOVERY(found)
+
+
+_DECIDE_RECOVERY = recovery.decide_recovery
+
+
+@contextmanager
+def _cleanup_removes_without_marking() -> Iterator[None]:
+    """Marked as clean at once: what a paused writer makes again is never looked at."""
+
+    def mutant(self: Any, fs: Any, attempt: Any, lease: Any) -> bool:
+        clear(self, fs, attempt, lease)
+        return False
+
+    clear = cleanup.Cleanup._clear
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(cleanup.Cleanup, "_clear", mutant))
+        stack.enter_context(_without(Guard.CLEANED_WAITS_FOR_WRITERS)())
+        yield
+
+
+# What a run does ---------------------------------------------------------------------------------------------
+
+
+def _staging_of_the_try(directory: str, attempt_id: Any) -> str:
+    """The same directory for the same try of another process."""
+    return _STAGING_DIRECTORY(directory, uuid.UUID(int=attempt_id.int & (2**64 - 1)))  # type: ignore[arg-type]  # an id
+
+
+_STAGING_DIRECTORY = task.staging_directory
+
+
+@contextmanager
+def _written_before_registered() -> Iterator[None]:
+    extract, register = task.TaskRunner._extract, task.TaskRunner._register
+    waiting: list[Any] = []
+
+    def later(self: Any, *arguments: Any) -> None:
+        waiting.append(arguments)
+
+    def first(self: Any, *arguments: Any) -> Any:
+        extracted = extract(self, *arguments)
+        register(self, *waiting.pop())
+        return extracted
+
+    with (
+        mock.patch.object(task.TaskRunner, "_register", later),
+        mock.patch.object(task.TaskRunner, "_extract", first),
+    ):
+        yield
+
+
+def _with_the_suffix(policy: Any, results: Any, *, replaces: bool) -> Decision:
+    """Whatever was read is published, also behind a WorkUnit that failed."""
+    good: list[UnitResult] = [each for each in results if each.succeeded]
+    decision = _DECIDE_COMMIT(policy, good, replaces=replaces)
+    last = max(good, key=lambda each: each.unit.number, default=None)
+    if last is None or last.unit.interval is None or not decision.advances:
+        return decision
+    advance = decision.advances[0]
+    assert advance.interval is not None
+    reached = replace(advance.interval, high=last.unit.interval.high)
+    return replace(decision, advances=(KeyAdvance(advance.key, reached, advance.reread_from),))
+
+
+def _with_incomplete_refreshes(policy: Any, results: Any, *, replaces: bool) -> Decision:
+    return _DECIDE_COMMIT(policy, results, replaces=False)
+
+
+_DECIDE_COMMIT = publishing.decide_commit
+
+
+@contextmanager
+def _told_before_sent() -> Iterator[None]:
+    def mutant(store: Any, report: Any, send: Any) -> None:
+        store.mark_announced(report.publication.sequence_id)
+        send(report)
+
+    with mock.patch.object(run_round, "announce", mutant):
+        yield
+
+
+# What storage does -------------------------------------------------------------------------------------------
+
+
+def _nothing(*_arguments: Any, **_options: Any) -> None:
+    """Does not do what it promises."""
+
+
+def _replacing(self: Any, source: str, target: str) -> RenameOutcome:
+    if not Path(source).exists():
+        return RenameOutcome.SOURCE_MISSING
+    Path(source).replace(target)
+    return RenameOutcome.RENAMED
+
+
+def _by_existence(self: Any, step_world: Any) -> commit_steps.StepVerdict:
+    if step_world.fs.is_directory(self.target):
+        return commit_steps.StepVerdict.DONE
+    present = step_world.list_directory(self.source)
+    return commit_steps.StepVerdict.DO if present else commit_steps.StepVerdict.LOST
+
+
+def _remove_by_name(self: Any, path: str, _identity: Any) -> bool:
+    Path(path).unlink(missing_ok=True)
+    return True
+
+
+IN_THE_SIMULATED_WORLD = (
+    Mutant("the watermark moves before the last rename", _finished_before_the_renames),
+    Mutant("files are not synced before they are staged", _patch(SimFileSystem, "make_durable", _nothing)),
+    Mutant("directories are not synced", _patch(SimFileSystem, "sync_directories", _nothing)),
+    Mutant("only leaf directories are synced", _patch(driver, "directories_to_sync", _only_leaf_directories)),
+    Mutant("a destination that a run made is not synced", _patch(SimFileSystem, "make_destination", _nothing)),
+    Mutant("recovery deletes what it finds under a final name", _recovery_deletes_by_name),
+    Mutant("recovery rolls back what is sealed", _patch(recovery, "decide_recovery", _rolled_back)),
+    Mutant("extract before recovery", _extracted_before_recovery),
+    Mutant("a refused rename counts as done", _steps_taken_as_done_when_refused),
+    Mutant("abandon without capture", _patch(abandonment, "capture", lambda *_arguments: False)),
+    Mutant("staging that a paused writer made again is not looked at", _cleanup_removes_without_marking),
+    Mutant("staging is reused by a retry", _patch(task, "staging_directory", _staging_of_the_try)),
+    Mutant("an attempt is recorded after it was written", _written_before_registered),
+    Mutant("a suffix is published after a failed WorkUnit", _patch(publishing, "decide_commit", _with_the_suffix)),
+    Mutant("a refresh is sealed incomplete", _patch(publishing, "decide_commit", _with_incomplete_refreshes)),
+    Mutant("an event counts as sent before it is", _told_before_sent),
+    Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE, Guard.TAKE_RAISES_FENCE)),
+    Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
+    Mutant(
+        "neither fence nor state nor version is checked at the seal",
+        _without(
+            Guard.SEAL_CHECKS_FENCE,
+            Guard.SEAL_CHECKS_SEQUENCE_FENCE,
+            Guard.SEAL_CHECKS_BUILDING,
+            Guard.SEAL_CHECKS_VERSION,
+        ),
+    ),
+    Mutant("what was sealed can be aborted", _without(Guard.ABORT_CHECKS_BUILDING)),
+    Mutant("a repeated T1 stores its steps twice", _without(Guard.STAGE_KNOWS_ITS_OWN)),
+    Mutant("a refresh retires nothing", _without(Guard.FINISH_RETIRES_OLD_GENERATION)),
+    Mutant("cleanup takes the staging of what is not over", _without(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE)),
+    Mutant("a capture is not in the log before it happens", _without(Guard.ABANDON_MARKS_FOR_CAPTURE)),
+)
+
+_FINISH = ("tests/contracts/test_commit_store_finish.py",)
+_BUILD = ("tests/contracts/test_commit_store.py",)
+_LEASES = ("tests/contracts/test_lease_store.py",)
+_INTERLEAVED = ("tests/contracts/test_interleaving.py",)
+_FILES = ("tests/contracts/test_file_system.py",)
+_SYNCS = ("tests/contracts/test_posix.py",)
+
+
+@contextmanager
+def _no_fence_is_held() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (guards, building, cleaning):
+            stack.enter_context(mock.patch.object(module, "hold_fence", _nothing))
+        yield
+
+
+def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> Any:
+    return frame.join(published.select(*key), list(key), "left_anti")
+
+
+IN_AN_ADAPTER = (
+    Mutant("the fence is read without a lock", _sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
+    Mutant("the sequence is read without a lock", _sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
+    Mutant("T1 reads its sequence without a lock", _sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
+    Mutant("the fence is not checked at all", _no_fence_is_held, (*_BUILD, *_FINISH)),
+    Mutant("T1 is accepted after the seal", _patch(building, "share_building", _nothing), _BUILD),
+    Mutant("a winner need not be staged", _sql(building, "_STAGED_WINNERS", "state = 'STAGED' AND", ""), _BUILD),
+    Mutant(
+        "watermarks move without being compared",
+        _sql(finishing, "_MOVE_WATERMARKS", "AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes", ""),
+        _FINISH,
+    ),
+    Mutant(
+        "leases end by another clock than the database's",
+        _sql(state, "_LOCK_LEASE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
+        _LEASES,
+    ),
+    Mutant("the fence does not grow", _sql(state, "_TAKE", "fence + 1", "fence"), _LEASES),
+    Mutant(
+        "verify by existence alone",
+        _patch(commit_steps.RenameDirectory, "verify", _by_existence),
+        ("tests/contracts/test_steps.py",),
+    ),
+    Mutant("a rename that replaces", _patch(posix.PosixFileSystem, "rename_no_replace", _replacing), _FILES),
+    Mutant(
+        "a file is removed by its name alone", _patch(posix.PosixFileSystem, "remove_file", _remove_by_name), _FILES
+    ),
+    Mutant("fsync of files is left out", _patch(posix, "_sync_file", _nothing), _SYNCS),
+    Mutant("fsync of directories is left out", _patch(posix, "_sync_directory", _nothing), _SYNCS),
+    Mutant(
+        "BLOCKED is treated as done",
+        _patch(recovery, "decide_recovery", _blocked_is_done),
+        ("tests/crash/test_kills.py", "-k", "keeps_failing"),
+    ),
+    Mutant(
+        "late rows are told by their key alone",
+        _patch(late_rows, "without_published", _by_key_alone),
+        ("tests/integration/test_late_rows.py",),
+    ),
+)
+
+BY_A_PROMISE = tuple(Guard)
+"""Each guard of the log left out by itself: a promise of the contract suites must break."""

@@ -1,0 +1,170 @@
+"""``make proof``: every pair of faults, ten thousand random histories, and every mutant; with the counts.
+
+Prints a line for each part as it ends, then the tables. Exit code 1 if a history breaks the promise, a call is no
+longer reached, or a mutant survives.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.simulation.counts import read_counts
+from tests.simulation.exploring import FAULTS, TAKEOVERS, Tally, explore_pairs, explore_singles, explore_zombies
+from tests.simulation.hunting import Catch, hunt_by_a_promise, hunt_in_an_adapter, hunt_in_the_simulated_world
+from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
+from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.world import stepped
+
+T = TypeVar("T")
+
+RANDOM_HISTORIES = 10_000
+_CAUGHT_BY_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of the proof that a worker carries out."""
+
+    kind: str
+    name: str
+    work: Callable[[], object]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="proof", description=__doc__)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--random-histories", type=int, default=RANDOM_HISTORIES)
+    options = parser.parse_args()
+    started = time.monotonic()
+    parts = _list_parts(options.workers, options.random_histories)
+    results: dict[str, list[object]] = {}
+    failures: list[str] = []
+    with ProcessPoolExecutor(options.workers) as pool:
+        futures = {
+            pool.submit(_carry_out, number, options.workers, options.random_histories): part
+            for number, part in enumerate(parts)
+        }
+        for done, future in enumerate(as_completed(futures), start=1):
+            part = futures[future]
+            try:
+                results.setdefault(part.kind, []).append(future.result())
+            except Exception as error:  # noqa: BLE001  every part is tried, whatever another one found
+                failures.append(f"{part.kind}, {part.name}: {error}")
+            _say(f"{time.monotonic() - started:6.0f} s  {done} of {len(parts)}  {part.kind}, {part.name}")
+    failures += _print_tables(results)
+    for failure in failures:
+        _say(f"FAILED: {failure}")
+    _say(f"{'not proved' if failures else 'proved'}, in {(time.monotonic() - started) / 60:.1f} min")
+    return 1 if failures else 0
+
+
+def _list_parts(workers: int, random_histories: int) -> list[Part]:
+    """The longest first. Made anew in each worker, which is told only a part's number."""
+    parts = [
+        Part(
+            "pairs",
+            f"{each.name}, part {shard + 1} of {workers}",
+            lambda each=each, shard=shard: _explore(
+                lambda scenario: explore_pairs(scenario, shard=shard, shards=workers), each
+            ),
+        )
+        for each in SCENARIOS
+        for shard in range(workers)
+    ]
+    share = -(-random_histories // workers)
+    parts += [
+        Part("random", f"seed {seed}", lambda seed=seed: _explore_at_random(share, seed)) for seed in range(workers)
+    ]
+    parts += [Part("singles", each.name, lambda each=each: _explore(explore_singles, each)) for each in SCENARIOS]
+    parts += [Part("zombies", each.name, lambda each=each: _explore(explore_zombies, each)) for each in SCENARIOS]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
+    parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
+    return parts
+
+
+def _carry_out(number: int, workers: int, random_histories: int) -> object:
+    part = _list_parts(workers, random_histories)[number]
+    return part.name, part.work()
+
+
+def _explore(explore: Callable[[Scenario], Tally], scenario: Scenario) -> Tally:
+    with stepped():
+        return explore(scenario)
+
+
+def _explore_at_random(histories: int, seed: int) -> Tally:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+            "--timeout",
+            "0",
+            f"--hypothesis-seed={seed}",
+            "tests/simulation/test_random_histories.py",
+        ],
+        env={**os.environ, "GOBBLIN_PROOF_EXAMPLES": str(histories)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(done.stdout[-6000:])
+    return Tally(histories=histories, executed=histories)
+
+
+def _print_tables(results: dict[str, list[object]]) -> list[str]:
+    failures: list[str] = []
+    total = Tally()
+    _say("\n| histories | scenario | tried | carried on to their own end |\n| --- | --- | ---: | ---: |")
+    for kind in ("singles", "zombies", "pairs", "random"):
+        merged: dict[str, Tally] = {}
+        for name, tally in _of(results, kind, Tally):
+            found = merged.setdefault(name.partition(", part")[0], Tally())
+            found += tally
+        for name, tally in merged.items():
+            _say(f"| {kind} | {name} | {tally.histories:,} | {tally.executed:,} |")
+            total += Tally(tally.histories, tally.executed)
+            failures += _fewer_than_counted(kind, name, tally)
+    _say(f"| all | | {total.histories:,} | {total.executed:,} |")
+    _say("\n| mutant | caught by | after histories |\n| --- | --- | ---: |")
+    catches = [catch for _name, catch in _of(results, "mutants", Catch)]
+    for catch in catches:
+        by = "SURVIVED" if catch.by is None else catch.by.replace("|", "/")[:_CAUGHT_BY_WIDTH]
+        _say(f"| {catch.name} | {by} | {'' if catch.histories is None else catch.histories} |")
+        failures += [f"the mutant survived: {catch.name}"] if catch.by is None else []
+    _say(f"\n{len(catches)} mutants, {sum(catch.by is None for catch in catches)} survived.")
+    return failures
+
+
+def _fewer_than_counted(kind: str, name: str, tally: Tally) -> list[str]:
+    times = {"singles": len(FAULTS), "zombies": len(TAKEOVERS)}.get(kind)
+    if times is None:
+        return []
+    expected = sum(read_counts()[name].values()) * times
+    return [] if tally.histories == expected else [f"{kind}, {name}: {tally.histories} histories, expected {expected}"]
+
+
+def _of(results: dict[str, list[object]], kind: str, wanted: type[T]) -> Sequence[tuple[str, T]]:
+    return [each for each in results.get(kind, []) if isinstance(each, tuple) and isinstance(each[1], wanted)]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
