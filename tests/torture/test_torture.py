@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,16 @@ from tests.torture.schedule import (
 
 ROOT = Path(__file__).parents[2]
 END_S_MAX = 60
-# About a quarter of what two busy cores reach.
-KILLS_MIN = 6
-ZOMBIES_MIN = 1
-COMMITS_MIN = 4
+ROUNDS_MAX = 8
+FLOORS = {
+    "runs that were killed": 6,
+    "zombies woken": 1,
+    "sequences published": 4,
+    "server hits": 1,
+    "proxy faults": 1,
+    "samples with all rows of a dataset": 10,
+}
+"""What must have happened; one round is mostly enough."""
 
 
 @pytest.fixture
@@ -60,20 +67,23 @@ def counts_of(output: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^  (\S.*?)  +(\d+)$", output, flags=re.MULTILINE)}
 
 
-def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once(torture_home: Path) -> None:
-    with torture(torture_home, "--minutes", "0.5", "--seed", "half a minute") as process:
-        output = process.communicate()[0]
-
-    assert process.returncode == 0, output
-    assert "exactly once" in output
-    counts = counts_of(output)
-    assert counts["runs that were killed"] >= KILLS_MIN, output
-    assert counts["zombies woken"] >= ZOMBIES_MIN, output
-    assert counts["runs that committed"] >= COMMITS_MIN, output
-    assert sum(counts.get(injection, 0) for injection in ON_THE_SERVER) >= 1, output
-    assert sum(counts.get(injection, 0) for injection in PROXY_FAULTS) >= 1, output
-    assert counts["samples with all rows of a dataset"] >= 10, output
-    assert not torture_home.exists()
+@pytest.mark.timeout(900)
+def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once() -> None:
+    """On a machine that is slow just now it takes several half minutes until enough has happened."""
+    counts: Counter[str] = Counter()
+    for round_number in range(ROUNDS_MAX):
+        home = make_reachable_directory(PREFIX)
+        with torture(home, "--minutes", "0.5", "--seed", f"half a minute {round_number}") as process:
+            output = process.communicate()[0]
+        assert process.returncode == 0, output
+        assert "exactly once" in output
+        assert not home.exists()
+        counts.update(counts_of(output))
+        counts["server hits"] = sum(counts[injection] for injection in ON_THE_SERVER)
+        counts["proxy faults"] = sum(counts[injection] for injection in PROXY_FAULTS)
+        if all(counts[name] >= floor for name, floor in FLOORS.items()):
+            return
+    pytest.fail(f"in {ROUNDS_MAX} rounds only {dict(counts)}, expected {FLOORS}")
 
 
 def test_an_interrupted_torture_leaves_nothing_behind(torture_home: Path) -> None:
