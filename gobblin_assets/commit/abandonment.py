@@ -20,6 +20,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.state.leases import Lease
 
 
@@ -54,8 +55,8 @@ class Abandonment:
             for step in steps:
                 _take_back(fs, step, attempts, lease.fence)
             # Also where it was taken back to, and by earlier owners: else a power cut could make it visible again.
-            places = {place for step in steps for place in _directories_of_places(step, attempts, lease.fence)}
-            fs.sync_directories([*sorted(places, key=len, reverse=True), *directories_to_sync(steps, root)])
+            places = _directories_of_places(steps, attempts, lease.fence)
+            fs.sync_directories([*list_upwards(places, root), *directories_to_sync(steps, root)])
         reach(Failpoint.ABANDON_RETURNED)
         remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
@@ -108,21 +109,14 @@ def _take_back(fs: FileSystem, step: CommitStep, attempts: Sequence[AttemptRecor
         raise ConflictError(f"{place} is taken; {step.target} can't be taken back", path=step.target)
 
 
-def _directories_of_places(step: CommitStep, attempts: Sequence[AttemptRecord], fence: int) -> Iterator[str]:
-    """Directories below the staging root on the way to where any owner's capture may have put the step's files."""
+def _directories_of_places(steps: Sequence[CommitStep], attempts: Sequence[AttemptRecord], fence: int) -> Iterator[str]:
+    """The directories into which any owner's capture may have put the steps' files."""
+    sources = [step.source for step in steps if isinstance(step, RenameDirectory | RenameFile)]
     for attempt in attempts:
-        for captured_by in {*attempt.cleanup_fences, fence}:
-            for source in _sources(step):
-                if source.startswith(f"{attempt.staging_path}/"):
-                    captured = captured_directory(attempt.staging_path, captured_by)
-                    for directory in PurePosixPath(_place_for(source, [attempt], captured_by)).parents:
-                        yield str(directory)
-                        if str(directory) == captured:
-                            break
-
-
-def _sources(step: CommitStep) -> tuple[str, ...]:
-    return (step.source,) if isinstance(step, RenameDirectory | RenameFile) else ()
+        for source in sources:
+            if source.startswith(f"{attempt.staging_path}/"):
+                for captured_by in {*attempt.cleanup_fences, fence}:
+                    yield str(PurePosixPath(_place_for(source, [attempt], captured_by)).parent)
 
 
 def _place_for(source: str, attempts: Sequence[AttemptRecord], fence: int) -> str:

@@ -18,6 +18,7 @@ from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 
@@ -136,20 +137,8 @@ class Driver:
 
 
 def directories_to_sync(steps: Iterable[CommitStep], root: str) -> list[str]:
-    """Every directory whose entries the steps changed, and its parents up to the destination's root.
-
-    Whoever made a parent may have died before syncing it, so all are synced, deepest first.
-    """
-    found: set[str] = set()
-    for step in steps:
-        for directory in step.touched_directories():
-            current = PurePosixPath(directory)
-            while str(current) not in found:
-                found.add(str(current))
-                if str(current) == root or current == current.parent:
-                    break
-                current = current.parent
-    return sorted(found, key=lambda path: (-path.count("/"), path))
+    """Every directory whose entries the steps changed, and its parents up to the destination's root."""
+    return list_upwards((directory for step in steps for directory in step.touched_directories()), root)
 
 
 def _execute_steps(pending: Sequence[CommitStep], fs: FileSystem) -> None:

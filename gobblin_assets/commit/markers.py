@@ -24,7 +24,6 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_NAME
@@ -35,7 +34,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.model.path_names import encode_segment
+from gobblin_assets.model.path_names import encode_segment, list_upwards
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Lease
@@ -68,7 +67,7 @@ def put_marker(fs: FileSystem, root: str, sealed: SealedSequence, *, fence: int)
     fs.make_directories(directory)
     name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
     fs.write_new(f"{directory}/{name}", encode_marker(sealed, fence=fence))
-    sync_upwards(fs, [directory], root)
+    fs.sync_directories(list_upwards([directory], root))
 
 
 def list_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> list[Marker]:
@@ -140,14 +139,3 @@ class LogBehindError(ConflictError):
 
 def _is_over(known: KnownSequence | None) -> bool:
     return known is not None and known.state in (SequenceState.DONE, SequenceState.ABORTED)
-
-
-def sync_upwards(fs: FileSystem, directories: Iterable[str], root: str) -> None:
-    """Make durable what these hold, and their own names up to ``root``: whoever made one may not have synced it."""
-    found: set[str] = {root}
-    for directory in directories:
-        current = directory
-        while current not in found:
-            found.add(current)
-            current = str(PurePosixPath(current).parent)
-    fs.sync_directories(sorted(found, key=lambda path: (-path.count("/"), path)))

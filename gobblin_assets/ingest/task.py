@@ -7,7 +7,6 @@ first byte, made durable before it is staged, and staged in one transaction with
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.attempts import final_name, staging_directory
@@ -22,7 +21,7 @@ from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder
 from gobblin_assets.ingest.job_spec import RetrySpec
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.path_names import encode_segment, path_of
+from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
@@ -131,7 +130,7 @@ class TaskRunner:
         if extracted.directories:
             self.fs.apply_modes(directory)
         self.fs.make_durable(f"{d.path}/{f.name}" for d in extracted.directories for f in d.files)
-        self.fs.sync_directories(_chain(extracted, directory, self.root))
+        self.fs.sync_directories(list_upwards((directory, *(d.path for d in extracted.directories)), self.root))
         reach(Failpoint.ATTEMPT_DURABLE)
         return extracted
 
@@ -202,19 +201,6 @@ def target_directory(role_path: str, partition: str, partition_path: str, name: 
     if partition_path:
         parts.append(partition_path)
     return "/".join((*parts, name))
-
-
-def _chain(extracted: Extracted, directory: str, root: str) -> list[str]:
-    """The leaf directories and their parents up to the destination's root, which holds the job's own name."""
-    found: set[str] = set()
-    for leaf in (directory, *(written.path for written in extracted.directories)):
-        current = PurePosixPath(leaf)
-        while str(current) not in found:
-            found.add(str(current))
-            if str(current) in (root, str(current.parent)):
-                break
-            current = current.parent
-    return sorted(found, key=len, reverse=True)
 
 
 def _actual_highs(order: TaskOrder, extracted: Extracted) -> dict[uuid.UUID, Watermark | None]:

@@ -15,6 +15,7 @@ that ignores case and for readers that skip names with a leading dot or undersco
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote
 
@@ -122,3 +123,20 @@ def _never_made(field: str, found: str) -> RejectedError:
         field=field,
         hint="Nothing of ours has that name; look who put it there.",
     )
+
+
+def list_upwards(directories: Iterable[str], root: str) -> list[str]:
+    """These directories and their parents up to ``root``, itself included, deepest first and each once.
+
+    What is to survive a power cut is synced in this order: a name is only as durable as those above it, and whoever
+    made one of them may have died before syncing it.
+    """
+    found: set[str] = set()
+    for directory in directories:
+        current = PurePosixPath(directory)
+        while str(current) not in found:
+            found.add(str(current))
+            if str(current) == root:
+                break
+            current = current.parent
+    return sorted(found, key=lambda path: (-path.count("/"), path))
