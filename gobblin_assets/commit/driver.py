@@ -119,8 +119,9 @@ class Driver:
     def _count_failure(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
         try:
             self._record_failure(sequence, lease, error)
-        except RetryableError:
-            # The log is out of reach as well. The try is not counted; the error itself is what the caller needs.
+        except (RetryableError, ConflictError):
+            # The log is out of reach as well, or says that there is nothing to try (it may have gone back behind the
+            # seal). The try is not counted; the error itself is what the caller needs.
             return
 
     def _record_failure(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.quality import check_quarantine, check_rows, check_tasks
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
+from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
 
 
@@ -28,6 +29,18 @@ class QualityFailedError(RejectedError):
         self.checks = checks
 
 
+class SealForgottenError(ConflictError):
+    """The log acknowledged the seal and does not know it any more. Nothing may be given up or cleaned for that."""
+
+    def __init__(self, label: str, sequence_id: SequenceId, cause: GobblinError) -> None:
+        super().__init__(
+            f"{label}: the commit log has forgotten that sequence {sequence_id} was sealed ({cause.message})",
+            hint="Postgres failed over to a standby that lagged, or was restored. The next run reads again what was "
+            "lost, or, where files of it are visible already, stops and says how to reconcile.",
+            sequence_id=str(sequence_id),
+        )
+
+
 def publish_slice(
     part: Slice,
     *,
@@ -41,6 +54,7 @@ def publish_slice(
 
     Raises:
         QualityFailedError: a blocking check failed.
+        SealForgottenError: the log went back behind the seal while it was being carried out.
         GobblinError: the families of sealing and publishing.
 
     """
@@ -71,7 +85,14 @@ def publish_slice(
     reach(Failpoint.STAGED_BEFORE_SEAL)
     driver.require(part.lease)
     driver.store.seal(replace(order, details=details))
-    return driver.publish(part.sequence_id, part.lease)
+    try:
+        return driver.publish(part.sequence_id, part.lease)
+    except (ConflictError, FencedError, RejectedError) as error:
+        # What a log says that went back looks like somebody else's doing; only here is it known that it had sealed.
+        known = driver.store.find_known([part.sequence_id]).get(part.sequence_id)
+        if known is None or not known.is_sealed:
+            raise SealForgottenError(part.label, part.sequence_id, error) from error
+        raise
 
 
 def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:

@@ -22,7 +22,7 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.announcements import announce, report_of
 from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.ingest.progress import Progress
-from gobblin_assets.ingest.publishing import check_failure, publish_slice
+from gobblin_assets.ingest.publishing import SealForgottenError, check_failure, publish_slice
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice, StagedTask, family_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
@@ -297,6 +297,10 @@ class Round:
     def _abort(self, part: Slice, error: GobblinError) -> None:
         """Give up what was not sealed. What was sealed stays open, and is completed by whoever comes next."""
         if isinstance(error, FencedError | OutcomeUnknownError):
+            return
+        if isinstance(error, SealForgottenError):
+            # Its staging may be all that is left of files whose siblings are visible: cleanup stays away as well.
+            self._behind.add(part.urn)
             return
         try:
             self._store.abort(part.sequence_id, fence=part.lease.fence, error=str(error))

@@ -62,7 +62,12 @@ class RunStore(Protocol):
     def begin(self, run: JobState, *, owner: str) -> None: ...
 
     def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
-        """Write or replace the outcome of one dataset partition."""
+        """Write or replace the outcome of one dataset partition.
+
+        Raises:
+            ConflictError: the log does not have the run, or the sequence: it is older than what is recorded.
+
+        """
         ...
 
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...

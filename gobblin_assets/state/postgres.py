@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import IntegrityError
 
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import (
     DatasetId,
@@ -300,7 +301,15 @@ class PostgresRunStore:
             "error": record.error,
             "figures": to_jsonb(record.figures),
         }
-        transact(self._engine, "record dataset", lambda c: c.execute(_RECORD_DATASET, arguments).rowcount)
+        try:
+            transact(self._engine, "record dataset", lambda c: c.execute(_RECORD_DATASET, arguments).rowcount)
+        except IntegrityError as error:
+            raise ConflictError(
+                f"the log does not know run {run_id}, or the sequence that it publishes by: it is older than the run",
+                hint="Postgres failed over to a standby that lagged, or was restored. The next run finds out what is "
+                "missing before it reads anything.",
+                run_id=str(run_id),
+            ) from error
 
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
         arguments = {"run_id": run_id, "state": state.value, "error": error, "figures": to_jsonb(figures)}

@@ -3,7 +3,10 @@
 import datetime as dt
 import uuid
 
-from gobblin_assets.model.state import DatasetOutcome, JobState, RunId, WorkingState
+import pytest
+
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.state import DatasetOutcome, JobState, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.datasets import RunDatasetRecord
 from gobblin_assets.state.leases import Holder
@@ -103,3 +106,16 @@ def test_what_lapsed_more_than_a_month_ago_is_left_alone(log: LogWorld) -> None:
 
     log.advance(2 * DAY_S)
     assert lapsed(log) == {}
+
+
+def test_an_outcome_of_what_the_log_does_not_have_is_a_conflict(log: LogWorld) -> None:
+    """As after a failover to an older standby."""
+    run_id, orders = log.start_run(), log.register("orders")
+    unknown_run, unknown_sequence = RunId(uuid.uuid4()), SequenceId(uuid.uuid4())
+
+    with pytest.raises(ConflictError):
+        log.runs.record_dataset(unknown_run, RunDatasetRecord(orders, "", DatasetOutcome.FAILED))
+    with pytest.raises(ConflictError):
+        log.runs.record_dataset(run_id, RunDatasetRecord(orders, "", DatasetOutcome.COMMITTED, unknown_sequence))
+
+    assert log.backing.list_rows("run_dataset", "sequence_id") == []

@@ -12,7 +12,7 @@ from typing import Final
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.published.port import PublishedSegment, PublishedSet
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetState,
@@ -165,7 +165,7 @@ class SimRunStore:
         with self._db.transaction() as db:
             unknown_sequence = record.sequence_id is not None and record.sequence_id not in db.sequences
             if run_id not in db.runs or record.dataset_id not in db.datasets or unknown_sequence:
-                raise ConstraintError(f"the run, dataset or sequence of an outcome of run {run_id} is not in the log")
+                raise ConflictError(f"the run, dataset or sequence of an outcome of run {run_id} is not in the log")
             row = RunDatasetRow(
                 run_id=run_id,
                 dataset_id=record.dataset_id,

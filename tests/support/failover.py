@@ -149,10 +149,11 @@ class Outcome:
     error: str | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Survivor:
-    """One run that has been through the failover, and the world that it left."""
+    """One run that goes through the failover, and the world that it works in."""
 
+    moment: Moment
     lake: Lake
     worker: Worker
     ends_in: Path
@@ -161,44 +162,42 @@ class Survivor:
         assert self.ends_in.exists(), "the run ended by something that is no error family"
         return Outcome(**json.loads(self.ends_in.read_text(encoding="utf-8")))
 
+    def wait_at(self, place: str) -> None:
+        self.worker.wait_until_stopped()
+        assert self.worker.reached()[-1].partition("=")[0] == place, f"{self.moment}: stopped elsewhere"
 
-def fail_over_under(pair: Pair, runs: dict[Moment, Lake]) -> dict[Moment, Survivor]:
-    """Bring each lake's run to its moment, fail over once, and let them all go on to their ends."""
-    started: dict[Moment, Survivor] = {}
-    early = [moment for moment in runs if moment.last_known != BEFORE_THE_RUN]
+
+def fail_over_under(pair: Pair, runs: Sequence[tuple[Moment, Lake]]) -> list[Survivor]:
+    """Bring each lake's run to its moment, fail over once, and let them all go on to their ends; in the given order."""
+    started: dict[int, Survivor] = {}
     try:
-        for moment in early:
-            started[moment] = _start(moment, runs[moment])
-        _wait_at(started, early, "last_known")
+        for number, (moment, lake) in enumerate(runs):
+            if moment.last_known != BEFORE_THE_RUN:
+                started[number] = _start(moment, lake)
+        for survivor in started.values():
+            survivor.wait_at(survivor.moment.last_known)
         pair.cut_off()
-        moved = [moment for moment in runs if moment.last_known != moment.death]
-        for moment in moved:
-            if moment in started:
-                started[moment].worker.wake_up()
-            else:
-                started[moment] = _start(moment, runs[moment])
-        _wait_at(started, moved, "death")
+        for number, (moment, lake) in enumerate(runs):
+            if number not in started:
+                started[number] = _start(moment, lake)
+            elif moment.death != moment.last_known:
+                started[number].worker.wake_up()
+        for survivor in started.values():
+            survivor.wait_at(survivor.moment.death)
         pair.fail_over()
     finally:
         for survivor in started.values():
             survivor.worker.wake_up()
     for survivor in started.values():
         survivor.worker.wait()
-    return started
-
-
-def _wait_at(started: dict[Moment, Survivor], moments: Sequence[Moment], place: str) -> None:
-    for moment in moments:
-        worker = started[moment].worker
-        worker.wait_until_stopped()
-        assert worker.reached()[-1].partition("=")[0] == getattr(moment, place), f"{moment}: stopped elsewhere"
+    return [started[number] for number in range(len(runs))]
 
 
 def _start(moment: Moment, lake: Lake) -> Survivor:
     log, ends_in = Path(lake.directory, "places.log"), Path(lake.directory, "outcome.json")
     process = FORKS.Process(target=_work, args=(lake, moment, str(log), str(ends_in)))
     process.start()
-    return Survivor(lake, Worker(process, log), ends_in)
+    return Survivor(moment, lake, Worker(process, log), ends_in)
 
 
 def _work(lake: Lake, moment: Moment, log: str, ends_in: str) -> None:
