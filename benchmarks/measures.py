@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from benchmarks import small_increment, steps, write_overhead
+from benchmarks import outage, small_increment, steps, write_overhead
 from benchmarks.machine import describe_machine
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
@@ -11,6 +11,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "write_overhead": write_overhead.measure,
     "small_increment": small_increment.measure,
     "steps": steps.measure,
+    "outage": outage.measure,
 }
 
 

@@ -13,7 +13,8 @@ from gobblin_assets.assets.materialization import EventLog
 from gobblin_assets.assets.outcomes import RETRY_TRIES_MAX, decide_error
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, Engine, FileSystems
 from gobblin_assets.assets.progress import ProgressLog
-from gobblin_assets.commit.operations import LogOperations, RecoveryReport
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.sweep import SweepBounds, SweepReport
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.runner import owner_text
@@ -23,8 +24,10 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder
 
-SEQUENCES_MAX: Final = 100
-"""A recovery run ends at most so many sequences; the sensor asks again for the rest."""
+BOUNDS: Final = SweepBounds(sequences_max=10_000, work_s_max=600.0)
+"""A recovery run ends at most so many sequences, in ten minutes; the sensor asks again for the rest. Its event log
+stays readable, and what a longer run had finished could not be told apart from what it hangs on.
+"""
 
 
 def recovery_job_name(job: str) -> str:
@@ -58,7 +61,7 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     operations = _open_operations(context, layout, holder, progress)
     upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
     try:
-        report = upkeep.recover(limit=SEQUENCES_MAX)
+        report = upkeep.recover(BOUNDS)
     except GobblinError as error:
         # Not retried in this run: the sensor asks again, and the log says when.
         raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
@@ -86,7 +89,7 @@ def _open_operations(
     )
 
 
-def _raise_failures(report: RecoveryReport) -> None:
+def _raise_failures(report: SweepReport) -> None:
     if report.failures:
         lines = [f"- {each.sequence.urn}: {each.error}" for each in report.failures]
         raise dg.Failure(

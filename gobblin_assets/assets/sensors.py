@@ -25,6 +25,8 @@ from gobblin_assets.state.datasets import LapsedRun
 
 INTERVAL_S: Final = 15
 SEQUENCE_TAG: Final = "gobblin/sequence_id"
+RECOVERY_TAG: Final = "gobblin/recovery"
+"""For a limit of one's own on runs at once: ``resources/dagster.yaml`` leaves half of the slots to new work."""
 
 # A tick must stay far below Dagster's limit of 60 s; each of these costs a few milliseconds.
 UNANNOUNCED_PER_TICK_MAX: Final = 20
@@ -113,7 +115,8 @@ def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, no
     if number is None:
         return None
     return dg.RunRequest(
-        run_key=f"{first}:{number}", tags={SEQUENCE_TAG: str(first), "gobblin/recovery_try": str(number)}
+        run_key=f"{first}:{number}",
+        tags={RECOVERY_TAG: "true", SEQUENCE_TAG: str(first), "gobblin/recovery_try": str(number)},
     )
 
 

@@ -21,7 +21,6 @@ from gobblin_assets.cli.connections import (
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
 from gobblin_assets.commit.cleanup import Cleaned
-from gobblin_assets.commit.operations import RECOVERED_PER_CALL_MAX
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import SequenceId
@@ -120,9 +119,10 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
     """
     layout = None if job_file is None else read_layout(job_file)
     spark = SparkChoice(master, remote)
+    published: list[Publication] = []
     with open_log() as log:
-        reports = [open_upkeep(log, spark, each, layout).recover() for each in _find_jobs(log, find_job(job), layout)]
-    published = [each for report in reports for each in report.published]
+        jobs = _find_jobs(log, find_job(job), layout)
+        reports = [open_upkeep(log, spark, each, layout).recover(seen=published.append) for each in jobs]
     aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
     failures = [
         {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error}
@@ -151,7 +151,7 @@ def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Seque
         return [named]
     if job is not None:
         return [job]
-    return sorted({each.job for each in log.stores.commits.list_recoverable(jobs=None, limit=RECOVERED_PER_CALL_MAX)})
+    return sorted(log.stores.commits.count_recoverable(jobs=None))
 
 
 @commit.command()

@@ -16,32 +16,15 @@ from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
+from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
 
-# One call recovers at most so many sequences, so that a start after an outage stays bounded.
-RECOVERED_PER_CALL_MAX: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A sequence whose recovery failed; the try was counted."""
-
-    sequence: SequenceRecord
-    error: GobblinError
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """What one call brought to an end, and what it could not."""
-
-    published: tuple[Publication, ...]
-    aborted: int
-    failures: tuple[Failure, ...]
-    busy: int
+DEFERRED_S: Final = 60.0
+"""How long a sequence rests whose recovery failed before it could be tried: the log behind, its storage away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +46,28 @@ class LogOperations:
         jobs: Sequence[JobName] | None,
         *,
         on_publication: Callable[[Publication], None],
-        limit: int = RECOVERED_PER_CALL_MAX,
-    ) -> RecoveryReport:
-        """Complete the open sequences that are due and whose lease is free, oldest first."""
-        published: list[Publication] = []
-        failures: list[Failure] = []
-        aborted = busy = 0
-        due = self.store.list_recoverable(jobs=jobs, limit=limit)
-        for number, sequence in enumerate(due, start=1):
+        bounds: SweepBounds = UNBOUNDED,
+    ) -> SweepReport:
+        """Complete the open sequences that are due and whose lease is free, those that waited longest first."""
+        return Sweep(self.store, self.clock, self.report, self._recover, on_publication).run(jobs, bounds)
+
+    def _recover(self, sequence: SequenceRecord) -> Recovered:
+        with self.hold(sequence.dataset_id) as (keeper, lease):
             try:
-                with self.hold(sequence.dataset_id) as (keeper, lease):
-                    self._check_log(sequence, lease)
-                    done = recover_dataset(self.driver(keeper), self.abandonment(), lease)
-            except _BusyError:
-                busy += 1
-                continue
+                self._check_log(sequence, lease)
+                return recover_dataset(self.driver(keeper), self.abandonment(), lease)
+            except FencedError:
+                raise
             except GobblinError as error:
-                self.report(f"{sequence.urn}: recovery failed: {error}")
-                failures.append(Failure(sequence, error))
-                continue
-            aborted += done.aborted
-            for publication in done.published:
-                self.report(f"{number} of {len(due)}: completed {sequence.urn}, sequence {publication.sequence_id}")
-                published.append(publication)
-                on_publication(publication)
-        return RecoveryReport(tuple(published), aborted, tuple(failures), busy)
+                self._defer(sequence, lease, error)
+                raise
+
+    def _defer(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
+        """Let others go first, also where the failure was none that counts as a try of the sequence."""
+        try:
+            self.store.defer(sequence.sequence_id, fence=lease.fence, error=str(error), retry_in_s=DEFERRED_S)
+        except GobblinError as second:
+            self.report(f"{sequence.urn}: its recovery could not be put off: {second}")
 
     def resume(self, sequence_id: SequenceId) -> Recovered:
         """A person says that a BLOCKED sequence may be tried again; it is tried at once."""
@@ -129,7 +109,7 @@ class LogOperations:
         taken = keeper.take([dataset_id], self.holder)
         if not taken:
             status = self.leases.get_status(dataset_id)
-            raise _BusyError(
+            raise DatasetBusyError(
                 f"dataset {dataset_id} is being worked on by {status.owner}",
                 hint="Wait for that run to end, or stop it.",
                 dataset_id=dataset_id,
@@ -139,7 +119,3 @@ class LogOperations:
             yield keeper, taken[0]
         finally:
             keeper.stop()
-
-
-class _BusyError(ConflictError):
-    """Somebody else holds the lease."""

@@ -100,6 +100,10 @@ class CommitStepStore(Protocol):
         """Count a failed try; BLOCKED after ``tries_max`` of them, or at once when ``block``."""
         ...
 
+    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
+        """Put a PREPARED or ABANDONING sequence off that is due, without counting a try; any other stays as it is."""
+        ...
+
     def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
         """BLOCKED becomes PREPARED, its tries counted anew."""
         ...
@@ -127,7 +131,15 @@ class CommitStepStore(Protocol):
         ...
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
-        """PREPARED and ABANDONING sequences that are due and whose lease is free, oldest first."""
+        """PREPARED and ABANDONING sequences that are due and whose lease is free.
+
+        Never tried ones come first, oldest first; then those that waited longest since they were due again, or since
+        the lease of an owner that died ran out.
+        """
+        ...
+
+    def count_recoverable(self, *, jobs: Sequence[JobName] | None) -> Mapping[JobName, int]:
+        """How many ``list_recoverable`` would list without a limit, by job; a job without any is left out."""
         ...
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:

@@ -115,12 +115,12 @@ class PosixFileSystem:
                 return _outcome_of(self._exclusive_rename, source, target)
             except OSError as error:
                 if error.errno not in UNSUPPORTED:
-                    raise family_of(error, action="rename to", path=target, changes=True) from error
+                    raise family_of(error, action=f"rename {source} to", path=target, changes=True) from error
         by_other_means = _rename_directory if stat.S_ISDIR(found.st_mode) else _rename_by_link
         try:
             return _outcome_of(by_other_means, source, target)
         except OSError as error:
-            raise family_of(error, action="rename to", path=target, changes=True) from error
+            raise family_of(error, action=f"rename {source} to", path=target, changes=True) from error
 
     def write_new(self, path: str, content: bytes) -> bool:
         """Written under a hidden name beside it first; a crash leaves that name, which no other call ever looks at."""

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.forgotten import Examination, Finding
-from gobblin_assets.commit.operations import RECOVERED_PER_CALL_MAX, LogOperations, RecoveryReport
+from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.recovery import Recovered
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.sweep import UNBOUNDED, SweepBounds, SweepReport
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
@@ -76,8 +77,10 @@ class Upkeep:
     job: JobName
     send: Send | None = None
 
-    def recover(self, *, limit: int = RECOVERED_PER_CALL_MAX) -> RecoveryReport:
-        """Announce what was finished and never announced, then complete what is due."""
+    def recover(
+        self, bounds: SweepBounds = UNBOUNDED, *, seen: Callable[[Publication], None] = lambda _publication: None
+    ) -> SweepReport:
+        """Announce what was finished and never announced, then complete what is due; ``seen`` is shown each."""
         with self._recorded("recovery") as record:
             if self.send is not None:
                 announce_left_over(self.stores.commits, self.job, self.send)
@@ -85,8 +88,9 @@ class Upkeep:
             def finished(publication: Publication) -> None:
                 record.keep(publication)
                 self._announce(publication)
+                seen(publication)
 
-            report = self.operations.recover_due([self.job], on_publication=finished, limit=limit)
+            report = self.operations.recover_due([self.job], on_publication=finished, bounds=bounds)
             for failure in report.failures:
                 record.fail(failure.sequence, failure.error)
             return report

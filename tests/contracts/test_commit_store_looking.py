@@ -1,4 +1,4 @@
-"""What any commit step store must show, and what it hands to cleanup: Postgres and the simulated database alike."""
+"""What any commit step store must show: Postgres and the simulated database alike."""
 
 import uuid
 from dataclasses import replace
@@ -6,13 +6,10 @@ from dataclasses import replace
 import pytest
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, SILENT_GRACE_S
-from gobblin_assets.commit.sequence import NewAttempt
 from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.state.leases import Lease
 from tests.support.commit_log import JOB, TTL_S, Built, LogWorld, make_segments, move, staged_of
 
 OTHER_JOB = JobName("warehouse")
@@ -34,9 +31,6 @@ def prepare_each(log: LogWorld, *urns: str) -> list[Built]:
         release(log, made[-1])
         log.advance(1)
     return made
-
-
-# Looking --------------------------------------------------------------------------------------------------------
 
 
 def test_whoever_takes_a_dataset_finds_all_that_is_unfinished_oldest_first(log: LogWorld) -> None:
@@ -99,6 +93,66 @@ def test_what_never_failed_is_recovered_first_then_what_waited_longest(log: LogW
     assert recoverable(log, limit=3) == expected[:3]
 
 
+def test_what_a_recovery_died_of_is_tried_after_the_others(log: LogWorld) -> None:
+    a, b, c = prepare_each(log, "a", "b", "c")
+    log.fail(c, retry_in_s=10.0)
+    log.advance(11)
+    log.take(a.lease.dataset_id)
+    log.advance(TTL_S + 1)
+
+    assert recoverable(log) == [built.sequence_id for built in (b, c, a)]
+
+
+def test_what_is_put_off_is_not_due_and_not_counted(log: LogWorld) -> None:
+    (built,) = prepare_each(log, "a")
+    log.commits.defer(built.sequence_id, fence=built.fence, error="no way there", retry_in_s=30.0)
+
+    assert recoverable(log) == []
+    record = log.commits.get(built.sequence_id)
+    assert (record.state, record.failed_tries, record.last_error) == (SequenceState.PREPARED, 0, "no way there")
+    log.advance(31)
+    assert recoverable(log) == [built.sequence_id]
+
+
+def test_a_failure_that_was_counted_keeps_its_own_time(log: LogWorld) -> None:
+    (built,) = prepare_each(log, "a")
+    log.fail(built, retry_in_s=300.0)
+    log.commits.defer(built.sequence_id, fence=built.fence, error="no way there", retry_in_s=30.0)
+    log.advance(31)
+
+    assert recoverable(log) == []
+    assert log.commits.get(built.sequence_id).last_error != "no way there"
+
+
+def test_an_abandonment_that_is_put_off_keeps_its_reason(log: LogWorld) -> None:
+    (built,) = prepare_each(log, "a")
+    log.commits.begin_abandon(built.sequence_id, fence=built.fence, reason="wrong")
+    log.commits.defer(built.sequence_id, fence=built.fence, error="no way there", retry_in_s=30.0)
+
+    assert recoverable(log) == []
+    assert log.commits.get(built.sequence_id).last_error == "wrong"
+
+
+def test_what_is_over_or_blocked_can_not_be_put_off(log: LogWorld) -> None:
+    blocked, done = prepare_each(log, "a", "b")
+    log.block(blocked)
+    log.commits.finish(done.sequence_id, fence=done.fence)
+    before = [log.commits.get(built.sequence_id) for built in (blocked, done)]
+    log.advance(3_600)
+    for built in (blocked, done):
+        log.commits.defer(built.sequence_id, fence=built.fence, error="no way there", retry_in_s=30.0)
+
+    assert [log.commits.get(built.sequence_id) for built in (blocked, done)] == before
+
+
+def test_only_the_newest_owner_puts_off(log: LogWorld) -> None:
+    (built,) = prepare_each(log, "a")
+    log.take(built.lease.dataset_id)
+
+    with pytest.raises(FencedError):
+        log.commits.defer(built.sequence_id, fence=built.fence, error="no way there", retry_in_s=30.0)
+
+
 def test_resuming_makes_a_sequence_due_at_once(log: LogWorld) -> None:
     (built,) = prepare_each(log, "a")
     log.fail(built, retry_in_s=3_600.0, block=True)
@@ -116,6 +170,9 @@ def test_recovery_can_be_limited_to_jobs(log: LogWorld) -> None:
     assert recoverable(log, jobs=[OTHER_JOB]) == [theirs.sequence_id]
     assert recoverable(log, jobs=[JOB, OTHER_JOB]) == [mine.sequence_id, theirs.sequence_id]
     assert recoverable(log, jobs=[]) == []
+    assert log.commits.count_recoverable(jobs=None) == {JOB: 1, OTHER_JOB: 1}
+    assert log.commits.count_recoverable(jobs=[OTHER_JOB]) == {OTHER_JOB: 1}
+    assert log.commits.count_recoverable(jobs=[]) == {}
 
 
 def test_open_sequences_are_listed_whoever_holds_them(log: LogWorld) -> None:
@@ -244,114 +301,3 @@ def test_a_reader_sees_the_schemas_of_what_is_active(log: LogWorld) -> None:
     assert elsewhere.segments == ()
     assert log.published.find(JOB, DatasetUrn("nobody"), role=Role.DATA) is None
     assert log.published.list_urns(JOB) == ["orders"]
-
-
-# Cleaning -------------------------------------------------------------------------------------------------------
-
-
-def marked(log: LogWorld, lease: Lease, *, limit: int = 10) -> dict[AttemptId, tuple[int, ...]]:
-    found = log.commits.mark_for_cleanup(lease.dataset_id, fence=lease.fence, limit=limit)
-    return {attempt.attempt_id: attempt.cleanup_fences for attempt in found}
-
-
-def leave_behind(log: LogWorld, lease: Lease, *, failed: bool) -> NewAttempt:
-    """An attempt that was never staged, in a sequence that was aborted."""
-    new = log.begin(lease)
-    attempt = log.register_attempt(new)
-    if failed:
-        log.commits.fail_attempt(attempt.attempt_id, error="no room", cancelled=False)
-    log.commits.abort(new.sequence_id, fence=lease.fence, error=None)
-    return attempt
-
-
-def test_attempts_of_what_is_not_over_are_left_alone(log: LogWorld) -> None:
-    lease = log.take(log.register("orders"))
-    log.build(lease)
-    assert marked(log, lease) == {}, "BUILDING"
-
-    built = log.prepare(lease)
-    assert marked(log, lease) == {}, "PREPARED"
-    log.block(built)
-    assert marked(log, lease) == {}, "BLOCKED"
-    log.commits.begin_abandon(built.sequence_id, fence=lease.fence, reason="wrong")
-    assert marked(log, lease) == {}, "ABANDONING"
-
-    log.commits.end_abandon(built.sequence_id, fence=lease.fence)
-    assert marked(log, lease) == {built.attempt.attempt_id: (lease.fence,)}
-    done = log.publish(lease)
-    assert marked(log, lease).keys() == {built.attempt.attempt_id, done.attempt.attempt_id}
-
-
-def test_marks_of_each_owner_are_kept_so_that_every_capture_has_a_name(log: LogWorld) -> None:
-    lease = log.take(log.register("orders"))
-    attempt = leave_behind(log, lease, failed=True)
-    fences = [lease.fence]
-    assert marked(log, lease) == {attempt.attempt_id: tuple(fences)}
-    assert log.changes_nothing(lambda: marked(log, lease))
-
-    for _ in range(FENCES_KEPT_MAX + 1):
-        lease = log.take_over(lease.dataset_id)
-        fences.append(lease.fence)
-        assert marked(log, lease) == {attempt.attempt_id: tuple(fences[-FENCES_KEPT_MAX:])}
-
-
-def test_nobody_marks_under_a_fence_that_was_replaced(log: LogWorld) -> None:
-    old = log.take(log.register("orders"))
-    leave_behind(log, old, failed=True)
-    log.take_over(old.dataset_id)
-
-    with pytest.raises(FencedError):
-        log.commits.mark_for_cleanup(old.dataset_id, fence=old.fence, limit=10)
-    with pytest.raises(FencedError):
-        log.commits.mark_for_cleanup(DatasetId(999), fence=1, limit=10)
-
-
-def test_the_oldest_attempts_are_cleaned_first_and_only_so_many(log: LogWorld) -> None:
-    lease = log.take(log.register("orders"))
-    attempts = []
-    for _ in range(3):
-        attempts.append(leave_behind(log, lease, failed=True).attempt_id)
-        log.advance(1)
-
-    assert marked(log, lease, limit=2).keys() == set(attempts[:2])
-
-
-def test_an_attempt_counts_as_clean_once_its_writer_is_over(log: LogWorld) -> None:
-    lease = log.take(log.register("orders"))
-    staged = log.publish(lease).attempt.attempt_id
-    failed = leave_behind(log, lease, failed=True).attempt_id
-    silent = leave_behind(log, lease, failed=False).attempt_id
-
-    def look_again() -> set[AttemptId]:
-        log.commits.mark_cleaned([staged, failed, silent, AttemptId(uuid.uuid4())])
-        return set(marked(log, lease))
-
-    assert look_again() == {failed, silent}, "a staged one had written its last byte"
-    log.advance(FAILED_GRACE_S - 1)
-    assert look_again() == {failed, silent}
-    log.advance(2)
-    assert look_again() == {silent}, "no task of a failed one is left"
-    log.advance(SILENT_GRACE_S - FAILED_GRACE_S - 2)
-    assert look_again() == {silent}
-    log.advance(3)
-    assert look_again() == set()
-
-
-def test_retired_files_may_be_removed_after_the_grace(log: LogWorld) -> None:
-    lease = log.take(log.register("orders"))
-    first = log.publish(lease, replaces=True, moves=[move(None, None)])
-    log.publish(lease, replaces=True, moves=[move(None, None)])
-    log.prepare(lease, replaces=True, moves=[move(None, None)])
-
-    def removable(grace_s: float = 100.0) -> list[uuid.UUID]:
-        found = log.commits.list_removable(lease.dataset_id, grace_s=grace_s, limit=10)
-        return [segment.segment_id for segment in found]
-
-    assert removable() == []
-    log.advance(99)
-    assert removable() == []
-    log.advance(2)
-    assert removable() == list(first.staged.segment_ids)
-    assert list(log.commits.list_removable(lease.dataset_id, grace_s=0.0, limit=0)) == []
-    log.commits.mark_removed([*first.staged.segment_ids, uuid.uuid4()])
-    assert removable(grace_s=0.0) == []

@@ -219,12 +219,13 @@ class History:
             "finish": lambda log: log.commits.finish(sequence_id, fence=fence),
             "finish again": lambda log: log.commits.finish(sequence_id, fence=fence),
             "record failure": failure,
+            "defer": lambda log: log.commits.defer(sequence_id, fence=fence, error="away", retry_in_s=60.0),
             "resume": lambda log: log.commits.resume(sequence_id, fence=fence),
             "begin abandon": lambda log: log.commits.begin_abandon(sequence_id, fence=fence, reason="wrong"),
             "end abandon": lambda log: log.commits.end_abandon(sequence_id, fence=fence),
             "announce": lambda log: log.commits.mark_announced(sequence_id),
         }
-        name = self.random.choices(list(calls), weights=[1, 5, 1, 2, 2, 1, 1, 1])[0]
+        name = self.random.choices(list(calls), weights=[1, 5, 1, 2, 1, 2, 1, 1, 1])[0]
         self.both(f"{name} {sequence_id} under {fence}", calls[name])
 
     def clean(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.contracts import (
     test_commit_store,
+    test_commit_store_cleaning,
     test_commit_store_finish,
     test_commit_store_handover,
     test_commit_store_looking,
@@ -24,6 +25,7 @@ SUITES = (
     test_commit_store_handover,
     test_commit_store_finish,
     test_commit_store_looking,
+    test_commit_store_cleaning,
     test_dataset_store,
     test_run_store,
 )

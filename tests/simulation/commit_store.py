@@ -86,6 +86,10 @@ class SimCommitStepStore:
             )
         return self.get(sequence_id)
 
+    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
+        with self._db.transaction() as db:
+            log_finishing.defer(db, sequence_id, fence, error=error, retry_in_s=retry_in_s)
+
     def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
         with self._db.transaction() as db:
             log_finishing.resume(db, sequence_id, fence)
@@ -109,6 +113,9 @@ class SimCommitStepStore:
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_recoverable(self._db, jobs, limit)
+
+    def count_recoverable(self, *, jobs: Sequence[JobName] | None) -> Mapping[JobName, int]:
+        return log_looking.count_recoverable(self._db, jobs)
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_open(self._db, job, limit)

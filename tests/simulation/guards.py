@@ -84,6 +84,8 @@ class Guard(StrEnum):
     """Only the newest owner counts a try: ``lock_for``."""
     FAILURE_BLOCKS_AFTER_TRIES_MAX = "failure-blocks-after-tries-max"
     """So many failed tries leave the sequence to a person: ``_RECORD_FAILURE``."""
+    DEFERRAL_CHECKS_FENCE = "deferral-checks-fence"
+    """Only the newest owner puts a sequence off: ``defer``."""
     RESUME_CHECKS_FENCE = "resume-checks-fence"
     """Only the newest owner resumes: ``lock_for``."""
     ABANDON_CHECKS_FENCE = "abandon-checks-fence"

@@ -9,7 +9,7 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
 from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
-from tests.simulation.log_guards import require_event
+from tests.simulation.log_guards import get_sequence, require_event, require_fence
 from tests.simulation.rows import LedgerRow, MoveRow, SequenceRow
 
 
@@ -149,6 +149,17 @@ def record_failure(
         next_try_at=db.now_s + retry_in_s,
     )
     db.sequences.put(sequence_id, counted)
+
+
+def defer(db: SimDatabase, sequence_id: SequenceId, fence: int, *, error: str, retry_in_s: float) -> None:
+    row = get_sequence(db, sequence_id)
+    require_fence(db, row.dataset_id, fence, Guard.DEFERRAL_CHECKS_FENCE)
+    if row.state not in (SequenceState.PREPARED, SequenceState.ABANDONING):
+        return
+    if row.next_try_at is not None and row.next_try_at > db.now_s:
+        return
+    last_error = error if row.state is SequenceState.PREPARED else row.last_error
+    db.sequences.put(sequence_id, replace(row, next_try_at=db.now_s + retry_in_s, last_error=last_error))
 
 
 def resume(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:

@@ -51,7 +51,16 @@ def find_unfinished(db: SimDatabase, dataset_id: DatasetId) -> list[SequenceReco
 
 
 def list_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None, limit: int) -> list[SequenceRecord]:
-    rows = [
+    rows = sorted(_find_recoverable(db, jobs), key=lambda row: (*_waits_since(db, row), row.created_at))
+    return [record_of(db, row) for row in rows[:limit]]
+
+
+def count_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None) -> dict[JobName, int]:
+    return dict(Counter(db.datasets[row.dataset_id].job for row in _find_recoverable(db, jobs)))
+
+
+def _find_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None) -> list[SequenceRow]:
+    return [
         row
         for row in db.sequences.values()
         if row.state in _RECOVERABLE
@@ -59,8 +68,12 @@ def list_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None, limit: int
         and (not _is_held(db, row) or not db.holds(Guard.RECOVERABLE_LEAVES_HELD_ALONE))
         and (jobs is None or db.datasets[row.dataset_id].job in jobs)
     ]
-    rows.sort(key=lambda row: (row.next_try_at is not None, row.next_try_at or 0.0, row.created_at))
-    return [record_of(db, row) for row in rows[:limit]]
+
+
+def _waits_since(db: SimDatabase, row: SequenceRow) -> tuple[bool, float]:
+    """What was never tried comes first."""
+    ended = [at for at in (row.next_try_at, db.leases[row.dataset_id].expires_at) if at is not None]
+    return (True, max(ended)) if ended else (False, 0.0)
 
 
 def list_open(db: SimDatabase, job: JobName | None, limit: int) -> list[SequenceRecord]:

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
-from gobblin_assets.commit.postgres.guards import lock_for, require_one
+from gobblin_assets.commit.postgres.guards import hold_fence_of, lock_for, require_one
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.state import SequenceId
 
@@ -76,6 +76,15 @@ _RECORD_FAILURE = text("""
            next_try_at = clock_timestamp() + make_interval(secs => :retry_in_s),
            state = CASE WHEN :block OR failed_tries + 1 >= :tries_max THEN 'BLOCKED' ELSE state END
      WHERE sequence_id = :sequence_id AND state = 'PREPARED'
+""")
+
+# The reason of an abandonment stays what a person wrote; a failure that was counted has set its own time.
+_DEFER = text("""
+    UPDATE gobblin.commit_sequence
+       SET next_try_at = clock_timestamp() + make_interval(secs => :retry_in_s),
+           last_error = CASE state WHEN 'PREPARED' THEN :error ELSE last_error END
+     WHERE sequence_id = :sequence_id AND state IN ('PREPARED', 'ABANDONING')
+       AND (next_try_at IS NULL OR next_try_at <= clock_timestamp())
 """)
 
 _RESUME = text("""
@@ -153,6 +162,11 @@ def record_failure(
     }
     changed = connection.execute(_RECORD_FAILURE, arguments).rowcount
     require_one(changed, "recording a failure", sequence_id)
+
+
+def defer(connection: Connection, sequence_id: SequenceId, fence: int, *, error: str, retry_in_s: float) -> None:
+    hold_fence_of(connection, sequence_id, fence)
+    connection.execute(_DEFER, {"sequence_id": sequence_id, "error": error, "retry_in_s": retry_in_s})
 
 
 def resume(connection: Connection, sequence_id: SequenceId, fence: int) -> None:

@@ -37,17 +37,24 @@ _FIND_UNFINISHED = text(f"""
      ORDER BY s.created_at, s.sequence_id
 """)
 
-_LIST_RECOVERABLE = text(f"""
-    SELECT {_SEQUENCE_COLUMNS}
+_RECOVERABLE: Final = """
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
       JOIN gobblin.lease l USING (dataset_id)
      WHERE s.state IN ('PREPARED', 'ABANDONING')
        AND (s.next_try_at IS NULL OR s.next_try_at <= clock_timestamp())
        AND (l.expires_at IS NULL OR l.expires_at <= clock_timestamp())
        AND (CAST(:jobs AS text[]) IS NULL OR d.job = ANY (CAST(:jobs AS text[])))
-     ORDER BY s.next_try_at NULLS FIRST, s.created_at, s.sequence_id
+"""
+
+# A lease that ran out is newer where a recovery died: that one must not be the first again.
+_LIST_RECOVERABLE = text(f"""
+    SELECT {_SEQUENCE_COLUMNS}
+    {_RECOVERABLE}
+     ORDER BY greatest(s.next_try_at, l.expires_at) NULLS FIRST, s.created_at, s.sequence_id
      LIMIT :limit
 """)
+
+_COUNT_RECOVERABLE = text(f"SELECT d.job, count(*) AS count {_RECOVERABLE} GROUP BY d.job")
 
 _LIST_OPEN = text(f"""
     SELECT {_SEQUENCE_COLUMNS}
@@ -116,6 +123,11 @@ def find_unfinished(connection: Connection, dataset_id: DatasetId) -> list[Seque
 def list_recoverable(connection: Connection, jobs: Sequence[JobName] | None, limit: int) -> list[SequenceRecord]:
     arguments = {"jobs": None if jobs is None else list(jobs), "limit": limit}
     return [record_of(row) for row in connection.execute(_LIST_RECOVERABLE, arguments)]
+
+
+def count_recoverable(connection: Connection, jobs: Sequence[JobName] | None) -> dict[JobName, int]:
+    rows = connection.execute(_COUNT_RECOVERABLE, {"jobs": None if jobs is None else list(jobs)})
+    return {JobName(job): count for job, count in rows}
 
 
 def list_open(connection: Connection, job: JobName | None, limit: int) -> list[SequenceRecord]:

@@ -151,6 +151,13 @@ class PostgresCommitStepStore:
         )
         return self.get(sequence_id)
 
+    def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
+        transact(
+            self._engine,
+            "defer sequence",
+            lambda c: finishing.defer(c, sequence_id, fence, error=error, retry_in_s=retry_in_s),
+        )
+
     def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
         transact(self._engine, "resume sequence", lambda c: finishing.resume(c, sequence_id, fence))
 
@@ -181,6 +188,9 @@ class PostgresCommitStepStore:
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list recoverable", lambda c: looking.list_recoverable(c, jobs, limit))
+
+    def count_recoverable(self, *, jobs: Sequence[JobName] | None) -> Mapping[JobName, int]:
+        return transact(self._engine, "count recoverable", lambda c: looking.count_recoverable(c, jobs))
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list open", lambda c: looking.list_open(c, job, limit))

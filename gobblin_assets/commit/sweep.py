@@ -1,0 +1,156 @@
+"""A sweep over what waits for recovery: fair, within bounds, and saying how far it is.
+
+After an outage a hundred thousand datasets may each have an open sequence. A sweep takes them a page at a time, those
+that waited longest first, and ends by itself when nothing is due, when its time is over, or when too much failed. One
+that failed is put off in the log, so that neither the rest of this sweep nor the next one starts with it; one whose
+process died held a lease until later than the others did, and comes after them as well. Only one dataset is held at a
+time, so that runs which need another one are not kept waiting.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.commit.recovery import Recovered
+from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import JobName
+
+PAGE: Final = 500
+"""Sequences that are asked for at once. Listing sorts all that are due: 0.2 s for a hundred thousand."""
+
+FAILURES_MAX: Final = 100
+"""So many failures have one cause, which more tries don't remove."""
+
+NAMED_MAX: Final = 20
+"""Up to so many are named one by one; of more only their number is told."""
+
+LINE_EVERY_S: Final = 5.0
+
+
+class DatasetBusyError(ConflictError):
+    """Somebody else holds the dataset's lease, and does the same work."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepBounds:
+    """None: no bound. Work that has begun is ended: a sweep takes longer by at most one dataset."""
+
+    sequences_max: int | None = None
+    work_s_max: float | None = None
+    failures_max: int = FAILURES_MAX
+    page: int = PAGE
+
+
+UNBOUNDED: Final = SweepBounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sequence whose recovery failed."""
+
+    sequence: SequenceRecord
+    error: GobblinError
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What one sweep brought to an end, and what it could not. ``is_cut_short``: more was due when it ended."""
+
+    published: int
+    aborted: int
+    failures: tuple[Failure, ...]
+    busy: int
+    is_cut_short: bool
+
+
+class Sweep:
+    """Runs once, by ``run``. ``recover`` ends what is open of one sequence's dataset."""
+
+    def __init__(
+        self,
+        store: CommitStepStore,
+        clock: Clock,
+        report: Callable[[str], None],
+        recover: Callable[[SequenceRecord], Recovered],
+        on_publication: Callable[[Publication], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._report = report
+        self._recover = recover
+        self._on_publication = on_publication
+        self._failures: list[Failure] = []
+        self._published = self._aborted = self._busy = self._tried = self._due = 0
+        self._started_at = self._said_at = clock.monotonic()
+
+    def run(self, jobs: Sequence[JobName] | None, bounds: SweepBounds) -> SweepReport:
+        """Sweep until nothing is due or a bound is reached. An unknown family of error ends it at once."""
+        left: set[SequenceId] = set()
+        while True:
+            # Those that this sweep could not end may be due again: they must not hide the ones behind them.
+            asked = bounds.page + len(left)
+            page = self._store.list_recoverable(jobs=jobs, limit=asked)
+            due = [sequence for sequence in page if sequence.sequence_id not in left]
+            if self._due == 0:
+                self._due = len(page) if len(page) < asked else sum(self._store.count_recoverable(jobs=jobs).values())
+            for sequence in due:
+                if self._is_over(bounds):
+                    return self._end(is_cut_short=True)
+                if not self._try(sequence):
+                    left.add(sequence.sequence_id)
+                self._say_if_due()
+            if len(page) < asked or not due:
+                return self._end(is_cut_short=False)
+
+    def _is_over(self, bounds: SweepBounds) -> bool:
+        return (
+            len(self._failures) >= bounds.failures_max
+            or (bounds.sequences_max is not None and self._tried >= bounds.sequences_max)
+            or (bounds.work_s_max is not None and self._clock.monotonic() - self._started_at >= bounds.work_s_max)
+        )
+
+    def _try(self, sequence: SequenceRecord) -> bool:
+        """Whether nothing of it is left to do."""
+        self._tried += 1
+        try:
+            done = self._recover(sequence)
+        except DatasetBusyError:
+            self._busy += 1
+            return False
+        except GobblinError as error:
+            self._report(f"{sequence.urn}: recovery failed: {error}")
+            self._failures.append(Failure(sequence, error))
+            return False
+        self._aborted += done.aborted
+        for publication in done.published:
+            self._published += 1
+            if self._due <= NAMED_MAX:
+                self._report(
+                    f"{self._tried} of {self._due}: completed {sequence.urn}, sequence {publication.sequence_id}"
+                )
+            self._on_publication(publication)
+        return done.blocked is None
+
+    def _say_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._said_at < LINE_EVERY_S:
+            return
+        self._said_at = now
+        elapsed_s = now - self._started_at
+        rate = self._tried / elapsed_s
+        # More may have become due meanwhile.
+        left_s = max(0, self._due - self._tried) / rate
+        self._report(
+            f"{self._tried:,} of {self._due:,} open sequences: {self._published:,} completed, "
+            f"{self._aborted:,} aborted, {len(self._failures):,} failed, {self._busy:,} busy; "
+            f"{rate:,.0f}/s, {elapsed_s:.0f} s, about {left_s:.0f} s left"
+        )
+
+    def _end(self, *, is_cut_short: bool) -> SweepReport:
+        if is_cut_short:
+            self._report(f"{max(0, self._due - self._tried):,} open sequences are left for the next recovery")
+        return SweepReport(self._published, self._aborted, tuple(self._failures), self._busy, is_cut_short)
