@@ -50,7 +50,7 @@ def measure(world: World, options: Options) -> list[Table]:
     marks: list[float] = []
     lines: list[str] = []
     upkeep = Upkeep(_operations(stores, lines), stores, job)
-    waits = _Newcomer(world, stores)
+    waits = _Newcomer(stores)
     begun = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         newcomer = pool.submit(waits.run)
@@ -88,7 +88,7 @@ def measure(world: World, options: Options) -> list[Table]:
 class _Newcomer:
     """Takes and gives back a dataset of its own, while others are recovered: the way of a new run into the log."""
 
-    def __init__(self, world: World, stores: Stores) -> None:
+    def __init__(self, stores: Stores) -> None:
         job, urn = JobName(new_job()), DatasetUrn("new work")
         self._stores = stores
         self._dataset_id = stores.datasets.register(job, [urn])[urn]
