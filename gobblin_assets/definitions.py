@@ -19,7 +19,7 @@ import dagster as dg
 from gobblin_assets.assets.factory import build_gobblin_definitions
 from gobblin_assets.ingest.job_files import list_job_files, read_job_file
 from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
+from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
 from resources import GobblinSparkResource, gobblin_resources
 from resources.jdbc import connection_from_environment

@@ -8,9 +8,9 @@ import dagster as dg
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.job_spec import JdbcSourceSpec, JobSpec
+from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.settings import read_settings
@@ -44,6 +44,12 @@ class JdbcConnectionResource(dg.ConfigurableResource["JdbcConnectionResource"]):
 
     def open_source(self, job: JobSpec) -> Source:
         """The job's tables over this connection. Nothing is connected to yet."""
+        if not isinstance(job.source, JdbcSourceSpec):
+            raise RejectedError(
+                f"expected a Kafka connection under this name, found the JDBC connection of {job.job!r}",
+                field="source.connection",
+                hint="Name the resource of the Kafka cluster.",
+            )
         known = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
         return JdbcSource(self.connection(job.source.connection), job.source, known=known)
 

@@ -21,7 +21,7 @@ from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_parsing import parse_job
 from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
+from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.spec_errors import refuse
 
 

@@ -21,7 +21,7 @@ from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.runner import owner_text
-from gobblin_assets.ingest.sources.jdbc.discovery import find_discovery
+from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.ingest.upkeep import Upkeep

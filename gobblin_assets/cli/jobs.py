@@ -23,7 +23,7 @@ from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.jdbc.discovery import select_tables, write_discovery
+from gobblin_assets.ingest.sources.discovery import select_tables, write_discovery
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.settings import read_settings

@@ -5,18 +5,17 @@ expected, what was found, and the fix. Values that name a secret never hold it: 
 a resource resolves when a run starts.
 """
 
-import datetime as dt
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from gobblin_assets.ingest.kafka_spec import EventTimeSpec, KafkaReadSpec, KafkaSourceSpec
+from gobblin_assets.ingest.spec_model import MIB, Moment, SpecModel
 from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
-
-MIB = 1 << 20
 
 
 def _read_octal(value: object) -> object:
@@ -24,22 +23,6 @@ def _read_octal(value: object) -> object:
     if isinstance(value, str):
         return int(value, 8)
     return value
-
-
-def _refuse_number(value: object) -> object:
-    """Pydantic would take 2013 for seconds since 1970."""
-    if isinstance(value, int | float):
-        raise ValueError("write it like 2013-01-31")  # noqa: TRY004  pydantic turns only ValueErrors into its own
-    return value
-
-
-Moment = Annotated[dt.date | dt.datetime, BeforeValidator(_refuse_number)]
-
-
-class SpecModel(BaseModel):
-    """An unknown option is an error, never silently ignored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class WatermarkSpec(SpecModel):
@@ -127,6 +110,9 @@ class WriterSpec(SpecModel):
     time_column: str | None = Field(None, description="Time column that becomes a directory by ``time_pattern``.")
     time_pattern: str | None = Field(None, description="Spark date pattern, such as yyyy-MM-dd.")
     time_name: str = Field("time", description="Name of the directory column made by ``time_pattern``.")
+    event_time: EventTimeSpec | None = Field(
+        None, description="A directory by the time at which something happened, read from whatever says it."
+    )
 
 
 class SplitSpec(SpecModel):
@@ -150,6 +136,8 @@ class DatasetSpec(SpecModel):
 
     urn: str | None = Field(None, description="Default: the table's name, such as public.orders.")
     table: str | None = Field(None, description="The table at the source; default: the URN.")
+    topic: str | None = Field(None, description="Kafka: the topic; default: the URN.")
+    kafka: KafkaReadSpec = KafkaReadSpec()
     extract: ExtractType = ExtractType.SNAPSHOT_ONLY
     watermark: WatermarkSpec | None = None
     primary_key: tuple[str, ...] = ()
@@ -179,6 +167,17 @@ class JdbcSourceSpec(SpecModel):
     read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
 
 
+def _kind_of(source: object) -> str:
+    """Which model a source is checked against; jobs without a type are JDBC's."""
+    kind = source.get("type", "jdbc") if isinstance(source, dict) else getattr(source, "type", "jdbc")
+    return kind if isinstance(kind, str) else ""
+
+
+SourceSpec = Annotated[
+    Annotated[JdbcSourceSpec, Tag("jdbc")] | Annotated[KafkaSourceSpec, Tag("kafka")], Discriminator(_kind_of)
+]
+
+
 class RetrySpec(SpecModel):
     task_tries_max: int = Field(3, ge=1, le=100)
     back_off_s: float = Field(1.0, ge=0)
@@ -194,7 +193,7 @@ class JobSpec(SpecModel):
     """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
 
     job: str
-    source: JdbcSourceSpec
+    source: SourceSpec
     destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
     datasets: tuple[DatasetSpec, ...] = ()
     defaults: DatasetSpec = DatasetSpec()

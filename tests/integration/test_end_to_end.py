@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import text
 
 from gobblin_assets.ingest.job_spec import JdbcSourceSpec
+from gobblin_assets.ingest.sources.discovery import write_discovery
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.discovery import write_discovery
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from gobblin_assets.model.extract import Mode

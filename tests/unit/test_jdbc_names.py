@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.ingest.job_spec import JdbcSourceSpec
+from gobblin_assets.ingest.sources.discovery import find_changes, find_discovery, write_discovery
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.discovery import find_changes, find_discovery, write_discovery
 from gobblin_assets.ingest.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.ingest.sources.jdbc.postgres import plan_conninfo
 

@@ -11,10 +11,10 @@ from pyspark.sql import types as T  # noqa: N812  (the same)
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
+from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import dialect_of
-from gobblin_assets.ingest.sources.jdbc.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.ingest.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.ingest.sources.jdbc.planning import CONDITION, SPLIT_BY, WITH_NULLS, Planner

@@ -1,4 +1,4 @@
-"""Which tables a connection has: asked once by ``gobblin-assets discover``, then read from a file.
+"""Which tables or topics a connection has: asked once by ``gobblin-assets discover``, then read from a file.
 
 Nothing connects while definitions load, so they read this file. Patterns are applied when it is read, and not
 when it is written: changing a pattern needs no new discovery.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.ingest.job_spec import JdbcSourceSpec
+from gobblin_assets.ingest.job_spec import SourceSpec
 
 _FORMAT: Final = 1
 _SHOWN_MAX: Final = 10
@@ -32,7 +32,7 @@ class Discovery:
     tables: tuple[str, ...]
     found_at: dt.datetime
 
-    def selected(self, source: JdbcSourceSpec) -> tuple[str, ...]:
+    def selected(self, source: SourceSpec) -> tuple[str, ...]:
         """The tables that the source's present patterns choose.
 
         Another connection than the one that was asked is a RejectedError: its tables are unknown.
@@ -46,7 +46,7 @@ class Discovery:
         return select_tables(self.tables, source)
 
 
-def select_tables(names: Iterable[str], source: JdbcSourceSpec) -> tuple[str, ...]:
+def select_tables(names: Iterable[str], source: SourceSpec) -> tuple[str, ...]:
     """Names that some ``include`` pattern matches and no ``exclude`` pattern, sorted; case counts.
 
     Patterns are those of file names (``*``, ``?``, ``[...]``) over the whole ``schema.table``.
@@ -61,7 +61,7 @@ def select_tables(names: Iterable[str], source: JdbcSourceSpec) -> tuple[str, ..
     )
 
 
-def find_changes(known: Discovery, now: Iterable[str], source: JdbcSourceSpec) -> str | None:
+def find_changes(known: Discovery, now: Iterable[str], source: SourceSpec) -> str | None:
     """A sentence on the chosen tables that came or went since ``known``; None when there are none."""
     before, after = set(known.selected(source)), set(select_tables(now, source))
     changes = [
@@ -93,7 +93,7 @@ def find_discovery(path: Path) -> Discovery | None:
         ) from error
 
 
-def write_discovery(path: Path, names: Sequence[str], source: JdbcSourceSpec, found_at: dt.datetime) -> Discovery:
+def write_discovery(path: Path, names: Sequence[str], source: SourceSpec, found_at: dt.datetime) -> Discovery:
     """Write the state file, all of it or nothing. ``names`` are all tables of the connection."""
     found = Discovery(source.connection, source.include, source.exclude, tuple(sorted(set(names))), found_at)
     data = {

@@ -1,0 +1,24 @@
+"""What all parts of a job's specification share."""
+
+import datetime as dt
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+MIB = 1 << 20
+
+
+class SpecModel(BaseModel):
+    """An unknown option is an error, never silently ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _refuse_number(value: object) -> object:
+    """Pydantic would take 2013 for seconds since 1970."""
+    if isinstance(value, int | float):
+        raise ValueError("write it like 2013-01-31")  # noqa: TRY004  pydantic turns only ValueErrors into its own
+    return value
+
+
+Moment = Annotated[dt.date | dt.datetime, BeforeValidator(_refuse_number)]
