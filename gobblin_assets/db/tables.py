@@ -81,6 +81,8 @@ dataset = Table(
     Column("source_columns", JSONB),
     Column("published_columns", JSONB),
     _moment("created_at", nullable=False, default_now=True),
+    # What the source asked to have remembered: plain values of its own.
+    Column("source_facts", JSONB),
     UniqueConstraint("job", "urn"),
 )
 

@@ -79,7 +79,15 @@ def _plan_one(
 ) -> PartitionPlan | GobblinError:
     try:
         return session.plan(
-            PlanRequest(request.datasets[urn], urn, partition, state, mode=request.mode, by_hand=request.by_hand)
+            PlanRequest(
+                request.datasets[urn],
+                urn,
+                partition,
+                state,
+                mode=request.mode,
+                by_hand=request.by_hand,
+                restart=request.restart,
+            )
         )
     except GobblinError as error:
         return error
@@ -91,7 +99,7 @@ def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
 
 def _describe(plan: PartitionPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
     units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
-    return PlannedSlice(plan.urn, plan.partition.key, plan.mode, units, plan.notes)
+    return PlannedSlice(plan.urn, plan.partition.key, plan.mode, units, (*plan.degraded, *plan.notes))
 
 
 def _describe_unit(unit: WorkUnit, multi_work_unit: int | None) -> PlannedUnit:

@@ -69,6 +69,8 @@ def publish_slice(
     # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
     aside = _rows(winners, Role.QUARANTINE)
     checks += check_rows(part.spec.quality.rows, broken=_find_broken(part.error), rows_set_aside=aside)
+    if part.plan.degraded:
+        decision = replace(decision, complete=False)
     order = _seal_order(part, decision, winners, base_version)
     rows_read = sum(task.extracted.rows_read for task in winners)
     details = {
@@ -76,10 +78,11 @@ def publish_slice(
         # Pairs, because a jsonb object forgets the order of its keys.
         "columns": list(columns.items()),
         "source_columns": list(part.plan.columns.items()),
+        "source_facts": dict(part.plan.facts),
         "rows_read": rows_read,
         "observed_high": _highest(winners),
         "duration_s": round(duration_s, 3),
-        "notes": list(part.plan.notes),
+        "notes": [*part.plan.degraded, *part.plan.notes],
         "checks": [check_to_json(check) for check in checks],
     }
     reach(Failpoint.STAGED_BEFORE_SEAL)

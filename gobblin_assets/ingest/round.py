@@ -155,10 +155,18 @@ class Round:
         self._keeper.require(lease)
         spec = self._request.datasets[urn]
         plan = session.plan(
-            PlanRequest(spec, urn, partition, state, mode=self._request.mode, by_hand=self._request.by_hand)
+            PlanRequest(
+                spec,
+                urn,
+                partition,
+                state,
+                mode=self._request.mode,
+                by_hand=self._request.by_hand,
+                restart=self._request.restart,
+            )
         )
         part = Slice(urn, spec, partition, state, lease, plan, SequenceId(self._ports.clock.new_id()))
-        for note in plan.notes:
+        for note in (*plan.degraded, *plan.notes):
             self._ports.report(f"{part.label}: {note}")
         return part
 

@@ -12,7 +12,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.ingest.sources.port import PlanSession, Source
+from gobblin_assets.ingest.sources.port import PlanSession, Restart, Source
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -28,7 +28,7 @@ class RunRequest:
 
     ``datasets`` holds the full specification of every dataset of the job, by URN, defaults applied.
     ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
-    waited for); False: a sensor or schedule asked, and busy datasets are skipped.
+    waited for); False: a sensor or schedule asked, and busy datasets are skipped. ``restart``: for logs, this once.
     """
 
     job: JobSpec
@@ -37,6 +37,7 @@ class RunRequest:
     mode: Mode = Mode.AUTO
     by_hand: bool = True
     dagster_run_id: str | None = None
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class DatasetState:
     ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the
     partitions that have an active generation or interval. ``source_columns`` is the source's schema as last
     accepted, ``published_columns`` those of the last publication that had rows: column name to type text; None
-    before the first.
+    before the first. ``source_facts`` is what the source asked to have remembered: plain JSON values, its own matter.
     """
 
     dataset_id: DatasetId
@@ -77,6 +77,7 @@ class DatasetState:
     published: frozenset[str] = frozenset()
     source_columns: Mapping[str, str] | None = None
     published_columns: Mapping[str, str] | None = None
+    source_facts: Mapping[str, object] = field(default_factory=dict)
 
     def find_watermark(self, key: str, partition: str) -> Watermark | None:
         state = self.keys.get((key, partition))

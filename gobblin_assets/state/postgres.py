@@ -162,7 +162,7 @@ _REGISTER_LEASES = text("""
 """)
 
 _LOAD_DATASETS = text("""
-    SELECT d.dataset_id, d.urn, d.version, d.source_columns, d.published_columns,
+    SELECT d.dataset_id, d.urn, d.version, d.source_columns, d.published_columns, d.source_facts,
            ARRAY(
                SELECT DISTINCT k.partition
                  FROM gobblin.watermark_key k
@@ -223,6 +223,7 @@ class PostgresDatasetStore:
                     published=frozenset(row.published),
                     source_columns=_columns(row.source_columns),
                     published_columns=_columns(row.published_columns),
+                    source_facts=row.source_facts or {},
                 )
                 for row in rows
             }

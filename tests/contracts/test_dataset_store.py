@@ -92,6 +92,21 @@ def test_an_empty_run_keeps_the_columns_that_the_last_one_had(log: LogWorld) -> 
     assert state.published_columns == {"z": "int", "a": "string"}
 
 
+def test_what_the_source_wants_remembered_moves_with_the_version(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    assert log.state_of(lease.dataset_id).source_facts == {}
+    built = log.build(lease)
+    log.commits.seal(replace(built.order, details={"source_facts": {"topic_id": "x", "partitions": [0, 1]}}))
+    assert log.state_of(lease.dataset_id).source_facts == {}
+    log.commits.finish(built.sequence_id, fence=lease.fence)
+    assert log.state_of(lease.dataset_id).source_facts == {"topic_id": "x", "partitions": [0, 1]}
+
+    log.publish(lease)
+
+    kept = log.state_of(lease.dataset_id).source_facts
+    assert kept == {"topic_id": "x", "partitions": [0, 1]}, "a sequence that says nothing of it forgets nothing"
+
+
 def test_each_partition_has_positions_of_its_own(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     log.publish(lease, partition="2013-03", moves=[move(None, 30)])

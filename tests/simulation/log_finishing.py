@@ -49,6 +49,7 @@ def _move_version(db: SimDatabase, row: SequenceRow) -> int:
         version=dataset.version + 1,
         source_columns=_columns(details, "source_columns", dataset.source_columns),
         published_columns=_columns(details, "columns", dataset.published_columns),
+        source_facts=json.dumps(details["source_facts"]) if "source_facts" in details else dataset.source_facts,
     )
     db.datasets.put(row.dataset_id, moved)
     return moved.version

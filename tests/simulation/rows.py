@@ -30,6 +30,7 @@ class DatasetRow:
     version: int = 0
     source_columns: str | None = None
     published_columns: str | None = None
+    source_facts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

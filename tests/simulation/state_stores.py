@@ -142,6 +142,7 @@ class SimDatasetStore:
             published=frozenset(keys[key_id].partition for key_id in active),
             source_columns=_columns(row.source_columns),
             published_columns=_columns(row.published_columns),
+            source_facts={} if row.source_facts is None else json.loads(row.source_facts),
         )
 
 

@@ -12,7 +12,8 @@ _MOVE_VERSION = text("""
     UPDATE gobblin.dataset d
        SET version = d.version + 1,
            source_columns = coalesce(nullif(s.details -> 'source_columns', '[]'), d.source_columns),
-           published_columns = coalesce(nullif(s.details -> 'columns', '[]'), d.published_columns)
+           published_columns = coalesce(nullif(s.details -> 'columns', '[]'), d.published_columns),
+           source_facts = coalesce(s.details -> 'source_facts', d.source_facts)
       FROM gobblin.commit_sequence s
      WHERE s.sequence_id = :sequence_id AND d.dataset_id = :dataset_id AND d.version = :base_version
  RETURNING d.version

@@ -6,7 +6,8 @@ readers see (Postgres: an exported snapshot); so a run keeps it open until its l
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,13 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 
 
+class Restart(StrEnum):
+    """What a person asks once of a log: to leave out what is in it, or to begin as if it had never been read."""
+
+    MOVE_TO_LATEST = "move_to_latest"
+    START_OVER = "start_over"
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Plan one partition of one dataset. ``mode`` may still be AUTO; ``by_hand`` is what AUTO asks about."""
@@ -29,6 +37,7 @@ class PlanRequest:
     state: DatasetState
     mode: Mode
     by_hand: bool
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,8 @@ class PartitionPlan:
     ``columns`` is the source's schema, name to type text, in order. ``notes`` are sentences for the run's log
     (rows ignored because their position is NULL, columns that were added, ...). ``late_key``: the columns
     that, with the watermark column, tell a late row from one that was published; set when some WorkUnit has
-    ``reread_from``.
+    ``reread_from``. ``facts`` replace the dataset's ``source_facts`` when this is published. ``degraded`` says what
+    could not be asked for this time and is left to a later run; the publication then does not count as complete.
     """
 
     urn: DatasetUrn
@@ -53,6 +63,8 @@ class PartitionPlan:
     watermark_column: str | None
     late_key: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+    degraded: tuple[str, ...] = ()
 
 
 class PlanSession(Protocol):
