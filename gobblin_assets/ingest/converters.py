@@ -7,6 +7,12 @@ What is lost silently: nothing but precision. A cast of a value that does not fi
 overflow, an invalid date) fails the task, since sessions run in Spark's ANSI mode and a chain with a cast or an
 expression refuses one that does not. A cast to a type with fewer digits rounds, and one from a time to a date
 cuts, as ANSI SQL says; to get NULL instead of a failure, write ``sql: {column: try_cast(column AS type)}``.
+
+Dead letters (``row_quality`` says which rows these are) get through unseen and none is lost. Where a frame may have
+them, casts and expressions are evaluated for the other rows alone, ``where`` keeps them, and every link carries
+their hidden columns along. An expression that makes several rows of one can't be kept from them and is refused:
+that is for a function. A function is given the other rows only, without hidden columns, and so may join, explode and
+aggregate; the price is a second read of the source, for the dead letters alone.
 """
 
 import importlib
@@ -39,15 +45,24 @@ def convert(frame: DataFrame, links: Sequence[ConverterSpec], *, dataset: str) -
     """Apply the links in order. RejectedError names dataset, link (counted from 0), column and what there is."""
     if any(link.cast or link.sql or link.where for link in links):
         _require_ansi(frame, dataset)
+    hidden = dead_letter_columns(frame.columns)
+    if hidden and any(link.function for link in links):
+        rows = frame.where(~is_dead_letter()).drop(*hidden)
+        letters = frame.where(is_dead_letter()).select(*(named(name) for name in hidden))
+        return _apply(rows, links, (), dataset).unionByName(letters, allowMissingColumns=True)
+    return _apply(frame, links, hidden, dataset)
+
+
+def _apply(frame: DataFrame, links: Sequence[ConverterSpec], hidden: Sequence[str], dataset: str) -> DataFrame:
     for number, link in enumerate(links):
-        frame = _Link(dataset, number, link).apply(frame)
+        frame = _Link(dataset, number, link, hidden).apply(frame)
     return frame
 
 
 class _Link:
     """One link, with how its errors name it."""
 
-    def __init__(self, dataset: str, number: int, spec: ConverterSpec) -> None:
+    def __init__(self, dataset: str, number: int, spec: ConverterSpec, hidden: Sequence[str]) -> None:
         chosen = [name for name, value in spec if value is not None]
         if len(chosen) != 1:
             raise RejectedError(
@@ -56,6 +71,7 @@ class _Link:
                 hint="Make each a link of its own: they run in order.",
             )
         self._spec = spec
+        self._hidden = hidden
         self._kind = chosen[0]
         self._field = f"converters[{number}].{chosen[0]}"
         self._label = f"dataset {dataset!r}"

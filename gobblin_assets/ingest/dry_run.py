@@ -57,7 +57,7 @@ def plan_dry(
     job = parse_job_name(request.job.job)
     known = datasets.load(job, sorted(request.selection))
     wanted = [(urn, partition) for urn in sorted(request.selection) for partition in request.selection[urn]]
-    with source.open_plan(spark, report) as session:
+    with source.open_plan(spark, report, [request.datasets[urn].table or urn for urn in request.selection]) as session:
         outcomes = [
             _plan_one(session, request, known.get(urn) or _new_state(job, urn), urn, partition)
             for urn, partition in wanted

@@ -15,12 +15,13 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.dataset_rules import check_dataset, check_distinct_urns
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.spec_errors import refuse
+from gobblin_assets.ingest.topic_rules import check_topic, check_words
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 
 # A URL never matches: so a password can't stand where a name belongs.
 _CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
-_NOT_FOR_DEFAULTS: Final = ("urn", "table")
+_NOT_FOR_DEFAULTS: Final = ("urn", "table", "topic")
 
 
 def parse_job(data: Mapping[str, object] | JobSpec) -> JobSpec:
@@ -36,7 +37,7 @@ def parse_job(data: Mapping[str, object] | JobSpec) -> JobSpec:
     _check_job(spec)
     explicit = _explicit_datasets(spec)
     for number, dataset in enumerate(explicit):
-        check_dataset(dataset, f"datasets[{number}]")
+        _check(spec, dataset, f"datasets[{number}]")
     return spec
 
 
@@ -68,7 +69,7 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
         + [(f"discovered table {dataset.table!a}", str(dataset.urn)) for dataset in found]
     )
     for dataset in found:
-        check_dataset(dataset, f"defaults (for the table {dataset.table!a})")
+        _check(spec, dataset, f"defaults (for {dataset.table!a})")
     return MappingProxyType({DatasetUrn(str(dataset.urn)): dataset for dataset in (*explicit, *found)})
 
 
@@ -77,18 +78,29 @@ def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
     datasets = []
     for number, written in enumerate(spec.datasets):
         where = f"datasets[{number}]"
-        urn = written.urn if written.urn is not None else written.table
+        check_words(written, where, source=spec.source.type)
+        at_source = written.topic if spec.source.type == "kafka" else written.table
+        urn = written.urn if written.urn is not None else at_source
         if urn is None:
-            raise RejectedError("expected a name, found none", field=f"{where}.urn", hint="Write urn, table, or both.")
+            word = "topic" if spec.source.type == "kafka" else "table"
+            raise RejectedError(
+                "expected a name, found none", field=f"{where}.urn", hint=f"Write urn, {word}, or both."
+            )
         try:
             parse_urn(urn)
         except RejectedError as error:
             raise RejectedError(error.message.removeprefix("urn: "), field=f"{where}.urn", hint=error.hint) from error
         own = {name: getattr(written, name) for name in written.model_fields_set}
-        table = written.table if written.table is not None else urn
+        table = at_source if at_source is not None else urn
         datasets.append(spec.defaults.model_copy(update={**own, "urn": urn, "table": table}))
     check_distinct_urns([(f"datasets[{number}]", str(each.urn)) for number, each in enumerate(datasets)])
     return datasets
+
+
+def _check(spec: JobSpec, dataset: DatasetSpec, where: str) -> None:
+    if spec.source.type == "kafka":
+        check_topic(dataset, where)
+    check_dataset(dataset, where)
 
 
 def _check_job(spec: JobSpec) -> None:
@@ -100,6 +112,7 @@ def _check_job(spec: JobSpec) -> None:
             hint="Configure the connection as a resource, its password by an environment variable, and name it here.",
         )
     open_file_system(spec.destination, umask=spec.umask)
+    check_words(spec.defaults, "defaults", source=spec.source.type)
     if not spec.datasets and not spec.source.include:
         raise RejectedError(
             "expected at least one dataset, found none",

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from gobblin_assets.ingest.kafka_spec import EventTimeSpec, KafkaReadSpec, KafkaSourceSpec
+from gobblin_assets.ingest.event_time_spec import EventTimeSpec
+from gobblin_assets.ingest.kafka_spec import KafkaReadSpec, KafkaSourceSpec
 from gobblin_assets.ingest.spec_model import MIB, Moment, SpecModel
 from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind

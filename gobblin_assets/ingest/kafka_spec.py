@@ -1,7 +1,7 @@
-"""What a job says of Kafka: the source, how a topic is read and decoded, and where an event's time stands."""
+"""What a job says of Kafka: the source, and how a topic is read and decoded."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -85,40 +85,3 @@ class KafkaSourceSpec(SpecModel):
     records_per_run_max: int | None = Field(
         None, ge=1, description="Offsets of all topics in one run, shared out fairly; the rest follows in the next."
     )
-
-
-class TimeUnit(StrEnum):
-    """What a number that stands for a time counts since 1970."""
-
-    SECONDS = "s"
-    MILLISECONDS = "ms"
-    MICROSECONDS = "us"
-
-
-class EventTimeSpec(SpecModel):
-    """The output partition of a row by its event time, under an explicit rule for rows without a usable one.
-
-    The time is read from a ``column`` (date, time, number or text), or by a ``json_path`` from a text column
-    that holds JSON. Numbers, and texts that are numbers, count ``unit`` since 1970; other texts are ISO 8601, and
-    those without a zone are in ``zone``. The directory is ``<name>=<pattern of the time in zone, cut down to
-    granularity>``.
-    """
-
-    column: str = Field(description="Where the time, or the JSON text that holds it, stands after the converters.")
-    json_path: Annotated[str, Field(pattern=r"^\$")] | None = Field(
-        None, description="Spark's JSON path into the column, such as $.header.time."
-    )
-    unit: TimeUnit = TimeUnit.MILLISECONDS
-    pattern: str = Field("yyyy-MM-dd", description="Spark date pattern of the directory's value.")
-    granularity: Literal["minute", "hour", "day", "month", "year"] = "day"
-    zone: str = Field("UTC", description="IANA name: where a day begins.")
-    name: str = Field("event_time", description="Name of the directory column.")
-    on_missing: Literal["fail", "directory", "dead_letter"] = Field(
-        "fail", description="A row whose time is NULL, absent or unreadable."
-    )
-    missing_name: str = Field("missing", description="The directory of such rows, for on_missing: directory.")
-    future_s_max: float | None = Field(
-        86_400.0, ge=0, description="A time further ahead than this of the run's clock is taken for wrong."
-    )
-    on_future: Literal["fail", "directory", "dead_letter", "accept"] = "fail"
-    future_name: str = Field("future", description="The directory of such rows, for on_future: directory.")

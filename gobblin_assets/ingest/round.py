@@ -77,7 +77,9 @@ class Round:
         recovered, ready = self._recover_all(leases)
         if ready:
             with ExitStack() as stack:
-                session = stack.enter_context(self._ports.source.open_plan(self._ports.spark, self._ports.report))
+                wanted = [self._request.datasets[urn].table or urn for urn in ready]
+                opening = self._ports.source.open_plan(self._ports.spark, self._ports.report, wanted)
+                session = stack.enter_context(opening)
                 slices = self._plan_all(session, ready)
                 self._work(session, slices)
         self._clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})

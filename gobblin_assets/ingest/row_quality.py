@@ -21,10 +21,31 @@ Where there are err_file or optional policies, the column ``FAILED_COLUMN`` (arr
 passed) names those that a row failed, in both roles, since one write has one file schema. ``RowSplit.schemas``
 says what is published: the column is part of quarantine always, and of data only where a policy is optional; a
 reader of the ledger sees just that.
+
+Dead letters are rows that are no rows: records that can't be decoded, or rows without a usable event time. Whoever
+finds them (a source's decoder, ``event_time``) says so in hidden columns of the frame:
+
+    gobblin_dead_letter      text, NULL for a good row, else the reason: a sentence without values of the row.
+    gobblin_dead_letter_<x>  any type, NULL for a good row: what else is known of the letter, such as its topic,
+                             partition, offset and bytes. There may be none of these, or many.
+
+A frame without the first has no dead letters, and keeps its shape. Converters neither see nor change a row whose
+reason is set (``converters`` says how), and carry the hidden columns along. What they read of such a row's own
+columns is not defined; a decoder leaves them NULL. Here, such rows go to ``Role.DEAD_LETTER``: no policy is applied
+to them, ``fail`` ones included. What is published of that role is all columns of the data, then ``<x>`` as
+``dead_letter_<x>`` and the reason as ``dead_letter_reason``; neither data nor quarantine have these.
+
+    <attempt>/gobblin_role=dead_letter/<output partitions>/part-….parquet
+
+Output partitions of a dead letter are those of its columns (NULL has a directory), but for the directory of its
+event time: it has none. Spark must be given some value there; ``output_partitions`` writes a fixed one, takes that
+directory off the published path again, and names the column to ``split_rows``, which leaves it out of the schema.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from types import MappingProxyType
 from typing import Final
 
@@ -47,7 +68,10 @@ from gobblin_assets.model.urn import Role
 ROLE_COLUMN: Final = "gobblin_role"
 FAILED_COLUMN: Final = "failed_policies"
 FAILED_TYPE: Final = t.ArrayType(t.StringType(), containsNull=False)
+DEAD_LETTER_COLUMN: Final = "gobblin_dead_letter"
+REASON_COLUMN: Final = "dead_letter_reason"
 
+_HIDDEN_PREFIX: Final = "gobblin_"
 _RAISED: Final = "row_policy"
 _PROBE: Final = "gobblin_check"
 
@@ -64,44 +88,65 @@ class RowSplit:
     schemas: Mapping[Role, t.StructType]
 
 
-def split_rows(frame: DataFrame, policies: Sequence[RowPolicySpec], *, dataset: str) -> RowSplit:
-    """Apply the policies; nothing but analysis happens. RejectedError names dataset, policy and columns."""
-    schema = frame.schema
+def dead_letter_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """The hidden columns among ``names``, the reason first; () where there can be no dead letters."""
+    known = list(names)
+    if DEAD_LETTER_COLUMN not in known:
+        return ()
+    return (DEAD_LETTER_COLUMN, *(name for name in known if name.startswith(f"{DEAD_LETTER_COLUMN}_")))
+
+
+def is_dead_letter() -> Column:
+    """The condition, never NULL, for frames that have hidden columns."""
+    return named(DEAD_LETTER_COLUMN).isNotNull()
+
+
+def split_rows(
+    frame: DataFrame, policies: Sequence[RowPolicySpec], *, dataset: str, event_time_name: str | None = None
+) -> RowSplit:
+    """Apply the policies; nothing but analysis happens. RejectedError names dataset, policy and columns.
+
+    ``event_time_name`` is the directory column that a published dead letter does not have.
+    """
+    hidden = dead_letter_columns(frame.columns)
+    data = t.StructType([field for field in frame.schema.fields if field.name not in hidden])
     for number, policy in enumerate(policies):
         _require_check(frame, policy, field=f"quality.rows[{number}].check", dataset=dataset)
+    passing = {policy.name: _passes(policy, may_be_dead=bool(hidden)) for policy in policies}
     by_kind = {
-        kind: [policy for policy in policies if policy.on_failure == kind] for kind in ("fail", "err_file", "optional")
+        kind: [policy.name for policy in policies if policy.on_failure == kind]
+        for kind in ("fail", "err_file", "optional")
     }
-    annotating = [policy for policy in policies if policy.on_failure != "fail"]
-    for name in (ROLE_COLUMN, FAILED_COLUMN) if annotating else ():
-        if find_column(schema.names, name) is not None:
-            raise RejectedError(
-                f"dataset {dataset!r}: row policies need the column name {name!r}, and the data has it",
-                field="quality.rows",
-                hint="Rename the data's column by a converter.",
-            )
-    columns = [named(name) for name in schema.names]
+    annotating = [policy.name for policy in policies if policy.on_failure != "fail"]
+    _require_free(data.names, annotating=bool(annotating), hidden=hidden, dataset=dataset)
+    columns = [named(name) for name in data.names]
     if by_kind["fail"]:
         # Inside a column that is written: as a filter, Spark could move it below a converter's where or the
         # late window's join, and a row that is left out anyway would fail the task.
-        first = schema.fields[0]
-        columns[0] = _guard(columns[0], by_kind["fail"], first.dataType).alias(first.name, metadata=first.metadata)
-    if not annotating:
-        return RowSplit(frame.select(*columns), (), MappingProxyType({Role.DATA: schema}))
-    columns.append(_names_of_failed(annotating).alias(FAILED_COLUMN))
-    annotated = t.StructType([*schema.fields, t.StructField(FAILED_COLUMN, FAILED_TYPE)])
-    schemas = {Role.DATA: annotated if by_kind["optional"] else schema}
-    if not by_kind["err_file"]:
+        first = data.fields[0]
+        guarded = _guard(columns[0], {name: passing[name] for name in by_kind["fail"]}, first.dataType)
+        columns[0] = guarded.alias(first.name, metadata=first.metadata)
+    annotated = data
+    if annotating:
+        columns.append(_names_of_failed({name: passing[name] for name in annotating}).alias(FAILED_COLUMN))
+        annotated = t.StructType([*data.fields, t.StructField(FAILED_COLUMN, FAILED_TYPE)])
+    schemas = {Role.DATA: annotated if by_kind["optional"] else data}
+    aside: dict[Role, Column] = {}
+    if hidden:
+        # First: whatever else it is, a dead letter is never data.
+        aside[Role.DEAD_LETTER] = is_dead_letter()
+        schemas[Role.DEAD_LETTER] = _dead_letter_schema(frame.schema, hidden, event_time_name)
+        columns += [named(name).alias(_published_name(name)) for name in hidden]
+    if by_kind["err_file"]:
+        aside[Role.QUARANTINE] = ~reduce(and_, (passing[name] for name in by_kind["err_file"]))
+        schemas[Role.QUARANTINE] = annotated
+    if not aside:
         return RowSplit(frame.select(*columns), (), MappingProxyType(schemas))
-    aside = f.lit(False)
-    for policy in by_kind["err_file"]:
-        aside = aside | ~_passes(policy)
-    role = f.when(aside, f.lit(Role.QUARANTINE.value)).otherwise(f.lit(Role.DATA.value))
-    return RowSplit(
-        frame.select(*columns, role.alias(ROLE_COLUMN)),
-        (ROLE_COLUMN,),
-        MappingProxyType({**schemas, Role.QUARANTINE: annotated}),
-    )
+    role = f.lit(Role.DATA.value)
+    for other, condition in reversed(aside.items()):
+        role = f.when(condition, f.lit(other.value)).otherwise(role)
+    columns.append(role.alias(ROLE_COLUMN))
+    return RowSplit(frame.select(*columns), (ROLE_COLUMN,), MappingProxyType(schemas))
 
 
 def parse_role_path(partition_path: str) -> tuple[Role, str]:
@@ -126,20 +171,45 @@ def explain_row_failure(error: BaseException, *, dataset: str) -> RejectedError 
     )
 
 
-def _passes(policy: RowPolicySpec) -> Column:
-    return f.coalesce(f.expr(policy.check), f.lit(False))
+def _passes(policy: RowPolicySpec, *, may_be_dead: bool = False) -> Column:
+    passes = f.coalesce(f.expr(policy.check), f.lit(False))
+    return f.when(is_dead_letter(), f.lit(True)).otherwise(passes) if may_be_dead else passes
 
 
-def _guard(column: Column, policies: Sequence[RowPolicySpec], data_type: t.DataType) -> Column:
+def _guard(column: Column, passing: Mapping[str, Column], data_type: t.DataType) -> Column:
     guarded = column
-    for policy in reversed(policies):
-        guarded = f.when(_passes(policy), guarded).otherwise(raising(_RAISED, policy.name, data_type))
+    for name, passes in reversed(passing.items()):
+        guarded = f.when(passes, guarded).otherwise(raising(_RAISED, name, data_type))
     return guarded
 
 
-def _names_of_failed(policies: Sequence[RowPolicySpec]) -> Column:
-    failed = [f.when(~_passes(policy), f.lit(policy.name)) for policy in policies]
-    return f.array_compact(f.array(*failed))
+def _names_of_failed(passing: Mapping[str, Column]) -> Column:
+    return f.array_compact(f.array(*(f.when(~passes, f.lit(name)) for name, passes in passing.items())))
+
+
+def _published_name(hidden: str) -> str:
+    return REASON_COLUMN if hidden == DEAD_LETTER_COLUMN else hidden.removeprefix(_HIDDEN_PREFIX)
+
+
+def _dead_letter_schema(schema: t.StructType, hidden: Sequence[str], event_time_name: str | None) -> t.StructType:
+    own = [field for field in schema.fields if field.name not in hidden and field.name != event_time_name]
+    about = [t.StructField(_published_name(name), schema[name].dataType) for name in hidden]
+    return t.StructType([*own, *about])
+
+
+def _require_free(names: Sequence[str], *, annotating: bool, hidden: Sequence[str], dataset: str) -> None:
+    """What is added to the files may have no name that the data has."""
+    needed = {FAILED_COLUMN: "row policies need"} if annotating else {}
+    needed |= {_published_name(name): "dead letters need" for name in hidden}
+    if annotating or hidden:
+        needed[ROLE_COLUMN] = "row policies need" if annotating else "dead letters need"
+    for name, who in needed.items():
+        if find_column(names, name) is not None:
+            raise RejectedError(
+                f"dataset {dataset!r}: {who} the column name {name!r}, and the data has it",
+                field="quality.rows" if annotating else "converters",
+                hint="Rename the data's column by a converter.",
+            )
 
 
 def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, dataset: str) -> None:
@@ -152,7 +222,9 @@ def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, datas
             _ = frame.select("*", _passes(policy).alias(_PROBE)).schema
             return
     except AnalysisException as error:
-        raise refuse_expression(error, label=label, field=field, available=frame.columns) from error
+        hidden = dead_letter_columns(frame.columns)
+        available = [name for name in frame.columns if name not in hidden]
+        raise refuse_expression(error, label=label, field=field, available=available) from error
     raise RejectedError(
         f"{label}: expected a condition, found an expression of type {found.simpleString()}",
         field=field,

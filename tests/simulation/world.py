@@ -312,7 +312,7 @@ class _NumberedRows:
         self._runner = runner
 
     @contextmanager
-    def open_plan(self, spark: object, report: object) -> Iterator[PlanSession]:
+    def open_plan(self, spark: object, report: object, wanted: object = ()) -> Iterator[PlanSession]:
         yield self
 
     def discover(self, spark: object) -> Sequence[str]:

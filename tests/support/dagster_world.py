@@ -89,7 +89,7 @@ class Numbers:
         self._folder = folder
 
     @contextmanager
-    def open_plan(self, spark: object, report: object) -> Iterator[PlanSession]:
+    def open_plan(self, spark: object, report: object, wanted: object = ()) -> Iterator[PlanSession]:
         yield self
 
     def discover(self, spark: object) -> Sequence[str]:

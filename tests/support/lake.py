@@ -117,7 +117,7 @@ class NumberedRows:
         self._lake = lake
 
     @contextmanager
-    def open_plan(self, spark: object, report: object) -> Iterator[PlanSession]:
+    def open_plan(self, spark: object, report: object, wanted: object = ()) -> Iterator[PlanSession]:
         yield self
 
     def discover(self, spark: object) -> Sequence[str]:

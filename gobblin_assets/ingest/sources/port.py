@@ -4,7 +4,7 @@
 readers see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -87,8 +87,10 @@ class Source(Protocol):
     """A kind of source, with its connection."""
 
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None]
-    ) -> AbstractContextManager[PlanSession]: ...
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], wanted: Collection[str] = ()
+    ) -> AbstractContextManager[PlanSession]:
+        """``wanted``: the tables or topics that will be planned, for sources that ask about all of them at once."""
+        ...
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
         """The names of all tables of the connection, sorted; patterns are applied by the caller."""

@@ -1,0 +1,88 @@
+"""What the fields of a dataset promise together when its source is Kafka, each rule with its own message."""
+
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.kafka_spec import BootstrapWith, Decoder, DecoderSpec
+from gobblin_assets.model.partition import PartitionKind
+
+_OF_TABLES: Final = {
+    "table": "write topic",
+    "extract": "a topic is a log: every run appends from where the last one ended",
+    "watermark": "the positions of a topic are its offsets",
+    "columns": "use converters: [{select: [...]}]",
+    "casts": "use converters: [{cast: {...}}]",
+    "where": "use converters: [{where: ...}]",
+}
+_OF_TOPICS: Final = ("topic", "kafka")
+
+
+def check_words(written: DatasetSpec, where: str, *, source: str) -> None:
+    """Refuse what only the other kind of source has; ``written`` as the person wrote it."""
+    given = written.model_fields_set
+    if source == "kafka":
+        for name in _OF_TABLES.keys() & given:
+            raise RejectedError(
+                "a Kafka source has no such option", field=f"{where}.{name}", hint=f"Take it out: {_OF_TABLES[name]}."
+            )
+    elif foreign := sorted(given.intersection(_OF_TOPICS)):
+        raise RejectedError(f"a {source} source has no such option", field=f"{where}.{foreign[0]}", hint="Take it out.")
+
+
+def check_topic(spec: DatasetSpec, where: str) -> None:
+    """Raise RejectedError for the first rule that does not hold."""
+    kafka, path = spec.kafka, f"{where}.kafka"
+    for rule, name in (
+        (BootstrapWith.OFFSET_LOOKBACK, "offset_lookback"),
+        (BootstrapWith.TIMESTAMP, "bootstrap_timestamp"),
+    ):
+        given = getattr(kafka, name) is not None
+        if kafka.bootstrap_with is rule and not given:
+            raise RejectedError(
+                f"bootstrap_with {rule.value} needs it, found none", field=f"{path}.{name}", hint="Add it."
+            )
+        if given and kafka.bootstrap_with is not rule:
+            raise RejectedError(
+                f"belongs to bootstrap_with {rule.value}, found {kafka.bootstrap_with.value}",
+                field=f"{path}.{name}",
+                hint=f"Write bootstrap_with: {rule.value}, or take it out.",
+            )
+    for name in ("key", "value"):
+        _check_decoder(getattr(kafka, name), f"{path}.{name}")
+    if len(set(kafka.keep)) != len(kafka.keep):
+        raise RejectedError("names a column twice", field=f"{path}.keep", hint="Name each once.")
+    if spec.partitions.kind is not PartitionKind.NONE:
+        raise RejectedError(
+            f"expected kind none, found {spec.partitions.kind.value}",
+            field=f"{where}.partitions.kind",
+            hint="Directories by the time of an event are made by writer.event_time.",
+        )
+
+
+def _check_decoder(decoder: DecoderSpec, where: str) -> None:
+    avro_or_protobuf = decoder.format in (Decoder.AVRO, Decoder.PROTOBUF)
+    allowed = {
+        "schema_": decoder.format in (Decoder.JSON, Decoder.AVRO),
+        "subject": decoder.format is Decoder.AVRO,
+        "framing": avro_or_protobuf,
+        "descriptor_file": decoder.format is Decoder.PROTOBUF,
+        "message": decoder.format is Decoder.PROTOBUF,
+    }
+    for name, right in allowed.items():
+        if name in decoder.model_fields_set and not right:
+            raise RejectedError(
+                f"the format {decoder.format.value} has no such option",
+                field=f"{where}.{name.rstrip('_')}",
+                hint="Take it out, or choose another format.",
+            )
+    if decoder.format is Decoder.PROTOBUF:
+        for name in ("descriptor_file", "message"):
+            if getattr(decoder, name) is None:
+                raise RejectedError("the format protobuf needs it, found none", field=f"{where}.{name}", hint="Add it.")
+    if decoder.format is Decoder.AVRO and decoder.framing == "none" and decoder.schema_ is None:
+        raise RejectedError(
+            "without framing nothing says by which schema records were written",
+            field=f"{where}.schema",
+            hint="Give the writer's schema, as Avro's JSON.",
+        )
