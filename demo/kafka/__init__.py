@@ -1,0 +1,1 @@
+"""A Kafka broker of this machine's own: for the demo, the benchmarks and the tests."""

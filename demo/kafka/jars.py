@@ -1,0 +1,106 @@
+"""Jars by Maven coordinates, fetched once into the user's cache by the Ivy that ships with Spark.
+
+Whatever Ivy needs to reach a mirror or a proxy is given as for any Java: JAVA_TOOL_OPTIONS, or a settings file of
+Ivy's named by GOBBLIN_IVY_SETTINGS. A machine without a network takes the folder from one that has it.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import quoteattr
+
+import pyspark
+
+from gobblin_assets.errors import RejectedError
+
+CACHE_VARIABLE: Final = "GOBBLIN_JAR_CACHE"
+"""Names the folder that takes the jars; without it they lie below the user's cache folder."""
+
+IVY_SETTINGS_VARIABLE: Final = "GOBBLIN_IVY_SETTINGS"
+
+RESOLVE_S_MAX: Final = 900.0
+"""Some ninety jars: half a minute as a rule, several on a slow line."""
+
+_LOG_CHARACTERS_MAX: Final = 2_000
+
+
+def resolve_jars(name: str, coordinates: Sequence[str]) -> Path:
+    """The folder with the jars of these coordinates and of all that they need at run time.
+
+    ``name`` is what the folder is called, beside a mark of the coordinates. Processes that ask at the same time
+    wait for the first. RejectedError when they can't be had.
+    """
+    mark = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
+    folder = _cache_folder() / f"{name}-{mark}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(coordinates, folder)
+    return folder
+
+
+def _cache_folder() -> Path:
+    given = os.environ.get(CACHE_VARIABLE)
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "gobblin-assets" / "jars"
+
+
+def _fetch(coordinates: Sequence[str], folder: Path) -> None:
+    """The folder appears whole, by a rename: one that is there is never half full."""
+    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    try:
+        (work / "ivy.xml").write_text(_describe_module(coordinates), encoding="utf-8")
+        settings = os.environ.get(IVY_SETTINGS_VARIABLE)
+        log = work / "ivy.log"
+        with log.open("wb") as output:
+            answer = subprocess.run(  # noqa: S603  Spark's own jar, our own words
+                [
+                    *("java", "-jar", str(_find_ivy()), *(("-settings", settings) if settings else ())),
+                    *("-ivy", str(work / "ivy.xml"), "-cache", str(folder.parent / "ivy"), "-types", "jar", "bundle"),
+                    *("-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=RESOLVE_S_MAX,
+                check=False,
+            )
+        if answer.returncode != 0:
+            raise RejectedError(
+                f"can't be fetched:\n{log.read_text(errors='replace')[-_LOG_CHARACTERS_MAX:]}",
+                field=", ".join(coordinates),
+                hint=f"Make a Maven repository reachable (a mirror by {IVY_SETTINGS_VARIABLE}), or copy "
+                f"{folder} from a machine that has it.",
+            )
+        (work / "jars").rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _find_ivy() -> Path:
+    found = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise RejectedError("expected Ivy's jar among Spark's, found none", field="pyspark", hint="Reinstall pyspark.")
+    return found[-1]
+
+
+def _describe_module(coordinates: Sequence[str]) -> str:
+    """Ivy's own file, with each coordinate's jar and what it needs at run time."""
+    wanted = "".join(
+        f'<dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(version)} conf="default->default"/>'
+        for org, name, version in (coordinate.split(":") for coordinate in coordinates)
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="gobblin_assets" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
+    )
