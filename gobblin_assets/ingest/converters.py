@@ -17,7 +17,7 @@ aggregate; the price is a second read of the source, for the dead letters alone.
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -34,6 +34,7 @@ from gobblin_assets.ingest.columns import (
     require_distinct,
 )
 from gobblin_assets.ingest.job_spec import ConverterSpec
+from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, is_dead_letter
 
 FLATTEN_DEPTH_MAX: Final = 50
 
@@ -87,14 +88,20 @@ class _Link:
             "flatten": self._flatten,
             "function": self._call,
         }
-        available = frame.columns
+        available = self._visible(frame)
         try:
             converted = methods[self._kind](frame)
             schema = analysed_schema(converted)
         except AnalysisException as error:
             field = self._find_culprit(frame)
             raise refuse_expression(error, label=self._label, field=field, available=available) from error
-        if not schema.names:
+        if dead_letter_columns(schema.names) != tuple(self._hidden):
+            raise RejectedError(
+                f"{self._label}: a column would be called {DEAD_LETTER_COLUMN!r}, which marks dead letters",
+                field=self._field,
+                hint="Give it another name.",
+            )
+        if len(schema.names) == len(self._hidden):
             raise RejectedError(
                 f"{self._label}: no column is left", field=self._field, hint=f"There were {', '.join(available)}."
             )
@@ -112,11 +119,21 @@ class _Link:
                 return f"{self._field}.{name}"
         return self._field
 
+    def _visible(self, frame: DataFrame) -> list[str]:
+        return [name for name in frame.columns if name not in self._hidden]
+
+    def _beside_hidden(self, frame: DataFrame, columns: Iterable[Column]) -> DataFrame:
+        return frame.select(*columns, *(named(name) for name in self._hidden))
+
+    def _of_rows(self, expression: Column) -> Column:
+        """The expression, evaluated for rows that are no dead letters; NULL for those."""
+        return f.when(~is_dead_letter(), expression) if self._hidden else expression
+
     def _require(self, frame: DataFrame, name: str) -> str:
-        return require_column(frame.columns, name, label=self._label, field=self._field)
+        return require_column(self._visible(frame), name, label=self._label, field=self._field)
 
     def _select(self, frame: DataFrame) -> DataFrame:
-        return frame.select(*(named(self._require(frame, name)) for name in self._spec.select or ()))
+        return self._beside_hidden(frame, (named(self._require(frame, name)) for name in self._spec.select or ()))
 
     def _drop(self, frame: DataFrame) -> DataFrame:
         dropped = {self._require(frame, name) for name in self._spec.drop or ()}
@@ -130,18 +147,21 @@ class _Link:
 
     def _cast(self, frame: DataFrame) -> DataFrame:
         types = {self._require(frame, name): text for name, text in (self._spec.cast or {}).items()}
-        return frame.select(*(named(n).cast(types[n]).alias(n) if n in types else named(n) for n in frame.columns))
+        return frame.select(
+            *(self._of_rows(named(n).cast(types[n])).alias(n) if n in types else named(n) for n in frame.columns)
+        )
 
     def _sql(self, frame: DataFrame) -> DataFrame:
         """Replaced columns stay in their place; new ones follow in the order they were written in."""
-        columns: dict[str, Column] = {name: named(name) for name in frame.columns}
-        by_lower = {name.casefold(): name for name in frame.columns}
+        columns: dict[str, Column] = {name: named(name) for name in self._visible(frame)}
+        by_lower = {name.casefold(): name for name in columns}
         for name, expression in (self._spec.sql or {}).items():
-            columns[by_lower.get(name.casefold(), name)] = f.expr(expression).alias(name)
-        return frame.select(*columns.values())
+            columns[by_lower.get(name.casefold(), name)] = self._of_rows(f.expr(expression)).alias(name)
+        return self._beside_hidden(frame, columns.values())
 
     def _where(self, frame: DataFrame) -> DataFrame:
-        return frame.where(f.expr(self._spec.where or ""))
+        condition = f.expr(self._spec.where or "")
+        return frame.where(f.when(is_dead_letter(), f.lit(True)).otherwise(condition) if self._hidden else condition)
 
     def _flatten(self, frame: DataFrame) -> DataFrame:
         """A NULL struct becomes NULL columns; arrays and maps stay as they are, structs inside them too."""
@@ -149,10 +169,11 @@ class _Link:
         columns = [
             column
             for field in frame.schema.fields
+            if field.name not in self._hidden
             for column in _leaves(named(field.name), field.name, field.dataType, separator, 0)
         ]
         require_distinct([name for name, _column in columns], label=self._label, field=self._field)
-        return frame.select(*(column.alias(name) for name, column in columns))
+        return self._beside_hidden(frame, (column.alias(name) for name, column in columns))
 
     def _call(self, frame: DataFrame) -> DataFrame:
         function = self._find_function()

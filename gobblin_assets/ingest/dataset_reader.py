@@ -67,12 +67,12 @@ def read_dataset(
 def read_published(
     spark: SparkSession, urn: DatasetUrn, *, job: JobName, published: PublishedFiles, partition: str
 ) -> DataFrame | None:
-    """The rows of the data and quarantine roles of one asset partition together, for the late window.
+    """The rows of all roles of one asset partition together, for the late window.
 
-    Only columns that both roles have. None: nothing of it is published.
+    Only columns that all of them have. None: nothing of it is published.
     """
     frames = []
-    for role in (Role.DATA, Role.QUARANTINE):
+    for role in Role:
         found = published.find(job, urn, role=role, partitions=[partition])
         if found is not None and found.segments:
             schema = merge_schemas(parse_schema(each) for each in found.file_schemas)

@@ -11,6 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.event_time_rules import check_event_time, check_pattern
 from gobblin_assets.ingest.job_spec import (
     ConverterSpec,
     DatasetSpec,
@@ -27,9 +28,6 @@ from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.watermark import WatermarkType, parse_position
 
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-# The letters of Spark's date patterns; week-based ones were taken out of Spark 3, so that years never shift.
-_PATTERN_LETTERS: Final = frozenset("GyMLdQqEFahKkHmsSVzOXx")
-_QUOTED: Final = re.compile(r"'[^']*'")
 
 _FIELDS_OF_KIND: Final = {
     PartitionKind.NONE: frozenset[str](),
@@ -276,22 +274,17 @@ def _check_writer(writer: WriterSpec, where: str) -> None:
             field=f"{where}.{missing}",
             hint="Add it, or take the other out.",
         )
-    directories = [*writer.partition_by, *([writer.time_name] if writer.time_column is not None else [])]
+    directories = [*writer.partition_by]
+    if writer.time_column is not None:
+        directories.append(writer.time_name)
+    if writer.event_time is not None:
+        directories.append(writer.event_time.name)
     _require_distinct(directories, f"{where}.partition_by")
     if writer.time_pattern is not None:
-        letters = {letter for letter in _QUOTED.sub("", writer.time_pattern) if letter.isalpha()}
-        if wrong := sorted(letters - _PATTERN_LETTERS):
-            raise RejectedError(
-                f"{wrong[0]!a} is not a letter of Spark's date patterns, found {writer.time_pattern!a}",
-                field=f"{where}.time_pattern",
-                hint="Write it like yyyy-MM-dd, and other text in single quotes.",
-            )
-        if not letters:
-            raise RejectedError(
-                f"expected a date pattern, found {writer.time_pattern!a}",
-                field=f"{where}.time_pattern",
-                hint="Write it like yyyy-MM-dd.",
-            )
+        check_pattern(writer.time_pattern, f"{where}.time_pattern")
+    if writer.event_time is not None:
+        check_zone(writer.event_time.zone, f"{where}.event_time.zone")
+        check_event_time(writer.event_time, f"{where}.event_time")
 
 
 def check_zone(name: str, field: str) -> None:

@@ -4,6 +4,7 @@ Spark implements it (``ingest.spark.extractor``). The protocol's crash tests imp
 pyarrow, so that thousands of real runs cost seconds.
 """
 
+import datetime as dt
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,8 +23,9 @@ from gobblin_assets.model.work_unit import WorkUnit
 class ExtractOrder:
     """Read ``units`` of ``plan`` and write them below ``directory``, which does not exist yet.
 
-    ``tag`` names the work to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with
-    rows published before (the late window).
+    ``started_at`` is the run's clock when the attempt started: the "now" of all its rows. ``tag`` names the work
+    to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with rows published before (the late
+    window).
     """
 
     job: JobName
@@ -33,6 +35,7 @@ class ExtractOrder:
     units: tuple[WorkUnit, ...]
     attempt_id: AttemptId
     directory: str
+    started_at: dt.datetime
     tag: str
 
 

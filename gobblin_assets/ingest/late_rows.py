@@ -40,10 +40,9 @@ def without_published(
 ) -> DataFrame:
     """The rows of ``frame`` at or above ``low``, and those below it that ``published`` does not hold.
 
-    ``frame`` is converted, and so are the columns compared: ``published`` covers the data and the quarantine
-    role of what may hold positions in ``[reread_from, low)``. NULL equals NULL. A row whose position is NULL
-    passes. Composite positions (column, key_column) name their second column by ``tiebreak_column``. Each
-    side is read once.
+    ``frame`` is converted, and so are the columns compared: ``published`` covers all roles of what may hold
+    positions in ``[reread_from, low)``. NULL equals NULL. A row whose position is NULL passes. Composite positions
+    (column, key_column) name their second column by ``tiebreak_column``. Each side is read once.
     RejectedError names a column that the converters took away or turned into another type.
     """
     label = f"dataset {dataset!r}, whose late rows are told by key and position"

@@ -3,8 +3,12 @@
 A directory ``name=value`` holds the rows of one value, and the column is not in the files. NULL goes to Spark's
 own directory for it, ``name=__HIVE_DEFAULT_PARTITION__``, and comes back as NULL. Spark would put the empty text
 there too and it would come back as NULL: a task that meets one fails instead.
+
+The directory of the event time is the innermost, and dead letters (``row_quality``) have none: Spark writes them
+to a fixed one, which ``published_path`` takes off.
 """
 
+import datetime as dt
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -13,9 +17,11 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.columns import find_column, find_raised, named, raising, require_column
+from gobblin_assets.ingest.event_time import add_event_time, find_event_time_failure, find_zone_failure
+from gobblin_assets.ingest.event_time_spec import NULL_DIRECTORY
 from gobblin_assets.ingest.job_spec import WriterSpec
-
-NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
+from gobblin_assets.ingest.row_quality import dead_letter_columns
+from gobblin_assets.model.urn import Role
 
 _RAISED: Final = "partition_value"
 _UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})
@@ -34,11 +40,14 @@ _TYPES: Final = (
 )
 
 
-def add_output_partitions(frame: DataFrame, writer: WriterSpec, *, dataset: str) -> tuple[DataFrame, tuple[str, ...]]:
+def add_output_partitions(
+    frame: DataFrame, writer: WriterSpec, *, dataset: str, now: dt.datetime
+) -> tuple[DataFrame, tuple[str, ...]]:
     """The frame to write, and the names of its directory columns, outermost first; () when there are none.
 
-    A time pattern adds the column ``writer.time_name``, a text in UTC, inside those of ``partition_by``. Nothing
-    but analysis happens. RejectedError names dataset, column and the fix.
+    A time pattern adds the column ``writer.time_name``, a text in UTC, inside those of ``partition_by``; an event
+    time adds its own inside of that, and may make dead letters of rows. ``now`` is what "future" is measured from,
+    one moment for all rows. Nothing but analysis happens. RejectedError names dataset, column and the fix.
     """
     columns = [
         require_column(frame.columns, name, label=f"dataset {dataset!r}", field="writer.partition_by")
@@ -58,7 +67,11 @@ def add_output_partitions(frame: DataFrame, writer: WriterSpec, *, dataset: str)
     if writer.time_column is not None and writer.time_pattern is not None:
         partitioned = partitioned.withColumn(writer.time_name, _by_time(frame, writer, dataset))
         columns.append(writer.time_name)
-    if columns and len(columns) == len(partitioned.columns):
+    if writer.event_time is not None:
+        _require_utc(frame, dataset, "writer.event_time")
+        partitioned = add_event_time(partitioned, writer.event_time, dataset=dataset, now=now)
+        columns.append(writer.event_time.name)
+    if columns and set(partitioned.columns) <= {*columns, *dead_letter_columns(partitioned.columns)}:
         raise RejectedError(
             f"dataset {dataset!r}: all of its columns would become directories",
             field="writer.partition_by",
@@ -68,15 +81,30 @@ def add_output_partitions(frame: DataFrame, writer: WriterSpec, *, dataset: str)
 
 
 def explain_partition_failure(error: BaseException, *, dataset: str) -> RejectedError | None:
-    """What to raise instead, if the failure of a Spark action was an empty text that should become a directory."""
+    """What to raise instead, if the failure of a Spark action was a row that has no directory.
+
+    That is an empty text, or an event time that the rules say must be there.
+    """
     raised = find_raised(error)
-    if raised is None or raised[0] != _RAISED:
-        return None
+    if raised is None:
+        return find_zone_failure(error, dataset=dataset)
+    if raised[0] != _RAISED:
+        return find_event_time_failure(raised, dataset=dataset)
     return RejectedError(
         f"dataset {dataset!r}: a row's {raised[1]!r} is an empty text, which no directory can say",
         field="writer.partition_by",
         hint=f"Add a converter such as sql: {{{raised[1]}: \"nullif({raised[1]}, '')\"}}; NULL has a directory.",
     )
+
+
+def published_path(role: Role, partition_path: str, writer: WriterSpec) -> str:
+    """Where a directory that was written stands below its dataset: dead letters lose that of the event time.
+
+    All dead letters have the same value there, so that no two directories become one.
+    """
+    if role is Role.DEAD_LETTER and writer.event_time is not None:
+        return partition_path.rpartition("/")[0]
+    return partition_path
 
 
 def _as_directory(name: str, data_type: t.DataType) -> Column:
@@ -101,11 +129,15 @@ def _by_time(frame: DataFrame, writer: WriterSpec, dataset: str) -> Column:
             field="writer.time_name",
             hint="Give the directory column another name.",
         )
+    _require_utc(frame, dataset, "writer.time_column")
+    return f.date_format(named(name), writer.time_pattern or "")
+
+
+def _require_utc(frame: DataFrame, dataset: str, what: str) -> None:
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
     if zone not in _UTC_NAMES:
         raise RejectedError(
-            f"{label}: directories by time are in UTC, and the session's zone is {zone!r}",
+            f"dataset {dataset!r}: {what} needs a session in UTC, and this one's zone is {zone!r}",
             field="spark.conf.spark.sql.session.timeZone",
             hint="Set it to UTC, as sessions of this product have it.",
         )
-    return f.date_format(named(name), writer.time_pattern or "")

@@ -178,7 +178,7 @@ def _passes(policy: RowPolicySpec, *, may_be_dead: bool = False) -> Column:
 
 def _guard(column: Column, passing: Mapping[str, Column], data_type: t.DataType) -> Column:
     guarded = column
-    for name, passes in reversed(passing.items()):
+    for name, passes in reversed(list(passing.items())):
         guarded = f.when(passes, guarded).otherwise(raising(_RAISED, name, data_type))
     return guarded
 

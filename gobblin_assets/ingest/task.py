@@ -123,6 +123,7 @@ class TaskRunner:
                 units=order.units,
                 attempt_id=attempt_id,
                 directory=directory,
+                started_at=self.clock.now(),
                 tag=task_tag(attempt_id),
             )
         )

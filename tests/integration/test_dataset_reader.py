@@ -123,10 +123,12 @@ def test_columns_that_can_not_become_directories_are_refused(
 ) -> None:
     frame = spark.createDataFrame([], "id INT, at TIMESTAMP, tags ARRAY<STRING>, price DOUBLE")
     with pytest.raises(RejectedError, match="dataset 'd'") as refused:
-        add_output_partitions(frame, WriterSpec.model_validate(writer), dataset="d")
+        add_output_partitions(frame, WriterSpec.model_validate(writer), dataset="d", now=dt.datetime.now(dt.UTC))
     assert said in str(refused.value)
     with pytest.raises(RejectedError, match="all of its columns"):
-        add_output_partitions(frame.select("id"), WriterSpec(partition_by=("id",)), dataset="d")
+        add_output_partitions(
+            frame.select("id"), WriterSpec(partition_by=("id",)), dataset="d", now=dt.datetime.now(dt.UTC)
+        )
 
 
 def test_directories_may_change_between_publications(spark: SparkSession, publisher: Publisher) -> None:

@@ -79,7 +79,7 @@ class Publisher:
     def _write(
         self, frame: DataFrame, directory: str, urn: str, writer: WriterSpec, policies: tuple[RowPolicySpec, ...]
     ) -> tuple[RowSplit, list[WrittenDirectory]]:
-        partitioned, columns = add_output_partitions(frame, writer, dataset=urn)
+        partitioned, columns = add_output_partitions(frame, writer, dataset=urn, now=dt.datetime.now(dt.UTC))
         split = split_rows(partitioned, policies, dataset=urn)
         fs, _root = open_file_system(str(self.root))
         write_parquet(split.frame, fs.to_uri(directory), partition_columns=(*split.partition_columns, *columns))

@@ -19,7 +19,7 @@ from gobblin_assets.ingest.converters import convert
 from gobblin_assets.ingest.dataset_reader import read_published
 from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
 from gobblin_assets.ingest.late_rows import without_published
-from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure
+from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.ingest.row_quality import explain_row_failure, parse_role_path, split_rows
 from gobblin_assets.ingest.slices import partition_text
 from gobblin_assets.ingest.sources.port import PlanSession
@@ -72,8 +72,9 @@ class SparkExtractor:
             raise self._explain(order, error) from error
         high = None if written.observed is None else written.observed.high
         _require_below(order, high)
+        writer = order.spec.writer
         directories = tuple(
-            OutputDirectory(role, found.path, path, found.files)
+            OutputDirectory(role, found.path, published_path(role, path, writer), found.files)
             for found in collect_output(self._fs, directory)
             for role, path in [parse_role_path(found.partition_path)]
         )
@@ -90,8 +91,9 @@ class SparkExtractor:
     def _write(self, order: ExtractOrder, uri: str) -> "_Written":
         spec, urn = order.spec, order.plan.urn
         frame, observed = self._observed(order, self._session.read(self._spark, order.plan, spec, order.units))
-        divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn)
-        split = split_rows(divided, spec.quality.rows, dataset=urn)
+        divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
+        event_time_name = None if spec.writer.event_time is None else spec.writer.event_time.name
+        split = split_rows(divided, spec.quality.rows, dataset=urn, event_time_name=event_time_name)
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
             split.frame,
