@@ -52,20 +52,27 @@ def check_event_time(spec: EventTimeSpec, where: str) -> None:
             hint="Write it like $.header.time, $['a b'] or $.times[0].",
         )
     letters = _check_letters(spec.directory_pattern, _CLOCK_LETTERS, f"{where}.pattern")
-    for granularity in Granularity:
-        if granularity is spec.granularity:
-            break
-        if finer := sorted(letters & _LETTERS_WITHIN[granularity]):
-            raise RejectedError(
-                f"granularity {spec.granularity} leaves nothing of {finer[0]!a}, found {spec.directory_pattern!a}",
-                field=f"{where}.pattern",
-                hint=f"Set granularity: {granularity}, or take it out of the pattern.",
-            )
+    _check_granularity(letters, spec, f"{where}.pattern")
     for name, rule in (("missing_name", spec.on_missing), ("future_name", spec.on_future)):
         if rule == "directory" and getattr(spec, name) == NULL_DIRECTORY:
             raise RejectedError(
                 "this directory would come back as NULL", field=f"{where}.{name}", hint="Give it another name."
             )
+
+
+def _check_granularity(letters: set[str], spec: EventTimeSpec, field: str) -> None:
+    """Refuse a letter that the granularity makes the same in all directories, such as the hour of a day's beginning."""
+    needed: Granularity | None = None
+    for granularity in Granularity:
+        if finer := sorted(letters & _LETTERS_WITHIN[granularity]):
+            raise RejectedError(
+                f"granularity {spec.granularity} leaves nothing of {finer[0]!a}, found {spec.directory_pattern!a}",
+                field=field,
+                hint=f"Take it out of the pattern{f', or set granularity: {needed}' if needed else ''}.",
+            )
+        if granularity is spec.granularity:
+            return
+        needed = granularity
 
 
 def _check_letters(pattern: str, known: Mapping[str, Collection[int]], field: str) -> set[str]:
