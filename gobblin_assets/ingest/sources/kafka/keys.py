@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.ingest.sources.kafka.offsets import TopicPartition
+from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
 from gobblin_assets.model.state import DatasetState
 
 _KEY: Final = re.compile(r"(?P<topic>.+):(?P<partition>\d+)(#(?P<generation>\d+))?")

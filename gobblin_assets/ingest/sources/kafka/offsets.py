@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
-from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets
+from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,6 @@ class OffsetRange:
     restarts: bool = False
     lost: int = 0
     repeated: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPartition:
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}"
 
 
 def continue_range(

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicOffsets
+from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
 from gobblin_assets.ingest.sources.kafka.keys import PartitionKey, newest_keys
 from gobblin_assets.ingest.sources.kafka.offsets import (
     OffsetRange,
-    TopicPartition,
     continue_range,
     first_range,
     limit_range,

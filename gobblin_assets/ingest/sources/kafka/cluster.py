@@ -1,0 +1,70 @@
+"""What planning asks of a Kafka cluster: which topics there are, and where their partitions' logs begin and end."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gobblin_assets.errors import GobblinError
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartition:
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """``topic_id`` is a UUID as text, another one after a topic was deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """``earliest`` is the first offset that the broker still has; ``end`` the one behind the last that may be read.
+
+    For read_committed the end is the last stable offset: no transaction that is still open begins before it.
+    """
+
+    earliest: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """Each partition of the topic is either in ``partitions`` or in ``failures``, which say why it is not."""
+
+    topic_id: str
+    partitions: Mapping[int, PartitionOffsets]
+    failures: Mapping[int, str]
+
+
+class Cluster(Protocol):
+    """A read-only view of one cluster. Every call waits for a bounded time.
+
+    All methods raise RejectedError for a login that the brokers refuse, and RetryableError when no broker answers.
+    """
+
+    def list_topics(self) -> Mapping[str, TopicDescription]:
+        """Topics by name, without Kafka's own internal ones and those that the user may not see."""
+        ...
+
+    def find_offsets(self, topics: Sequence[str], *, isolation: Isolation) -> Mapping[str, TopicOffsets | GobblinError]:
+        """For each topic its offsets, or the error that its planning ends with: it is unknown, or may not be read."""
+        ...
+
+    def find_offsets_at(self, wanted: Mapping[TopicPartition, dt.datetime]) -> Mapping[TopicPartition, int | None]:
+        """The first offset whose record is not older than the time; None when there is none.
+
+        RetryableError when a partition's leader does not say: a guess would skip records.
+        """
+        ...
