@@ -1,11 +1,12 @@
 """The output partition of a row by its event time: a directory's value for every row, or the rule's word for it.
 
-``event_time_spec`` says what a job can ask for. A time is read as microseconds since 1970, in three steps that
-are columns of their own, so that Spark evaluates each once a row:
+``event_time_spec`` says what a job can ask for. A time is read as microseconds since 1970, in steps that are
+columns of their own, so that Spark evaluates each once a row, in code small enough to be compiled:
 
-    the value   of the column, or the text at a path in its JSON
+    the value   of the column, or the text at a path in its JSON; of a text also what it says as ISO 8601
     the moment  NULL where it can't be read, ``_BEYOND`` where it is a time that no calendar of ours holds
-    the verdict NULL for a good time, else what is wrong; and the wall clock in the zone, for the pattern
+    the wall    what clocks in the zone show then, for the pattern
+    the verdict NULL for a good time, else what is wrong
 
 No step can fail a row by itself, in ANSI mode or outside: everything is compared before it is computed, and texts
 are matched before they are cast. Spark's own cast would take ``10:30`` for today, which is what must never happen.
@@ -63,9 +64,10 @@ _ISO: Final = (
     r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?( ?(Z|[+-][0-9]{2}(:?[0-9]{2})?))?)?$"
 )
 _LATER_YEAR: Final = r"^[+]?[0-9]{5,9}-[0-9]{2}-[0-9]{2}([T ].*)?$"
-# Spark reads an offset behind seconds only.
-_WITHOUT_SECONDS: Final = r"^([0-9-]{10}.[0-9]{2}:[0-9]{2})( ?[Z+-].*)$"
-_OFFSET: Final = r":[0-9.,]+ ?(Z|[+-][0-9:]+)$"
+
+# Where the seconds begin in a text without blanks around it, counted from 1: behind yyyy-MM-ddTHH:mm.
+_SECONDS_AT: Final = 17
+_ISO_LENGTH_MAX: Final = 40
 
 # 19 digits before the point hold every readable number of microseconds.
 _EXACT: Final = t.DecimalType(28, 9)
@@ -86,17 +88,22 @@ def add_event_time(frame: DataFrame, spec: EventTimeSpec, *, dataset: str, now: 
             hint="Give the directory column another name.",
         )
     own = frame.columns
-    value, moment, verdict, wall = _free_names(own, 4)
+    value, parsed, moment, verdict, wall = _free_names(own, 5)
     data_type = frame.schema[column].dataType
+    read = named(column)
     if spec.json_path is not None:
         if not isinstance(data_type, t.StringType | t.BinaryType):
             hint = "Take json_path out; a field of a struct becomes a column by a flatten or sql converter."
             raise _wrong_type(data_type, label, column, "JSON as text or bytes", hint)
-        text = f.get_json_object(named(column).cast(t.StringType()), spec.json_path)
-        staged, data_type = frame.select("*", text.alias(value)), t.StringType()
+        read, data_type = f.get_json_object(read.cast(t.StringType()), spec.json_path), t.StringType()
+    if isinstance(data_type, t.StringType):
+        read = f.upper(f.trim(read))
+    staged = frame.select("*", read.alias(value))
+    if isinstance(data_type, t.StringType):
+        staged = staged.select("*", _parse_iso(named(value)).alias(parsed))
+        micros = _read_text(named(value), named(parsed), spec)
     else:
-        staged = frame.select("*", named(column).alias(value))
-    micros = _read(named(value), data_type, spec, label, column)
+        micros = _read(named(value), data_type, spec, label, column)
     staged = staged.select("*", micros.alias(moment))
     staged = staged.select("*", _in_zone(named(moment), spec.zone).alias(wall))
     found = _judge(named(value), named(moment), named(wall), _limit(spec, now))
@@ -149,8 +156,6 @@ def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str,
         case t.TimestampNTZType():
             clock = _clipped(f.unix_micros(value.cast(t.TimestampType())))
             return _out_of_zone(clock, spec.zone)
-        case t.StringType():
-            return _read_text(f.upper(f.trim(value)), spec)
         case t.FloatType() | t.DoubleType():
             number = value.cast(t.DoubleType())
             return f.when(~f.isnan(number), _scaled(number, number, _MICROS[spec.unit]))
@@ -164,13 +169,29 @@ def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str,
             raise _wrong_type(data_type, label, column, "a date, a time, a number or a text", hint)
 
 
-def _read_text(text: Column, spec: EventTimeSpec) -> Column:
-    number = _scaled(text.try_cast(t.DoubleType()), text.try_cast(_EXACT), _MICROS[spec.unit])
+def _parse_iso(text: Column) -> Column:
+    """What an ISO 8601 text says: microseconds since 1970 of the moment, or of a wall clock that has no zone yet."""
+    behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
+    # Spark reads an offset behind seconds only, and no comma.
+    no_seconds = (f.length(text) >= _SECONDS_AT) & ~behind.startswith(":")
+    whole = f.when(no_seconds, f.concat(f.substring(text, 1, _SECONDS_AT - 1), f.lit(":00"), behind)).otherwise(text)
     # The session's zone is UTC, and so a text without an offset gives its wall clock.
-    whole = f.regexp_replace(f.translate(text, ",", "."), _WITHOUT_SECONDS, "$1:00$2")
-    parsed = _clipped(f.unix_micros(whole.try_cast(t.TimestampType())))
-    iso = f.when(text.rlike(_OFFSET), parsed).otherwise(_out_of_zone(parsed, spec.zone))
-    return f.when(text.rlike(_ISO), iso).when(text.rlike(_NUMBER), number).when(text.rlike(_LATER_YEAR), f.lit(_BEYOND))
+    pointed = f.when(text.contains(","), f.translate(whole, ",", ".")).otherwise(whole)
+    moment = f.unix_micros(pointed.try_cast(t.TimestampType()))
+    return f.when(text.rlike(_ISO), moment)
+
+
+def _read_text(text: Column, parsed: Column, spec: EventTimeSpec) -> Column:
+    """``text`` is in upper case and has no blanks around it; ``parsed`` is what ``_parse_iso`` makes of it."""
+    behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
+    has_offset = text.endswith("Z") | behind.contains("+") | behind.contains("-")
+    number = _scaled(text.try_cast(t.DoubleType()), text.try_cast(_EXACT), _MICROS[spec.unit])
+    return (
+        f.when(parsed.isNotNull() & has_offset, parsed)
+        .when(parsed.isNotNull(), _out_of_zone(parsed, spec.zone))
+        .when(text.rlike(_NUMBER), number)
+        .when(text.rlike(_LATER_YEAR), f.lit(_BEYOND))
+    )
 
 
 def _scaled(compared: Column, exact: Column, micros: int) -> Column:
@@ -185,14 +206,15 @@ def _clipped(moment: Column) -> Column:
 
 def _out_of_zone(clock: Column, zone: str) -> Column:
     """The moment at which the zone's clocks show this."""
+    if zone == "UTC":
+        return clock
     return f.when(clock < _HIGH, f.unix_micros(f.to_utc_timestamp(f.timestamp_micros(clock), zone))).otherwise(clock)
 
 
 def _in_zone(moment: Column, zone: str) -> Column:
-    """What the zone's clocks show; NULL outside of the years 1 to 9999."""
-    clock = f.from_utc_timestamp(f.timestamp_micros(moment), zone)
-    inside = (moment >= _LOW) & (moment < _HIGH)
-    return f.when(inside & f.year(clock).between(1, 9999), clock)
+    """What the zone's clocks show; NULL where no zone's clocks show a year of 1 to 9999."""
+    clock = f.timestamp_micros(moment)
+    return f.when((moment >= _LOW) & (moment < _HIGH), clock if zone == "UTC" else f.from_utc_timestamp(clock, zone))
 
 
 def _judge(value: Column, moment: Column, wall: Column, limit: int | None) -> Column:
@@ -200,7 +222,8 @@ def _judge(value: Column, moment: Column, wall: Column, limit: int | None) -> Co
     verdict = f.when(value.isNull(), f.lit(_MISSING)).when(moment.isNull(), f.lit(_UNREADABLE))
     if limit is not None:
         verdict = verdict.when(moment > limit, f.lit(_FUTURE))
-    return verdict.when(wall.isNull(), f.lit(_UNREADABLE))
+    shown = f.unix_micros(wall)
+    return verdict.when(wall.isNull() | (shown < _YEAR_1_MICROS) | (shown >= _YEAR_10000_MICROS), f.lit(_UNREADABLE))
 
 
 def _limit(spec: EventTimeSpec, now: dt.datetime) -> int | None:
