@@ -22,7 +22,7 @@ from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
 from resources import GobblinSparkResource, gobblin_resources
-from resources.jdbc import connection_from_environment
+from resources.connections import connection_from_environment, list_capabilities
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
 REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
@@ -33,15 +33,13 @@ def build_definitions(
 ) -> dg.Definitions:
     """All jobs in one code location, sharing connections, Spark and the commit log."""
     variables = os.environ if environment is None else environment
-    names = {job.source.connection for job in jobs}
     spark = GobblinSparkResource(
         master=variables.get(MASTER_VARIABLE) or "local[*]",
         remote=dg.EnvVar(REMOTE_VARIABLE) if variables.get(REMOTE_VARIABLE) else None,
-        capabilities=["postgres"],
+        capabilities=list_capabilities(jobs),
     )
-    resources = gobblin_resources(
-        {name: connection_from_environment(name, variables) for name in sorted(names)}, spark=spark
-    )
+    connections = {job.source.connection: connection_from_environment(job.source, variables) for job in jobs}
+    resources = gobblin_resources(connections, spark=spark)
     return dg.Definitions.merge(
         dg.Definitions(resources=resources, executor=dg.in_process_executor),
         *(build_gobblin_definitions(job, discovered=_find_tables(job, settings)) for job in jobs),

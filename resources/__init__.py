@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from resources.connections import ConnectionResource, require_no_written_secret
 from resources.filesystems import FileSystemsResource
-from resources.jdbc import JdbcConnectionResource, require_no_written_secret
+from resources.jdbc import JdbcConnectionResource
+from resources.kafka import KafkaConnectionResource
 from resources.spark import GobblinSparkResource
 from resources.stores import CommitStoreResource
 
@@ -13,12 +15,13 @@ __all__ = [
     "FileSystemsResource",
     "GobblinSparkResource",
     "JdbcConnectionResource",
+    "KafkaConnectionResource",
     "gobblin_resources",
 ]
 
 
 def gobblin_resources(
-    connections: Mapping[str, JdbcConnectionResource],
+    connections: Mapping[str, ConnectionResource],
     *,
     spark: GobblinSparkResource | None = None,
     stores: CommitStoreResource | None = None,

@@ -19,7 +19,7 @@ from gobblin_assets.assets.partitions import build_partitions_def, list_keys
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.partition_keys import asset_partition
-from gobblin_assets.ingest.quality import QUARANTINE_CHECK
+from gobblin_assets.ingest.quality import DEAD_LETTER_CHECK, QUARANTINE_CHECK, may_have_dead_letters
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -125,12 +125,16 @@ def _list_checks(dataset: DatasetSpec) -> list[tuple[str, bool, str]]:
     rows = [(p.name, p.on_failure == "fail", f"Every row: {p.check}") for p in policies if p.on_failure != "optional"]
     if any(policy.on_failure == "err_file" for policy in policies):
         rows.append((QUARANTINE_CHECK, True, f"Share of the rows that are set aside: at most {fraction_max:.4g}"))
+    if may_have_dead_letters(dataset):
+        limit = dataset.quality.dead_letter_fraction_max
+        rows.append((DEAD_LETTER_CHECK, True, f"Share of the records that are dead letters: at most {limit:.4g}"))
     tasks = [(p.name, p.blocking, f"{p.kind} of each published partition") for p in dataset.quality.tasks]
     published = (PUBLISHED_CHECK, False, "What was asked for is published; no publication waits for a person.")
     checks = [*rows, *tasks, published]
     if len({name for name, _, _ in checks}) < len(checks):
         raise RejectedError(
-            f"two quality policies share a name, or one is called {PUBLISHED_CHECK} or {QUARANTINE_CHECK}",
+            "two quality policies share a name, or one is called "
+            f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK} or {DEAD_LETTER_CHECK}",
             field=f"datasets[{dataset.urn}].quality",
             hint="Each becomes an asset check: give them names that differ.",
         )

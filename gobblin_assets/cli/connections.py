@@ -15,7 +15,6 @@ from gobblin_assets.assets.runless import find_runless_events
 from gobblin_assets.cli.output import say
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.db.engine import connect
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.job_spec import JobSpec
@@ -32,7 +31,7 @@ from gobblin_assets.settings import read_settings
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.overview.port import Overview
 from gobblin_assets.state.overview.postgres import PostgresOverview
-from resources.jdbc import VARIABLE_PREFIX, JdbcConnectionResource, connection_from_environment
+from resources.connections import ConnectionResource, connection_from_environment, list_capabilities, require_variables
 from resources.spark import GobblinSparkResource
 from resources.stores import open_stores
 
@@ -58,10 +57,14 @@ class SparkChoice:
     master: str | None
     remote: str | None
 
-    def open(self) -> GobblinSparkResource:
-        """Nothing starts yet. Without options: the home's warm server if it answers, else inside this process."""
+    def open(self, job: JobSpec | None = None) -> GobblinSparkResource:
+        """Nothing starts yet. Without options: the home's warm server if it answers, else inside this process.
+
+        ``job`` says which connectors a session of this process needs; a server has those it was started with.
+        """
         remote = self.remote or (None if self.master else self._find_warm())
-        return GobblinSparkResource(master=self.master or "local[*]", remote=remote, capabilities=["postgres"])
+        capabilities = [] if job is None else list_capabilities([job])
+        return GobblinSparkResource(master=self.master or "local[*]", remote=remote, capabilities=capabilities)
 
     def _find_warm(self) -> str | None:
         server = connect_server.find(read_settings().home)
@@ -95,16 +98,9 @@ def open_log() -> Iterator[Log]:
 
 
 def open_source(job: JobSpec) -> Source:
-    """The job's source, by the variables GOBBLIN_JDBC_<NAME>_URL and so on. Nothing is connected to yet."""
-    name = job.source.connection
-    variable = f"{VARIABLE_PREFIX}{name.upper()}_URL"
-    if not os.environ.get(variable):
-        raise RejectedError(
-            f"expected the URL of the connection {name!r} in the environment, found none",
-            field=variable,
-            hint="Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD.",
-        )
-    resource: JdbcConnectionResource = connection_from_environment(name).process_config_and_initialize()
+    """The job's source, by the variables of its connection's name. Nothing is connected to yet."""
+    require_variables(job.source, os.environ)
+    resource: ConnectionResource = connection_from_environment(job.source).process_config_and_initialize()
     return resource.open_source(job)
 
 
@@ -118,7 +114,7 @@ def read_layout(job_file: Path) -> JobLayout:
 def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) -> LogOperations:
     """Operations on the log in the name of this process, for one run."""
     clock = SystemClock()
-    engine = spark.open()
+    engine = spark.open(job)
     operations = LogOperations(
         store=log.stores.commits,
         leases=log.stores.leases,

@@ -1,6 +1,7 @@
 """Commands on a job file: run, plan, discover."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.discovery import select_tables, write_discovery
+from gobblin_assets.ingest.sources.port import Restart
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.settings import read_settings
@@ -69,6 +71,8 @@ def _build_request(
 @click.command()
 @job_file_argument
 @_selection_options
+@click.option("--start-over", is_flag=True, help="Topics: begin as if they had never been read, by bootstrap_with.")
+@click.option("--move-to-latest", is_flag=True, help="Topics: leave out what is in them now; what comes is read.")
 @spark_options
 @json_option
 def run(
@@ -77,6 +81,8 @@ def run(
     partitions: Sequence[str],
     ranges: Sequence[tuple[str, str]],
     mode: str,
+    start_over: bool,  # noqa: FBT001  an option that click passes by name
+    move_to_latest: bool,  # noqa: FBT001  the same
     master: str | None,
     remote: str | None,
     as_json: bool,  # noqa: FBT001  an option that click passes by name
@@ -87,10 +93,11 @@ def run(
     """
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode)
+    request = replace(request, restart=_read_restart(layout, start_over=start_over, move_to_latest=move_to_latest))
     source = open_source(layout.job)
     fs, root = open_file_system(layout.job.destination, umask=layout.job.umask)
     events = find_runless_events(layout, say)
-    engine = SparkChoice(master, remote).open()
+    engine = SparkChoice(master, remote).open(layout.job)
     with open_log() as log:
 
         def tell(report: DatasetReport) -> None:
@@ -116,6 +123,20 @@ def run(
     _print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(1)
+
+
+def _read_restart(layout: JobLayout, *, start_over: bool, move_to_latest: bool) -> Restart | None:
+    """What is asked of topics this once. RejectedError for both at once, and where there are no topics."""
+    if not (start_over or move_to_latest):
+        return None
+    option = "--start-over" if start_over else "--move-to-latest"
+    if start_over and move_to_latest:
+        raise RejectedError("and --move-to-latest exclude each other", field=option, hint="Give one of them.")
+    if layout.job.source.type != "kafka":
+        raise RejectedError(
+            f"is for topics, and {layout.job.job} reads tables", field=option, hint="Use --mode refresh for tables."
+        )
+    return Restart.START_OVER if start_over else Restart.MOVE_TO_LATEST
 
 
 def _print_report(report: RunReport, *, as_json: bool) -> None:
@@ -164,7 +185,7 @@ def plan(
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode)
     source = open_source(layout.job)
-    engine = SparkChoice(master, remote).open()
+    engine = SparkChoice(master, remote).open(layout.job)
     with open_log() as log:
         slices = plan_dry(request, log.stores.datasets, source, engine.get_session, say)
     if as_json:
@@ -199,7 +220,7 @@ def _print_plan(slices: Sequence[PlannedSlice]) -> None:
 def discover(job_file: Path, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Ask the source once for its tables, and write down those that definitions and runs choose from."""
     job = read_job_file(job_file)
-    engine = SparkChoice(master, remote).open()
+    engine = SparkChoice(master, remote).open(job)
     names = open_source(job).discover(engine.get_session)
     path = read_settings().discovery_path(job.job)
     found = write_discovery(path, names, job.source, SystemClock().now())

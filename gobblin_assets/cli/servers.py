@@ -25,9 +25,17 @@ def spark() -> None:
 
 @spark.command("start")
 @click.option("--master", envvar="GOBBLIN_SPARK_MASTER", default="local[*]", show_default=True)
-def start_spark(master: str) -> None:
+@click.option(
+    "--capability",
+    "capabilities",
+    multiple=True,
+    default=("postgres",),
+    show_default=True,
+    help="A connector that its jobs need, such as kafka or avro; may be repeated.",
+)
+def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
-    resource = GobblinSparkResource(master=master, capabilities=["postgres"])
+    resource = GobblinSparkResource(master=master, capabilities=list(capabilities))
     server = connect_server.start(read_settings().home, resource.settings(), say)
     say(f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself.")
 

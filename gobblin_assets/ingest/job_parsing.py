@@ -60,7 +60,7 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
     explicit = _explicit_datasets(spec)
     taken = {dataset.table for dataset in explicit}
     found = [
-        spec.defaults.model_copy(update={"urn": parse_urn(table), "table": table})
+        spec.defaults.model_copy(update={"urn": parse_urn(table), **_at_source(spec, table)})
         for table in discovered or ()
         if table not in taken
     ]
@@ -92,9 +92,14 @@ def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
             raise RejectedError(error.message.removeprefix("urn: "), field=f"{where}.urn", hint=error.hint) from error
         own = {name: getattr(written, name) for name in written.model_fields_set}
         table = at_source if at_source is not None else urn
-        datasets.append(spec.defaults.model_copy(update={**own, "urn": urn, "table": table}))
+        datasets.append(spec.defaults.model_copy(update={**own, "urn": urn, **_at_source(spec, table)}))
     check_distinct_urns([(f"datasets[{number}]", str(each.urn)) for number, each in enumerate(datasets)])
     return datasets
+
+
+def _at_source(spec: JobSpec, name: str) -> dict[str, str]:
+    """The dataset's name at the source; ``topic`` is set for topics alone."""
+    return {"table": name, "topic": name} if spec.source.type == "kafka" else {"table": name}
 
 
 def _check(spec: JobSpec, dataset: DatasetSpec, where: str) -> None:

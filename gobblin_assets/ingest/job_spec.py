@@ -99,6 +99,9 @@ class QualitySpec(SpecModel):
     quarantine_fraction_max: float = Field(
         1.0, ge=0, le=1, description="More rows than this set aside by err_file policies fail the task."
     )
+    dead_letter_fraction_max: float = Field(
+        0.05, ge=0, le=1, description="More dead letters than this share (undecodable, no event time) fail the task."
+    )
 
 
 class WriterSpec(SpecModel):

@@ -39,10 +39,14 @@ class Decoder(StrEnum):
 class DecoderSpec(SpecModel):
     """How the bytes of a key or a value become columns.
 
+    The fields of a record become columns of their own; any other value is one column, ``value``. A key is always the
+    one column ``kafka_key``, and is decoded only where it is kept.
     ``json``: ``schema_`` (written ``schema``) is a Spark DDL, or is inferred at the first run that has records, and
-    kept. ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``;
-    with ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
-    ``protobuf``: ``descriptor_file`` (as ``protoc --descriptor_set_out`` writes it) and ``message``.
+    kept. Fields that it does not have are ignored; of a field that comes twice the last one counts.
+    ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``; with
+    ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
+    ``protobuf``: ``descriptor_file`` (as ``protoc --include_imports --descriptor_set_out`` writes it) and
+    ``message``.
     """
 
     format: Decoder = Decoder.BYTES
@@ -69,8 +73,8 @@ class KafkaReadSpec(SpecModel):
     key: DecoderSpec = DecoderSpec()
     value: DecoderSpec = DecoderSpec()
     keep: tuple[Kept, ...] = ()
-    dead_letter_fraction_max: float = Field(
-        0.05, ge=0, le=1, description="More undecodable records than this share fail the task."
+    on_tombstone: Literal["keep", "drop"] = Field(
+        "keep", description="A record without a value: a row of NULLs beside what keep names, or no row."
     )
 
 

@@ -8,7 +8,13 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.ingest.quality import check_quarantine, check_rows, check_tasks
+from gobblin_assets.ingest.quality import (
+    check_dead_letters,
+    check_quarantine,
+    check_rows,
+    check_tasks,
+    may_have_dead_letters,
+)
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
@@ -113,7 +119,8 @@ def _find_broken(error: GobblinError | None) -> str | None:
 def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
     quality = part.spec.quality
     written = _rows(winners, Role.DATA)
-    aside = _rows(winners, Role.QUARANTINE) + _rows(winners, Role.DEAD_LETTER)
+    quarantined, letters = _rows(winners, Role.QUARANTINE), _rows(winners, Role.DEAD_LETTER)
+    aside = quarantined + letters
     checks = check_tasks(
         quality.tasks,
         rows_read=sum(task.extracted.rows_read for task in winners),
@@ -122,10 +129,13 @@ def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str
         columns=columns,
         previous_columns=part.state.published_columns,
     )
-    if not any(policy.on_failure == "err_file" for policy in quality.rows):
-        return checks
-    limit = quality.quarantine_fraction_max
-    return (*checks, check_quarantine(rows_written=written, rows_set_aside=aside, fraction_max=limit))
+    if any(policy.on_failure == "err_file" for policy in quality.rows):
+        limit = quality.quarantine_fraction_max
+        checks += (check_quarantine(rows_written=written, rows_set_aside=quarantined, fraction_max=limit),)
+    if may_have_dead_letters(part.spec):
+        limit = quality.dead_letter_fraction_max
+        checks += (check_dead_letters(rows=written + quarantined, dead_letters=letters, fraction_max=limit),)
+    return checks
 
 
 def _rows(winners: Sequence[StagedTask], role: Role) -> int:

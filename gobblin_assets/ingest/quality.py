@@ -7,10 +7,11 @@ is observed twice: a comparison with them may fail a good attempt, never pass a 
 from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
-from gobblin_assets.ingest.job_spec import RowPolicySpec, TaskPolicySpec
+from gobblin_assets.ingest.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 from gobblin_assets.ingest.run_values import CheckResult
 
 QUARANTINE_CHECK: Final = "quarantine_fraction"
+DEAD_LETTER_CHECK: Final = "dead_letter_fraction"
 COLUMNS_SHOWN_MAX: Final = 10
 
 
@@ -79,6 +80,25 @@ def check_quarantine(*, rows_written: int, rows_set_aside: int, fraction_max: fl
         blocking=True,
         description=f"{rows_set_aside} of {total} rows were set aside ({fraction:.4g}); allowed: {fraction_max:.4g}",
         figures={"rows_set_aside": rows_set_aside, "fraction": fraction, "fraction_max": fraction_max},
+    )
+
+
+def may_have_dead_letters(spec: DatasetSpec) -> bool:
+    """Whether records of this dataset may turn out to be no rows: all of a topic may, others by their event time."""
+    rules = spec.writer.event_time
+    return spec.topic is not None or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
+
+
+def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float) -> CheckResult:
+    """Whether no larger share is dead letters than ``quality.dead_letter_fraction_max`` allows."""
+    total = rows + dead_letters
+    fraction = dead_letters / total if total else 0.0
+    return CheckResult(
+        name=DEAD_LETTER_CHECK,
+        passed=fraction <= fraction_max,
+        blocking=True,
+        description=f"{dead_letters} of {total} records are dead letters ({fraction:.4g}); allowed: {fraction_max:.4g}",
+        figures={"dead_letters": dead_letters, "fraction": fraction, "fraction_max": fraction_max},
     )
 
 

@@ -1,0 +1,204 @@
+"""The Kafka source: asks the brokers once for all topics of a run, plans in what they said, and reads just that."""
+
+import datetime as dt
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.kafka_spec import BootstrapWith, KafkaSourceSpec
+from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
+from gobblin_assets.ingest.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
+from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
+from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
+from gobblin_assets.ingest.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
+from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
+from gobblin_assets.ingest.sources.kafka.planning import is_first, plan_topic
+from gobblin_assets.ingest.sources.kafka.read_failures import judge_read
+from gobblin_assets.ingest.sources.kafka.reading import join_ranges, plan_options
+from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
+
+_GROUP_ID_PREFIX: Final = "gobblin"
+
+
+class KafkaSource:
+    """Topics of one cluster. Nothing connects before ``open_plan`` or ``discover``.
+
+    ``known`` are the topics that the definitions were made from, where patterns chose them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connection: KafkaConnection,
+        spec: KafkaSourceSpec,
+        *,
+        registry: SchemaRegistry | None = None,
+        known: Discovery | None = None,
+        new_id: Callable[[], uuid.UUID] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._connection = connection
+        self._spec = spec
+        self._registry = registry
+        self._known = known
+        self._new_id = new_id or SystemClock().new_id
+
+    def open_plan(
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], wanted: Collection[str] = ()
+    ) -> AbstractContextManager[PlanSession]:
+        return self._open(spark, report, wanted)
+
+    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:  # noqa: ARG002  the port's; brokers are asked
+        return sorted(self._cluster.list_topics())
+
+    @contextmanager
+    def _open(
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], wanted: Collection[str]
+    ) -> Iterator[PlanSession]:
+        if self._known is not None and self._spec.include:
+            changes = find_changes(self._known, self._cluster.list_topics(), self._spec)
+            if changes:
+                report(changes)
+        offsets = self._cluster.find_offsets(sorted(wanted), isolation=self._spec.isolation) if wanted else {}
+        yield KafkaPlanSession(
+            self._cluster, self._connection, self._spec, offsets, spark, self._registry, self._new_id
+        )
+
+
+class KafkaPlanSession:
+    """One run's view: the offsets that the brokers gave at its start. ``read`` may be called from many threads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connection: KafkaConnection,
+        spec: KafkaSourceSpec,
+        offsets: Mapping[str, TopicOffsets | GobblinError],
+        spark: Callable[[], SparkSession],
+        registry: SchemaRegistry | None,
+        new_id: Callable[[], uuid.UUID],
+    ) -> None:
+        self._cluster = cluster
+        self._connection = connection
+        self._spec = spec
+        self._offsets = dict(offsets)
+        self._spark = spark
+        self._registry = registry
+        self._new_id = new_id
+        self._decodings: dict[DatasetUrn, DecodingPlan] = {}
+        self._topics: dict[DatasetUrn, str] = {}
+        self._unlearned: set[DatasetUrn] = set()
+        self._lock = threading.Lock()
+
+    def plan(self, request: PlanRequest) -> PartitionPlan:
+        """RejectedError for a refresh: a log gives no guarantee that it still has what was read of it."""
+        topic = request.spec.topic or str(request.urn)
+        if request.mode is Mode.REFRESH:
+            raise RejectedError(
+                f"{request.urn} follows a log, which is read once",
+                field="mode",
+                hint=f"Run it in the mode append; `--start-over` publishes what the topic {topic} still has once more.",
+            )
+        offsets = self._offsets_of(topic)
+        found = plan_topic(request, topic, offsets, at_time=self._at_time(request, topic, offsets), new_id=self._new_id)
+        to_read = [unit for unit in found.work_units if not unit.is_empty]
+        self._topics[request.urn] = topic
+        columns: Mapping[str, str] = {}
+        if to_read:
+            decoding = self._plan_decoding(request, topic, to_read)
+            self._decodings[request.urn] = decoding
+            columns = decoded_columns(self._spark(), decoding)
+        return PartitionPlan(
+            urn=request.urn,
+            partition=request.partition,
+            mode=Mode.APPEND,
+            replaces=False,
+            is_snapshot=False,
+            work_units=tuple(found.work_units),
+            columns=columns,
+            watermark_column=None,
+            late_key=(),
+            notes=tuple(found.notes),
+            facts=found.facts,
+            degraded=tuple(found.degraded),
+        )
+
+    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
+        topic = self._topics[plan.urn]
+        try:
+            frame = self._frame(spark, units, with_headers="headers" in spec.kafka.keep)
+            return decode(frame, self._decoding_of(plan.urn, frame))
+        except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
+            raise judge_read(error, self._connection, plan.urn, topic) from None
+
+    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:  # noqa: ARG002  the port's
+        topic = self._topics.get(plan.urn, str(plan.urn))
+        missing = find_missing_schema(error)
+        if missing is None:
+            return judge_read(error, self._connection, plan.urn, topic)
+        with self._lock:
+            self._unlearned.add(plan.urn)
+        return RetryableError(
+            f"{plan.urn}: records of {topic} are written by schema {missing}, which is no version of its subject",
+            hint="The next try looks for all schemas that the records name.",
+        )
+
+    def _decoding_of(self, urn: DatasetUrn, frame: DataFrame) -> DecodingPlan:
+        with self._lock:
+            decoding, is_unlearned = self._decodings[urn], urn in self._unlearned
+        if not is_unlearned or self._registry is None:
+            return decoding
+        learned = learn_schemas(decoding, frame, self._registry)
+        with self._lock:
+            self._decodings[urn] = learned
+            self._unlearned.discard(urn)
+        return learned
+
+    def _frame(self, spark: SparkSession, units: Sequence[WorkUnit], *, with_headers: bool) -> DataFrame:
+        options = plan_options(
+            self._connection,
+            join_ranges(unit for unit in units if not unit.is_empty),
+            isolation=self._spec.isolation,
+            group_id_prefix=_GROUP_ID_PREFIX,
+            with_headers=with_headers,
+        )
+        return spark.read.format("kafka").options(**options).load()
+
+    def _plan_decoding(self, request: PlanRequest, topic: str, to_read: Sequence[WorkUnit]) -> DecodingPlan:
+        tools = PlanningTools(
+            spark=self._spark,
+            registry=self._registry,
+            sample=lambda: self._frame(self._spark(), to_read, with_headers=False),
+            known_columns=request.state.source_columns,
+        )
+        field = f"datasets[{request.urn}].kafka"
+        return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
+
+    def _offsets_of(self, topic: str) -> TopicOffsets:
+        if topic not in self._offsets:
+            self._offsets |= self._cluster.find_offsets([topic], isolation=self._spec.isolation)
+        found = self._offsets[topic]
+        if isinstance(found, GobblinError):
+            raise found
+        return found
+
+    def _at_time(self, request: PlanRequest, topic: str, offsets: TopicOffsets) -> Mapping[TopicPartition, int | None]:
+        spec = request.spec.kafka
+        if spec.bootstrap_with is not BootstrapWith.TIMESTAMP or not is_first(request):
+            return {}
+        given = spec.bootstrap_timestamp
+        if not isinstance(given, dt.datetime):
+            given = dt.datetime.combine(given or dt.date.min, dt.time())
+        moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
+        return self._cluster.find_offsets_at({TopicPartition(topic, number): moment for number in offsets.partitions})
