@@ -33,7 +33,7 @@ SMALL = {
 
 
 def local_settings(work_folder: Path) -> SparkSettings:
-    return SparkSettings(work_folder, master="local[2]", conf=SMALL, capabilities=("postgres",))
+    return SparkSettings(work_folder, master="local[2]", conf=SMALL, capabilities=("avro", "kafka", "postgres"))
 
 
 @pytest.fixture(scope="session")

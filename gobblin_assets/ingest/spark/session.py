@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -143,7 +144,9 @@ def _open_classic(settings: SparkSettings) -> SparkSession:
         _this_process.launched = launch_conf
     else:
         gateway = None  # the JVM of the session that was stopped takes the new one
-    with spark_families(f"start on {settings.master} (see {log_path})"):
+    # Workers on this machine are to find what this process finds, and not what some python3 does.
+    python = {"PYSPARK_PYTHON": sys.executable} if is_local(settings.master) else {}
+    with _environment(python), spark_families(f"start on {settings.master} (see {log_path})"):
         session = SparkSession(SparkContext(conf=_as_spark_conf(conf), gateway=gateway))
     _require_utc(session)
     _this_process.opened = (settings, session)
@@ -214,7 +217,7 @@ def _open_driver_log(work_folder: Path) -> Path:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set for the JVM that is started in the block; PySpark hands this process's environment on."""
+    """Set for what is started in the block; PySpark hands this process's environment on."""
     missing = {key: value for key, value in variables.items() if key not in os.environ}
     os.environ.update(missing)
     try:
