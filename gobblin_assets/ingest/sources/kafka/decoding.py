@@ -1,0 +1,148 @@
+"""Kafka's records as rows: the decoded columns, what is kept of the record beside them, and dead letters.
+
+What comes in is the frame of Spark's ``kafka`` source, ``headers`` included where they are kept. What goes out:
+
+    the value's fields, else ``value``      all NULL for a tombstone and for a dead letter
+    kafka_key, kafka_topic, …               those that ``keep`` asks for
+    gobblin_dead_letter                     why the record can't be decoded, NULL for a good one
+    gobblin_dead_letter_topic, …            where it stands and what it is, NULL for a good one
+
+The last two are the hidden columns of ``row_quality``'s contract.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.columns import named
+from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns
+from gobblin_assets.ingest.sources.kafka.decoding_plan import KEPT_ORDER, DecodingPlan
+
+HEADERS_TYPE: Final = t.ArrayType(
+    t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
+)
+KAFKA_SCHEMA: Final = t.StructType(
+    [
+        t.StructField("key", t.BinaryType()),
+        t.StructField("value", t.BinaryType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+        t.StructField("offset", t.LongType()),
+        t.StructField("timestamp", t.TimestampType()),
+        t.StructField("timestampType", t.IntegerType()),
+        t.StructField("headers", HEADERS_TYPE),
+    ]
+)
+"""Of Spark's source, with ``includeHeaders``."""
+
+_VALUE: Final = "gobblin_decoded_value"
+_KEY: Final = "gobblin_decoded_key"
+
+
+def decode(frame: DataFrame, plan: DecodingPlan) -> DataFrame:
+    """Lazy: nothing is read. RejectedError for two columns of one name.
+
+    A record by a schema that the plan does not know fails the action that runs this; ``find_missing_schema`` tells.
+    """
+    if plan.drop_tombstones:
+        frame = frame.where(named("value").isNotNull())
+    # A projection of its own: Spark leaves an expensive expression that is used more than once where it is.
+    prepared = frame.select("*", plan.value.prepare(named("value")).alias(_VALUE))
+    if plan.key is not None:
+        prepared = prepared.select("*", plan.key.prepare(named("key")).alias(_KEY))
+    judged = prepared.select("*", _reason(plan).alias(DEAD_LETTER_COLUMN))
+    is_good = named(DEAD_LETTER_COLUMN).isNull()
+    value = f.when(is_good, plan.value.value(named(_VALUE)))
+    decoded: dict[str, Column] = {"value": value}
+    if plan.value.is_record:
+        names = _field_names(judged.select(value.alias("value")))
+        flat = judged.select("*", value.alias("gobblin_record"))
+        judged, decoded = flat, {name: f.col("gobblin_record").getField(name) for name in names}
+    kept = {name: column for name, column in _kept_columns(plan, frame).items() if name in _kept_names(plan)}
+    _require_distinct_names(list(decoded), list(kept), plan)
+    return judged.select(
+        *(column.alias(name) for name, column in {**decoded, **kept}.items()),
+        named(DEAD_LETTER_COLUMN),
+        *(f.when(~is_good, column).alias(name) for name, column in _letter_columns(frame).items()),
+    )
+
+
+def decoded_columns(spark: SparkSession, plan: DecodingPlan) -> Mapping[str, str]:
+    """Name → Spark type text of what ``decode`` gives, without the hidden columns."""
+    schema = decode(spark.createDataFrame([], KAFKA_SCHEMA), plan).schema
+    hidden = dead_letter_columns(schema.names)
+    return {each.name: each.dataType.simpleString() for each in schema.fields if each.name not in hidden}
+
+
+def _reason(plan: DecodingPlan) -> Column:
+    of_value = f.concat(f.lit("value: "), plan.value.reason(named("value"), named(_VALUE)))
+    if plan.key is None:
+        return of_value
+    return f.coalesce(of_value, f.concat(f.lit("key: "), plan.key.reason(named("key"), named(_KEY))))
+
+
+def _field_names(frame: DataFrame) -> list[str]:
+    data_type = frame.schema.fields[0].dataType
+    return list(data_type.names) if isinstance(data_type, t.StructType) else []
+
+
+def _timestamp_type() -> Column:
+    return f.when(named("timestampType") == 0, "create_time").when(named("timestampType") == 1, "log_append_time")
+
+
+def _headers(frame: DataFrame) -> Column:
+    return named("headers") if "headers" in frame.columns else f.lit(None).cast(HEADERS_TYPE)
+
+
+def _kept_names(plan: DecodingPlan) -> list[str]:
+    return [column for kept, column in KEPT_ORDER.items() if kept in plan.keep]
+
+
+def _kept_columns(plan: DecodingPlan, frame: DataFrame) -> dict[str, Column]:
+    key = f.lit(None) if plan.key is None else plan.key.value(named(_KEY))
+    return {
+        "kafka_key": f.when(named(DEAD_LETTER_COLUMN).isNull(), key),
+        "kafka_topic": named("topic"),
+        "kafka_partition": named("partition"),
+        "kafka_offset": named("offset"),
+        "kafka_timestamp": named("timestamp"),
+        "kafka_timestamp_type": _timestamp_type(),
+        "kafka_headers": _headers(frame),
+    }
+
+
+def _letter_columns(frame: DataFrame) -> dict[str, Column]:
+    columns = {
+        "topic": named("topic"),
+        "partition": named("partition"),
+        "offset": named("offset"),
+        "timestamp": named("timestamp"),
+        "timestamp_type": _timestamp_type(),
+        "key": named("key"),
+        "value": named("value"),
+        "headers": _headers(frame),
+    }
+    return {f"{DEAD_LETTER_COLUMN}_{name}": column for name, column in columns.items()}
+
+
+def _require_distinct_names(decoded: list[str], kept: list[str], plan: DecodingPlan) -> None:
+    seen: dict[str, str] = {name.casefold(): f"the kept column {name!r}" for name in kept}
+    for name in decoded:
+        other = seen.get(name.casefold())
+        if other is not None:
+            raise RejectedError(
+                f"topic {plan.topic!r}: the decoded field {name!r} and {other} would be one column",
+                field=f"{plan.field}.keep" if "kept" in other else f"{plan.field}.value.schema",
+                hint="Leave the one out of keep, or give a reader's schema without the other as `value.schema`.",
+            )
+        if name.casefold().startswith(DEAD_LETTER_COLUMN):
+            raise RejectedError(
+                f"topic {plan.topic!r}: the decoded field {name!r} has the name of a column that marks dead letters",
+                field=f"{plan.field}.value.schema",
+                hint="Give a reader's schema without it as `value.schema`.",
+            )
+        seen[name.casefold()] = f"the field {name!r}"
