@@ -29,7 +29,7 @@ from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.port import PlanSession
+from gobblin_assets.ingest.sources.port import PlanSession, Restart
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -49,14 +49,37 @@ _PAGES_READ_MAX: Final = 1_000
 
 
 class GobblinRunConfig(dg.Config):
-    """Run configuration of a job's assets. ``mode``: append, refresh or auto; default: the tag, else auto."""
+    """Run configuration of a job's assets. ``mode``: append, refresh or auto; default: the tag, else auto.
+
+    ``restart``, of topics, this once: start_over (as if they had never been read) or move_to_latest (leave out what
+    is in them now).
+    """
 
     mode: str | None = None
+    restart: str | None = None
 
 
 def is_by_hand(tags: Mapping[str, str]) -> bool:
     """Whether a person, or a backfill that a person started, asked for the run."""
     return _AUTOMATION_TAGS.isdisjoint(tags)
+
+
+def decide_restart(configured: str | None, layout: JobLayout) -> Restart | None:
+    """What run config asks of topics. RejectedError when it is nothing that there is, or the job reads tables."""
+    if configured is None:
+        return None
+    if layout.job.source.type != "kafka":
+        raise RejectedError(
+            f"is for topics, and {layout.job.job} reads tables", field="restart", hint="Use mode: refresh for tables."
+        )
+    try:
+        return Restart(configured)
+    except ValueError:
+        raise RejectedError(
+            f"expected one of {', '.join(each.value for each in Restart)}, found {configured!r}",
+            field="restart",
+            hint="Correct it, or leave it out.",
+        ) from None
 
 
 def decide_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
@@ -190,6 +213,7 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         mode=mode,
         by_hand=is_by_hand(tags),
         dagster_run_id=context.run.run_id,
+        restart=decide_restart(config.restart, layout),
     )
 
 
