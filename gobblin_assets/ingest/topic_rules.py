@@ -5,6 +5,7 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.kafka_spec import BootstrapWith, Decoder, DecoderSpec
+from gobblin_assets.ingest.spec_model import SpecModel
 from gobblin_assets.model.partition import PartitionKind
 
 _OF_TABLES: Final = {
@@ -19,15 +20,21 @@ _OF_TOPICS: Final = ("topic", "kafka")
 
 
 def check_words(written: DatasetSpec, where: str, *, source: str) -> None:
-    """Refuse what only the other kind of source has; ``written`` as the person wrote it."""
-    given = written.model_fields_set
+    """Refuse what only the other kind of source has; ``written`` as the person wrote it, without defaults of a job."""
+    given = _differing(written)
     if source == "kafka":
-        for name in _OF_TABLES.keys() & given:
+        for name in sorted(_OF_TABLES.keys() & given):
             raise RejectedError(
                 "a Kafka source has no such option", field=f"{where}.{name}", hint=f"Take it out: {_OF_TABLES[name]}."
             )
     elif foreign := sorted(given.intersection(_OF_TOPICS)):
         raise RejectedError(f"a {source} source has no such option", field=f"{where}.{foreign[0]}", hint="Take it out.")
+
+
+def _differing(spec: SpecModel) -> set[str]:
+    """The options that are not what they are by default. What was written and changes nothing does no harm."""
+    fields = type(spec).model_fields
+    return {name for name, value in spec if value != fields[name].get_default(call_default_factory=True)}
 
 
 def check_topic(spec: DatasetSpec, where: str) -> None:
@@ -62,6 +69,7 @@ def check_topic(spec: DatasetSpec, where: str) -> None:
 
 def _check_decoder(decoder: DecoderSpec, where: str) -> None:
     avro_or_protobuf = decoder.format in (Decoder.AVRO, Decoder.PROTOBUF)
+    given = _differing(decoder)
     allowed = {
         "schema_": decoder.format in (Decoder.JSON, Decoder.AVRO),
         "subject": decoder.format is Decoder.AVRO,
@@ -70,7 +78,7 @@ def _check_decoder(decoder: DecoderSpec, where: str) -> None:
         "message": decoder.format is Decoder.PROTOBUF,
     }
     for name, right in allowed.items():
-        if name in decoder.model_fields_set and not right:
+        if name in given and not right:
             raise RejectedError(
                 f"the format {decoder.format.value} has no such option",
                 field=f"{where}.{name.rstrip('_')}",

@@ -1,0 +1,98 @@
+"""What a job of topics may say, and what it is told when it says something else."""
+
+from typing import Any
+
+import pytest
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.model.urn import DatasetUrn
+
+KAFKA = {"type": "kafka", "connection": "events"}
+
+
+def job(*datasets: dict[str, Any], source: dict[str, Any] = KAFKA, **options: Any) -> dict[str, Any]:
+    return {"job": "events", "source": source, "destination": "/lake", "datasets": list(datasets), **options}
+
+
+def test_a_topic_is_named_by_its_dataset_or_by_itself() -> None:
+    spec = parse_job(job({"topic": "page views"}, {"urn": "clicks", "topic": "clicks-v2"}, {"urn": "plain"}))
+
+    datasets = resolve_datasets(spec, None)
+
+    assert {urn: dataset.topic for urn, dataset in datasets.items()} == {
+        "page views": "page views",
+        "clicks": "clicks-v2",
+        "plain": "plain",
+    }
+
+
+def test_discovered_topics_take_the_defaults() -> None:
+    spec = parse_job(job(source={**KAFKA, "include": ["page_*"]}, defaults={"kafka": {"value": {"format": "string"}}}))
+
+    datasets = resolve_datasets(spec, ["page_a", "page_b"])
+
+    assert datasets.keys() == {"page_a", "page_b"}
+    assert datasets[DatasetUrn("page_b")].topic == "page_b"
+    assert datasets[DatasetUrn("page_b")].kafka.value.format == "string"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "field", "said"),
+    [
+        ({"topic": "a", "extract": "append_only"}, "datasets[0].extract", "a topic is a log"),
+        ({"topic": "a", "watermark": {"column": "id"}}, "datasets[0].watermark", "are its offsets"),
+        ({"table": "a"}, "datasets[0].table", "write topic"),
+        ({"topic": "a", "columns": ["x"]}, "datasets[0].columns", "select"),
+        (
+            {"topic": "a", "partitions": {"kind": "static", "keys": ["x"], "column": "k"}},
+            "datasets[0].partitions.kind",
+            "event_time",
+        ),
+        (
+            {"topic": "a", "kafka": {"bootstrap_with": "offset_lookback"}},
+            "datasets[0].kafka.offset_lookback",
+            "needs it",
+        ),
+        ({"topic": "a", "kafka": {"bootstrap_with": "timestamp"}}, "datasets[0].kafka.bootstrap_timestamp", "needs it"),
+        ({"topic": "a", "kafka": {"offset_lookback": 5}}, "datasets[0].kafka.offset_lookback", "belongs to"),
+        ({"topic": "a", "kafka": {"keep": ["key", "key"]}}, "datasets[0].kafka.keep", "twice"),
+        ({"topic": "a", "kafka": {"value": {"subject": "s"}}}, "datasets[0].kafka.value.subject", "bytes has no such"),
+        (
+            {"topic": "a", "kafka": {"value": {"format": "string", "schema": "id int"}}},
+            "datasets[0].kafka.value.schema",
+            "string has no such",
+        ),
+        (
+            {"topic": "a", "kafka": {"value": {"format": "protobuf"}}},
+            "datasets[0].kafka.value.descriptor_file",
+            "needs it",
+        ),
+        (
+            {"topic": "a", "kafka": {"value": {"format": "avro", "framing": "none"}}},
+            "datasets[0].kafka.value.schema",
+            "by which schema",
+        ),
+        ({"topic": "a", "kafka": {"bootstrap_with": "earlyest"}}, "datasets[0].kafka.bootstrap_with", "earliest"),
+    ],
+)
+def test_what_does_not_fit_a_topic_is_refused_by_name(dataset: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(RejectedError) as caught:
+        parse_job(job(dataset))
+
+    assert caught.value.field == field
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("option", [{"topic": "a"}, {"kafka": {"keep": ["key"]}}])
+def test_a_table_has_no_options_of_topics(option: dict[str, Any]) -> None:
+    with pytest.raises(RejectedError, match="jdbc source has no such option"):
+        parse_job(job({"table": "a", **option}, source={"connection": "shop"}))
+
+
+def test_an_unknown_kind_of_source_is_refused() -> None:
+    with pytest.raises(RejectedError) as caught:
+        parse_job(job({"topic": "a"}, source={"type": "kafak", "connection": "x"}))
+
+    assert caught.value.field == "source"
+    assert "kafka" in str(caught.value)
