@@ -31,6 +31,8 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # Records may have any time; a topic that is to lose its old ones says so.
+        "log.retention.ms": "-1",
         # Retention, compaction and expired transactions are seen to at once, and not after minutes.
         "log.initial.task.delay.ms": "500",
         "log.retention.check.interval.ms": "500",

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor does not mark what it exports
+    AdminClient,
+    OffsetSpec,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from demo.kafka.broker import KafkaBroker, start_broker
@@ -122,22 +125,18 @@ def produce(bootstrap: str, topic: str, records: Sequence[Record | bytes]) -> No
 @contextmanager
 def open_transaction(bootstrap: str, transactional_id: str | None = None) -> Iterator["Transaction"]:
     """A producer in a transaction. What was neither committed nor aborted in the block stays open at the broker."""
-    producer = Producer({
-        "bootstrap.servers": bootstrap,
-        "log_level": 0,
-        "transactional.id": transactional_id or uuid.uuid4().hex,
-        "transaction.timeout.ms": 600_000,
-    })  # fmt: skip
-    producer.init_transactions(DELIVERY_S_MAX)
-    producer.begin_transaction()
-    yield Transaction(producer)
+    transaction = Transaction(bootstrap, transactional_id or uuid.uuid4().hex)
+    transaction.begin()
+    yield transaction
 
 
 class Transaction:
-    """``begin`` starts the next one of the same producer."""
+    """``begin`` starts the next one under the same id."""
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    def __init__(self, bootstrap: str, transactional_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._id = transactional_id
+        self._producer = self._open_producer()
 
     def produce(self, topic: str, records: Sequence[Record | bytes]) -> None:
         """In the log, and seen by read_uncommitted, when this returns."""
@@ -148,9 +147,22 @@ class Transaction:
 
     def commit(self) -> None:
         self._producer.commit_transaction(DELIVERY_S_MAX)
+        self._producer = self._open_producer()
 
     def abort(self) -> None:
         self._producer.abort_transaction(DELIVERY_S_MAX)
+        self._producer = self._open_producer()
+
+    def _open_producer(self) -> Producer:
+        """The brokers write a transaction's markers after its end was acknowledged; another producer waits for them."""
+        producer = Producer({
+            "bootstrap.servers": self._bootstrap,
+            "log_level": 0,
+            "transactional.id": self._id,
+            "transaction.timeout.ms": 600_000,
+        })  # fmt: skip
+        producer.init_transactions(DELIVERY_S_MAX)
+        return producer
 
 
 def produce_committed(bootstrap: str, topic: str, records: Sequence[Record | bytes]) -> None:
@@ -167,9 +179,8 @@ def produce_aborted(bootstrap: str, topic: str, records: Sequence[Record | bytes
 
 def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
     """What retention does: all records before these offsets, by partition, are gone."""
-    answers = open_admin(bootstrap).delete_records([
-        TopicPartition(topic, partition, offset) for partition, offset in before.items()
-    ])  # fmt: skip
+    admin = open_admin(bootstrap)  # its answers come only as long as it is held
+    answers = admin.delete_records([TopicPartition(topic, partition, offset) for partition, offset in before.items()])
     for answer in answers.values():
         answer.result()
 
@@ -260,12 +271,16 @@ def _send(producer: Producer, topic: str, records: Sequence[Record | bytes]) -> 
 
 
 def _await_partitions(admin: AdminClient, topic: str, count: int) -> None:
+    """A broker names a partition's leader some time before that leader knows that it is the one."""
+
     def is_known() -> bool:
         known = admin.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
-        return (
-            known.error is None
-            and len(known.partitions) == count
-            and all(partition.error is None and partition.leader >= 0 for partition in known.partitions.values())
-        )
+        return known.error is None and len(known.partitions) == count
 
-    wait_until(is_known, f"{topic} with {count} partitions and their leaders")
+    def is_led() -> bool:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the vendor left it untyped
+        asked = {TopicPartition(topic, number): latest for number in range(count)}
+        return all(answer.exception() is None for answer in admin.list_offsets(asked).values())
+
+    wait_until(is_known, f"{topic} with {count} partitions")
+    wait_until(is_led, f"leaders of all partitions of {topic}")

@@ -42,10 +42,18 @@ GRACE_S: Final = 5.0
 PARTITIONS_PER_CALL: Final = 1_000
 """The client's time grows with the square of a call's partitions."""
 
-ROUNDS_MAX: Final = 3
-"""A partition whose leader is just changing is asked again; each round has its share of the time."""
+ROUNDS_MAX: Final = 6
+"""A partition whose leader is just changing is asked again: five pauses are 7.5 s."""
+
+LOST_ROUNDS_MAX: Final = 2
+"""One whose leader is away is asked only once more: its absence may last, and the others wait."""
 
 ROUND_PAUSE_S: Final = 0.5
+"""After each round as much again."""
+
+CALL_SHARE: Final = 3
+"""One broker that is silent uses up a call's time; this share of a question's leaves time to ask again."""
+
 SEEN_MAX: Final = 50
 
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the vendor left it untyped
@@ -56,10 +64,12 @@ _ISOLATION: Final = {
 }
 # The client would print on stderr what it also reports to us.
 _QUIET: Final = {"log_level": 0, "log.connection.close": False}
-_PASSING: Final = frozenset({
-    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
-    "OFFSET_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "UNKNOWN_TOPIC_OR_PART", "_TIMED_OUT",
-    "_TRANSPORT",
+_MOVING: Final = frozenset({
+    "NOT_LEADER_FOR_PARTITION", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PART",
+})  # fmt: skip
+_LOST: Final = frozenset({
+    "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "_TIMED_OUT", "_TRANSPORT",
 })  # fmt: skip
 _HIDDEN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})
 
@@ -203,24 +213,25 @@ class _Session:
         answers: list[_Answers] = [{} for _ in questions]
         left = list(questions)
         for round_number in range(ROUNDS_MAX):
+            pause_s = round_number * ROUND_PAUSE_S
+            if not any(left) or (round_number and time.monotonic() + pause_s > self.deadline):
+                break
             if round_number:
-                time.sleep(ROUND_PAUSE_S)
+                time.sleep(pause_s)
                 self.list_names()  # has the client forget the leaders that it knew
             for known, found in zip(answers, self._ask(left, isolation), strict=True):
                 known.update(found)
+            passing = _MOVING | _LOST if round_number + 1 < LOST_ROUNDS_MAX else _MOVING
             left = [
-                {name: spec for name, spec in asked.items() if _is_passing(known[name])}
+                {name: spec for name, spec in asked.items() if _failed_by(known[name], passing)}
                 for asked, known in zip(questions, answers, strict=True)
             ]
-            if not any(left) or time.monotonic() + ROUND_PAUSE_S > self.deadline:
-                break
         return answers
 
     def _ask(
         self, questions: Sequence[Mapping[TopicPartition, OffsetSpec]], isolation: IsolationLevel
     ) -> list[_Answers]:
-        # One broker that is silent would use up all the time of a call that asks every broker.
-        timeout_s = min(self.left_s(), self.connection.timeout_s / ROUNDS_MAX)
+        timeout_s = min(self.left_s(), self.connection.timeout_s / CALL_SHARE)
         calls = [
             [
                 self.admin.list_offsets(
@@ -280,8 +291,8 @@ def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
     return offset
 
 
-def _is_passing(answer: int | ClientFailure) -> bool:
-    return isinstance(answer, ClientFailure) and answer.name in _PASSING
+def _failed_by(answer: int | ClientFailure, names: frozenset[str]) -> bool:
+    return isinstance(answer, ClientFailure) and answer.name in names
 
 
 def _as_failure(error: KafkaException) -> ClientFailure:
@@ -299,5 +310,5 @@ def _as_description(topic: ClientTopic) -> TopicDescription:
 
 
 def _as_ms(at: dt.datetime) -> int:
-    """Up to the next millisecond: Kafka's times have no finer parts."""
-    return -int((dt.datetime.fromtimestamp(0, dt.UTC) - at) // dt.timedelta(milliseconds=1))
+    """Rounded up: Kafka counts milliseconds since 1970, and takes negative numbers for other questions."""
+    return max(0, -((dt.datetime.fromtimestamp(0, dt.UTC) - at) // dt.timedelta(milliseconds=1)))
