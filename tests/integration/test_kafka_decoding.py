@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql import DataFrame, SparkSession
 
+from demo.kafka.registry_server import RegistryServer, serve_registry
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.row_quality import split_rows
 from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
@@ -27,7 +28,6 @@ from tests.support.kafka_records import (
     utc,
     view_descriptors,
 )
-from tests.support.registry import RegistryServer, serve_registry
 from tests.support.spark import in_child, open_remote
 
 REASON = "gobblin_dead_letter"

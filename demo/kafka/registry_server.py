@@ -1,6 +1,6 @@
-"""A schema registry for tests: the protocol over real HTTP, with schemas in memory and failures on demand.
+"""A schema registry of this machine's own: the protocol over real HTTP, with schemas in memory and failures on demand.
 
-What it holds is registered by the test, without any check of compatibility.
+What it holds is registered by whoever started it, without any check of compatibility.
 """
 
 import base64
