@@ -91,6 +91,15 @@ def test_an_all_null_record_is_told_from_one_that_failed(spark: SparkSession, re
     assert [(row.a, row[REASON] is None) for row in frame.collect()] == [(None, True), (None, False)]
 
 
+def test_a_record_is_decoded_once_whatever_looks_at_its_columns(
+    spark: SparkSession, registry: RegistryServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry.register(f"{TOPIC}-value", VIEW_2)
+    plan = planned(spark, {"value": {"format": "avro"}}, registry=client_of(registry.url))
+    decode(kafka_frame(spark, [b"x"]), plan).where(f"{REASON} IS NOT NULL OR id > 0 AND country <> 'it'").explain()
+    assert capsys.readouterr().out.count("from_avro") == 1
+
+
 def test_a_schema_of_another_subject_is_learned_and_an_absent_one_makes_dead_letters(
     spark: SparkSession, registry: RegistryServer
 ) -> None:

@@ -50,10 +50,9 @@ def decode(frame: DataFrame, plan: DecodingPlan) -> DataFrame:
     """
     if plan.drop_tombstones:
         frame = frame.where(named("value").isNotNull())
-    # A projection of its own: Spark leaves an expensive expression that is used more than once where it is.
-    prepared = frame.select("*", plan.value.prepare(named("value")).alias(_VALUE))
+    prepared = frame.select("*", _once(plan.value.prepare(named("value"))).alias(_VALUE))
     if plan.key is not None:
-        prepared = prepared.select("*", plan.key.prepare(named("key")).alias(_KEY))
+        prepared = prepared.select("*", _once(plan.key.prepare(named("key"))).alias(_KEY))
     judged = prepared.select("*", _reason(plan).alias(DEAD_LETTER_COLUMN))
     is_good = named(DEAD_LETTER_COLUMN).isNull()
     value = f.when(is_good, plan.value.value(named(_VALUE)))
@@ -76,6 +75,15 @@ def decoded_columns(spark: SparkSession, plan: DecodingPlan) -> Mapping[str, str
     schema = decode(spark.createDataFrame([], KAFKA_SCHEMA), plan).schema
     hidden = dead_letter_columns(schema.names)
     return {each.name: each.dataType.simpleString() for each in schema.fields if each.name not in hidden}
+
+
+def _once(prepared: Column) -> Column:
+    """Not deterministic for Spark, so that it stays where it is.
+
+    Else a converter's ``where`` is moved below it, and every record is decoded again for each place where that
+    condition looks at a decoded column.
+    """
+    return f.when(f.monotonically_increasing_id() >= 0, prepared)
 
 
 def _reason(plan: DecodingPlan) -> Column:

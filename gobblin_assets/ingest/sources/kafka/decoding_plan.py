@@ -38,8 +38,12 @@ from gobblin_assets.ingest.spark_errors import first_cause, spark_families
 
 Part = Literal["key", "value"]
 
-VERSIONS_MAX: Final = 200
-"""The newest versions of a subject; a record by an older one costs the pass of ``learn_schemas``."""
+VERSIONS_MAX: Final = 50
+"""The newest versions of a subject; a record by an older one costs the pass of ``learn_schemas``.
+
+Each costs every record something (seen: 100 of them, 10 µs a record more than one), since Java leaves a method that
+is so long uncompiled.
+"""
 
 ABSENT_IDS_MAX: Final = 1_000
 """Ids that stand in records and not in the registry. More of them are no schema ids at all."""

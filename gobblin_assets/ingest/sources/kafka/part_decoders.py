@@ -160,7 +160,8 @@ class AvroDecoder:
         frame = f.substring(content, 1, FRAME_BYTES)
         record = f.concat(f.substring(content, FRAME_BYTES + 1, _REST), f.lit(END))
         decoded: Column | None = None
-        for schema_id, writer in self.writers.items():
+        # The newest first: most records are by it, and each comparison before theirs costs them time.
+        for schema_id, writer in reversed(self.writers.items()):
             of_writer = from_avro(record, writer, options)
             is_of = frame == f.lit(_frame_of(schema_id))
             decoded = f.when(is_of, of_writer) if decoded is None else decoded.when(is_of, of_writer)
