@@ -161,7 +161,7 @@ class AvroDecoder:
         record = f.concat(f.substring(content, FRAME_BYTES + 1, _REST), f.lit(END))
         decoded: Column | None = None
         # The newest first: most records are by it, and each comparison before theirs costs them time.
-        for schema_id, writer in reversed(self.writers.items()):
+        for schema_id, writer in reversed(list(self.writers.items())):
             of_writer = from_avro(record, writer, options)
             is_of = frame == f.lit(_frame_of(schema_id))
             decoded = f.when(is_of, of_writer) if decoded is None else decoded.when(is_of, of_writer)
