@@ -11,7 +11,6 @@ from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
@@ -56,39 +55,37 @@ def plan_dry(
     """Plan each selected partition. What one refuses is said of that one; the others are planned."""
     job = parse_job_name(request.job.job)
     known = datasets.load(job, sorted(request.selection))
-    wanted = [(urn, partition) for urn in sorted(request.selection) for partition in request.selection[urn]]
-    with source.open_plan(spark, report, [request.datasets[urn].table or urn for urn in request.selection]) as session:
-        outcomes = [
-            _plan_one(session, request, known.get(urn) or _new_state(job, urn), urn, partition)
-            for urn, partition in wanted
-        ]
+    wanted = [
+        PlanRequest(
+            request.datasets[urn],
+            urn,
+            partition,
+            known.get(urn) or _new_state(job, urn),
+            mode=request.mode,
+            by_hand=request.by_hand,
+            restart=request.restart,
+        )
+        for urn in sorted(request.selection)
+        for partition in request.selection[urn]
+    ]
+    with source.open_plan(spark, report, wanted) as session:
+        outcomes = [_plan_one(session, each) for each in wanted]
     plans = [each for each in outcomes if isinstance(each, PartitionPlan)]
     bins = max((request.datasets[each.urn].split.max_multi_work_units for each in plans), default=1)
-    packed = pack_work_units([unit for each in plans for unit in each.work_units if not unit.is_empty], bins)
+    units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
+    packed = pack_work_units(units, bins, request.job.packer, {each.urn: each.task_capacities for each in plans})
     numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
     return [
         _describe(outcome, numbers)
         if isinstance(outcome, PartitionPlan)
-        else PlannedSlice(urn, partition.key, request.mode, error=str(outcome))
-        for (urn, partition), outcome in zip(wanted, outcomes, strict=True)
+        else PlannedSlice(each.urn, each.partition.key, request.mode, error=str(outcome))
+        for each, outcome in zip(wanted, outcomes, strict=True)
     ]
 
 
-def _plan_one(
-    session: PlanSession, request: RunRequest, state: DatasetState, urn: DatasetUrn, partition: AssetPartition
-) -> PartitionPlan | GobblinError:
+def _plan_one(session: PlanSession, request: PlanRequest) -> PartitionPlan | GobblinError:
     try:
-        return session.plan(
-            PlanRequest(
-                request.datasets[urn],
-                urn,
-                partition,
-                state,
-                mode=request.mode,
-                by_hand=request.by_hand,
-                restart=request.restart,
-            )
-        )
+        return session.plan(request)
     except GobblinError as error:
         return error
 

@@ -128,6 +128,27 @@ class SplitSpec(SpecModel):
     fetch_size_rows: int = Field(10_000, ge=1, description="Rows per round trip of the JDBC driver.")
 
 
+class PackerSpec(SpecModel):
+    """How WorkUnits become MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
+
+    ``single_level``: each watermark key goes where there is least. ``bi_level``: small datasets stay together.
+    ``topic_grouping``: a MultiWorkUnit holds one dataset, up to a task's capacity, as far as
+    ``split.max_multi_work_units`` leaves room. Loads and capacities are in the unit of the size estimator: WorkUnits,
+    MB, seconds, or MB/s.
+    """
+
+    type: Literal["single_level", "bi_level", "topic_grouping"] = "bi_level"
+    container_capacity: float = Field(
+        10.0, gt=0, allow_inf_nan=False, description="topic_grouping: the load of a MultiWorkUnit."
+    )
+    capacity_strategy: Literal["min", "max", "mean", "median"] = Field(
+        "median", description="topic_grouping by produce_rate: which of the rates that the topic's tasks had before."
+    )
+    containers_min: int = Field(
+        1, ge=1, le=1000, description="topic_grouping: groups are split until there are so many."
+    )
+
+
 class SchemaChangeSpec(SpecModel):
     """Added columns always flow through; these say whether the others may."""
 
@@ -205,6 +226,7 @@ class JobSpec(SpecModel):
     parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
     retry: RetrySpec = RetrySpec()
     lease: LeaseSpec = LeaseSpec()
+    packer: PackerSpec = PackerSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(

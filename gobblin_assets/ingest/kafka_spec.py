@@ -28,6 +28,19 @@ class ResetOnOutOfRange(StrEnum):
     SKIP = "skip"
 
 
+class SizeEstimator(StrEnum):
+    """What a WorkUnit counts when it is packed (Gobblin: kafka.workunit.size.estimator.type), by earlier runs.
+
+    ``UNIT``: one. ``AVERAGE_RECORD_SIZE``: its bytes as written. ``AVERAGE_RECORD_TIME``: the time to read it.
+    ``PRODUCE_RATE``: the rate at which it must be read to have caught up in time, while more is produced.
+    """
+
+    UNIT = "unit"
+    AVERAGE_RECORD_SIZE = "average_record_size"
+    AVERAGE_RECORD_TIME = "average_record_time"
+    PRODUCE_RATE = "produce_rate"
+
+
 class Decoder(StrEnum):
     BYTES = "bytes"
     STRING = "string"
@@ -88,4 +101,11 @@ class KafkaSourceSpec(SpecModel):
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     records_per_run_max: int | None = Field(
         None, ge=1, description="Offsets of all topics in one run, shared out fairly; the rest follows in the next."
+    )
+    size_estimator: SizeEstimator = SizeEstimator.AVERAGE_RECORD_SIZE
+    catch_up_sla_hours: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="produce_rate: the lag is to be read within this time."
+    )
+    produce_rate_scaling: float = Field(
+        1.3, ge=0, allow_inf_nan=False, description="produce_rate: counts what is produced meanwhile this many times."
     )

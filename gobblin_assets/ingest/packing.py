@@ -1,84 +1,203 @@
 """Pack WorkUnits into MultiWorkUnits, so that few tasks cover many small reads and a huge one starves none.
 
-Bi-level worst-fit decreasing. The WorkUnits of a small dataset stay together. Those of a large one are
-divided by watermark key, and a large key into runs of neighbours. Of one key a MultiWorkUnit gets at most
-one such run: an attempt is published whole or not at all, and only contiguous prefixes are published, so a
-MultiWorkUnit with a hole would lose its good part to a failure elsewhere.
+Worst-fit decreasing, of groups that the packer forms. ``bi_level``: the WorkUnits of a small dataset stay together,
+those of a large one are divided by watermark key, and a large key into runs of neighbours. ``single_level``: each
+key by itself. ``topic_grouping``: keys of one dataset, up to a task's capacity by best-fit decreasing.
+
+Of one key a MultiWorkUnit gets at most one run of neighbours: an attempt is published whole or not at all, and only
+contiguous prefixes are published, so a MultiWorkUnit with a hole would lose its good part to a failure elsewhere.
 """
 
+import bisect
 import heapq
 import itertools
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_spec import PackerSpec
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit
 
 _Key = tuple[str, str, str]
+# Neighbours of one key.
+_Run = list[WorkUnit]
+# Runs of different keys that are placed together, if there is room.
+_Group = list[_Run]
+
+_CAPACITY_UNIT: Final = 1_000_000
+_CAPACITY_MIN: Final = 1 * _CAPACITY_UNIT
+"""A task that once was slow beyond this says nothing about the next: Gobblin's own default."""
+
+_NO_CAPACITIES: Mapping[DatasetUrn, Sequence[int]] = MappingProxyType({})
 
 
-def pack_work_units(units: Sequence[WorkUnit], max_multi_work_units: int) -> tuple[MultiWorkUnit, ...]:
-    """Every WorkUnit once, in at most ``max_multi_work_units`` groups of about equal weight, none of them empty."""
+def pack_work_units(
+    units: Sequence[WorkUnit],
+    max_multi_work_units: int,
+    packer: PackerSpec | None = None,
+    capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
+) -> tuple[MultiWorkUnit, ...]:
+    """Every WorkUnit once, in at most ``max_multi_work_units`` groups, none of them empty.
+
+    ``capacities`` are the loads that tasks of a dataset bore before, in what ``WorkUnit.weight`` counts.
+    """
     if max_multi_work_units < 1:
         raise RejectedError("expected at least 1", field="split.max_multi_work_units", hint="Give 1 or more.")
-    total = sum(unit.weight_bytes for unit in units)
-    target = -(-total // max_multi_work_units)
+    chosen = packer or PackerSpec()
+    target = -(-_weigh(units) // max_multi_work_units)
     ordered = sorted(units, key=lambda unit: (*_key_of(unit), unit.number))
-    pieces: list[list[WorkUnit]] = []
-    for _dataset, of_dataset in itertools.groupby(ordered, key=lambda unit: unit.dataset):
-        pieces.extend(_divide_dataset(list(of_dataset), target, max_multi_work_units))
-    return _place(pieces, max_multi_work_units)
+    groups: list[_Group] = []
+    for dataset, of_dataset in itertools.groupby(ordered, key=lambda unit: unit.dataset):
+        keys = [list(of_key) for _key, of_key in itertools.groupby(of_dataset, key=_key_of)]
+        if chosen.type == "topic_grouping":
+            capacity = _decide_capacity(chosen, capacities.get(dataset, ()))
+            groups += _fill_groups(keys, capacity, max_multi_work_units)
+        elif chosen.type == "bi_level" and _weigh_group(keys) <= target:
+            groups.append(keys)
+        else:
+            groups += [[run] for key in keys for run in _divide_key(key, target, max_multi_work_units)]
+    if chosen.type == "topic_grouping":
+        groups = _split_groups(groups, min(chosen.containers_min, max_multi_work_units))
+    return _place(groups, max_multi_work_units)
 
 
-def _divide_dataset(units: list[WorkUnit], target: int, bins: int) -> list[list[WorkUnit]]:
-    if _weigh(units) <= target:
-        return [units]
-    pieces: list[list[WorkUnit]] = []
-    for _key, of_key in itertools.groupby(units, key=_key_of):
-        pieces.extend(_divide_key(list(of_key), target, bins))
-    return pieces
+def _divide_key(units: _Run, target: int, bins: int) -> list[_Run]:
+    """Runs of neighbours of about ``target``; at most ``bins`` of them, so that each finds a place alone."""
+    return _cut_evenly(units, min(bins, len(units), max(1, -(-_weigh(units) // target))))
 
 
-def _divide_key(units: list[WorkUnit], target: int, bins: int) -> list[list[WorkUnit]]:
-    """Runs of neighbours of about ``target`` bytes; at most ``bins`` of them, so that each finds a group alone."""
-    count = min(bins, len(units), max(1, -(-_weigh(units) // target)))
+def _cut_evenly(units: _Run, count: int) -> list[_Run]:
     share = _weigh(units) / count
-    runs: list[list[WorkUnit]] = [[]]
+    runs: list[_Run] = [[]]
     seen = 0.0
     for unit in units:
         # A unit belongs to the run in which its middle falls.
-        if runs[-1] and len(runs) < count and seen + unit.weight_bytes / 2 > share * len(runs):
+        if runs[-1] and len(runs) < count and seen + unit.weight / 2 > share * len(runs):
             runs.append([])
         runs[-1].append(unit)
-        seen += unit.weight_bytes
+        seen += unit.weight
     return runs
 
 
-def _place(pieces: list[list[WorkUnit]], bins: int) -> tuple[MultiWorkUnit, ...]:
-    groups: list[list[list[WorkUnit]]] = [[] for _ in range(min(bins, len(pieces)))]
-    keys: list[set[_Key]] = [set() for _ in groups]
-    weights = [0] * len(groups)
-    heap = [(0, number) for number in range(len(groups))]
+def _decide_capacity(packer: PackerSpec, observed: Sequence[int]) -> int:
+    if not observed:
+        return max(1, round(packer.container_capacity * _CAPACITY_UNIT))
+    match packer.capacity_strategy:
+        case "min":
+            found: float = min(observed)
+        case "max":
+            found = max(observed)
+        case "mean":
+            found = statistics.fmean(observed)
+        case "median":
+            found = statistics.median(observed)
+    return max(_CAPACITY_MIN, round(found))
+
+
+def _fill_groups(keys: Sequence[_Run], capacity: int, bins: int) -> list[_Group]:
+    """A dataset's keys, each run in the fullest group that has room for it."""
+    if _weigh_group(keys) <= capacity:
+        return [list(keys)]
+    runs = [run for key in keys for run in _divide_key(key, capacity, bins)]
+    groups: list[_Group] = []
+    inside: list[set[_Key]] = []
+    levels: list[tuple[int, int]] = []
+    for run in sorted(runs, key=lambda run: (-_weigh(run), _key_of(run[0]), run[0].number)):
+        key, weight = _key_of(run[0]), _weigh(run)
+        place = bisect.bisect_right(levels, (capacity - weight, len(groups))) - 1
+        # Bounded by the runs of one key: only a group that has another one of them is passed by.
+        while place >= 0 and key in inside[levels[place][1]]:
+            place -= 1
+        level, number = levels.pop(place) if place >= 0 else (0, len(groups))
+        if number == len(groups):
+            groups.append([])
+            inside.append(set())
+        groups[number].append(run)
+        inside[number].add(key)
+        bisect.insort(levels, (level + weight, number))
+    return groups
+
+
+def _split_groups(groups: Sequence[_Group], count: int) -> list[_Group]:
+    """The heaviest groups cut in two until there are ``count``, or none can be cut any more."""
+    heap = [(-_weigh_group(group), number, group) for number, group in enumerate(groups)]
+    heapq.heapify(heap)
+    numbers = itertools.count(len(heap))
+    whole: list[_Group] = []
+    while heap and len(heap) + len(whole) < count:
+        _weight, _number, group = heapq.heappop(heap)
+        halves = _halve(group)
+        if len(halves) == 1:
+            whole.append(group)
+            continue
+        for half in halves:
+            heapq.heappush(heap, (-_weigh_group(half), next(numbers), half))
+    return [*whole, *(group for _weight, _number, group in heap)]
+
+
+def _halve(group: _Group) -> list[_Group]:
+    if len(group) == 1:
+        return [[run] for run in _cut_evenly(group[0], min(2, len(group[0])))]
+    halves: list[_Group] = [[], []]
+    weights = [0, 0]
+    for run in sorted(group, key=lambda run: (-_weigh(run), _key_of(run[0]))):
+        lighter = weights.index(min(weights))
+        halves[lighter].append(run)
+        weights[lighter] += _weigh(run)
+    return halves
+
+
+def _place(groups: Sequence[_Group], bins: int) -> tuple[MultiWorkUnit, ...]:
+    bin_count = min(bins, len(groups))
+    found = _Bins([[] for _ in range(bin_count)], [set() for _ in range(bin_count)], [(0, n) for n in range(bin_count)])
     # Heaviest first; equal weights by name, so that the same plan is packed the same way.
-    for piece in sorted(pieces, key=lambda piece: (-_weigh(piece), _key_of(piece[0]), piece[0].number)):
-        of_piece = {_key_of(unit) for unit in piece}
-        passed: list[tuple[int, int]] = []
-        # Bounded by the number of groups: a key has no more runs than there are groups.
-        while keys[heap[0][1]] & of_piece:
-            passed.append(heapq.heappop(heap))
-        _, number = heapq.heappop(heap)
-        groups[number].append(piece)
-        keys[number] |= of_piece
-        weights[number] += _weigh(piece)
-        for entry in (*passed, (weights[number], number)):
-            heapq.heappush(heap, entry)
-    filled = [sorted(group, key=lambda piece: _key_of(piece[0])) for group in groups if group]
+    for group in sorted(groups, key=lambda group: (-_weigh_group(group), _key_of(group[0][0]), group[0][0].number)):
+        if found.add(group):
+            continue
+        # Each MultiWorkUnit has a run of some key of the group. Of one key alone there are no more than MultiWorkUnits.
+        for run in group:
+            found.add([run])
+    filled = [sorted(runs, key=lambda run: _key_of(run[0])) for runs in found.runs if runs]
     return tuple(
-        MultiWorkUnit(number, tuple(itertools.chain.from_iterable(group))) for number, group in enumerate(filled)
+        MultiWorkUnit(number, tuple(itertools.chain.from_iterable(runs))) for number, runs in enumerate(filled)
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """MultiWorkUnits that are being filled, the lightest first in ``heap``."""
+
+    runs: list[list[_Run]]
+    keys: list[set[_Key]]
+    heap: list[tuple[int, int]]
+
+    def add(self, group: _Group) -> bool:
+        """Put it into the lightest that has no other run of its keys. False: there is none."""
+        of_group = {_key_of(run[0]) for run in group}
+        passed: list[tuple[int, int]] = []
+        while self.heap and not self.keys[self.heap[0][1]].isdisjoint(of_group):
+            passed.append(heapq.heappop(self.heap))
+        fits = bool(self.heap)
+        if fits:
+            weight, number = heapq.heappop(self.heap)
+            self.runs[number] += group
+            self.keys[number] |= of_group
+            passed.append((weight + _weigh_group(group), number))
+        for entry in passed:
+            heapq.heappush(self.heap, entry)
+        return fits
+
+
 def _weigh(units: Sequence[WorkUnit]) -> int:
-    return sum(unit.weight_bytes for unit in units)
+    return sum(unit.weight for unit in units)
+
+
+def _weigh_group(group: Sequence[_Run]) -> int:
+    return sum(map(_weigh, group))
 
 
 def _key_of(unit: WorkUnit) -> _Key:

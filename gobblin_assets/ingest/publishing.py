@@ -17,8 +17,9 @@ from gobblin_assets.ingest.quality import (
 )
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
+from gobblin_assets.ingest.sources.port import TaskFigures
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import Role
 
 
@@ -84,7 +85,7 @@ def publish_slice(
         # Pairs, because a jsonb object forgets the order of its keys.
         "columns": list(columns.items()),
         "source_columns": list(part.plan.columns.items()),
-        "source_facts": dict(part.plan.facts),
+        "source_facts": dict(_facts(part, winners)),
         "rows_read": rows_read,
         "observed_high": _highest(winners),
         "duration_s": round(duration_s, 3),
@@ -149,6 +150,21 @@ def _highest(winners: Sequence[StagedTask]) -> str | None:
 
 def _columns(winners: Sequence[StagedTask]) -> Mapping[str, str]:
     return next((task.extracted.columns for task in winners), {})
+
+
+def _facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
+    if part.plan.learn is None:
+        return part.plan.facts
+    expected: dict[AttemptId, int] = {}
+    for result in part.results:
+        if result.attempt is not None:
+            expected[result.attempt] = expected.get(result.attempt, 0) + (result.unit.estimated_row_count or 0)
+    return part.plan.learn(
+        [
+            TaskFigures(expected[task.attempt_id], sum(s.file_bytes for s in task.segments), task.duration_s)
+            for task in winners
+        ]
+    )
 
 
 def _seal_order(part: Slice, decision: Decision, winners: Sequence[StagedTask], base_version: int) -> SealOrder:

@@ -30,7 +30,7 @@ from gobblin_assets.ingest.task import TaskOrder, TaskRunner
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.policy import UnitResult
-from gobblin_assets.model.state import DatasetId, DatasetOutcome, DatasetState, RunId, SequenceId
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId
 from gobblin_assets.state.leases import Lease, LeaseKeeper
@@ -77,10 +77,10 @@ class Round:
         recovered, ready = self._recover_all(leases)
         if ready:
             with ExitStack() as stack:
-                wanted = [self._request.datasets[urn].table or urn for urn in ready]
+                wanted = self._make_requests(ready)
                 opening = self._ports.source.open_plan(self._ports.spark, self._ports.report, wanted)
                 session = stack.enter_context(opening)
-                slices = self._plan_all(session, ready)
+                slices = self._plan_all(session, wanted, ready)
                 self._work(session, slices)
         self._clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})
         return recovered
@@ -133,41 +133,46 @@ class Round:
 
     # Plan -----------------------------------------------------------------------------------------------
 
-    def _plan_all(self, session: PlanSession, ready: Mapping[DatasetUrn, Lease]) -> list[Slice]:
+    def _make_requests(self, ready: Mapping[DatasetUrn, Lease]) -> list[PlanRequest]:
         states = self._ports.stores.datasets.load(self._job, list(ready))
-        slices = []
-        for urn, lease in ready.items():
-            state = states[urn]
-            self._versions[state.dataset_id] = state.version
-            for partition in self._request.selection[urn]:
-                try:
-                    slices.append(self._plan_one(session, urn, partition, state, lease))
-                except GobblinError as error:
-                    self._keep(state.dataset_id, _failure(urn, partition, error))
-        return slices
-
-    def _plan_one(
-        self,
-        session: PlanSession,
-        urn: DatasetUrn,
-        partition: AssetPartition,
-        state: DatasetState,
-        lease: Lease,
-    ) -> Slice:
-        self._keeper.require(lease)
-        spec = self._request.datasets[urn]
-        plan = session.plan(
+        self._versions |= {state.dataset_id: state.version for state in states.values()}
+        return [
             PlanRequest(
-                spec,
+                self._request.datasets[urn],
                 urn,
                 partition,
-                state,
+                states[urn],
                 mode=self._request.mode,
                 by_hand=self._request.by_hand,
                 restart=self._request.restart,
             )
+            for urn in ready
+            for partition in self._request.selection[urn]
+        ]
+
+    def _plan_all(
+        self, session: PlanSession, requests: Iterable[PlanRequest], ready: Mapping[DatasetUrn, Lease]
+    ) -> list[Slice]:
+        slices = []
+        for request in requests:
+            try:
+                slices.append(self._plan_one(session, request, ready[request.urn]))
+            except GobblinError as error:
+                self._keep(request.state.dataset_id, _failure(request.urn, request.partition, error))
+        return slices
+
+    def _plan_one(self, session: PlanSession, request: PlanRequest, lease: Lease) -> Slice:
+        self._keeper.require(lease)
+        plan = session.plan(request)
+        part = Slice(
+            request.urn,
+            request.spec,
+            request.partition,
+            request.state,
+            lease,
+            plan,
+            SequenceId(self._ports.clock.new_id()),
         )
-        part = Slice(urn, spec, partition, state, lease, plan, SequenceId(self._ports.clock.new_id()))
         for note in (*plan.degraded, *plan.notes):
             self._ports.report(f"{part.label}: {note}")
         return part
@@ -199,7 +204,8 @@ class Round:
     def _work(self, session: PlanSession, slices: list[Slice]) -> None:
         units = [unit for part in slices for unit in part.units_to_read()]
         bins = max((part.spec.split.max_multi_work_units for part in slices), default=1)
-        packed = pack_work_units(units, bins)
+        capacities = {part.urn: part.plan.task_capacities for part in slices}
+        packed = pack_work_units(units, bins, self._request.job.packer, capacities)
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
         begun = self._begin(slices, numbers)
         owners = {unit.id: part for part in begun for unit in part.plan.work_units}

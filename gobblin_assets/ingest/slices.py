@@ -32,6 +32,7 @@ class StagedTask:
     attempt_id: AttemptId
     extracted: Extracted
     segments: tuple[Segment, ...]
+    duration_s: float
 
 
 @dataclass(slots=True)

@@ -80,11 +80,12 @@ class TaskRunner:
         attempt_id = AttemptId(self.clock.new_id())
         directory = staging_directory(job_directory(self.root, self.job), attempt_id)
         self._register(order, attempt_id, directory, try_number)
+        started_s = self.clock.monotonic()
         self.running.add(task_tag(attempt_id))
         try:
             extracted = self._extract(order, attempt_id, directory)
             self.require(order.slice.lease)
-            return self._stage(order, attempt_id, extracted)
+            return self._stage(order, attempt_id, extracted, started_s)
         except GobblinError as error:
             self._record_failure(attempt_id, error)
             raise
@@ -135,7 +136,7 @@ class TaskRunner:
         reach(Failpoint.ATTEMPT_DURABLE)
         return extracted
 
-    def _stage(self, order: TaskOrder, attempt_id: AttemptId, extracted: Extracted) -> StagedTask:
+    def _stage(self, order: TaskOrder, attempt_id: AttemptId, extracted: Extracted, started_s: float) -> StagedTask:
         segments = self._segments(order, extracted)
         self.store.stage(
             StagedAttempt(
@@ -147,7 +148,7 @@ class TaskRunner:
                 actual_highs=_actual_highs(order, extracted),
             )
         )
-        return StagedTask(attempt_id, extracted, segments)
+        return StagedTask(attempt_id, extracted, segments, self.clock.monotonic() - started_s)
 
     def _segments(self, order: TaskOrder, extracted: Extracted) -> tuple[Segment, ...]:
         part = order.slice

@@ -3,8 +3,8 @@
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.kafka_spec import BootstrapWith, Decoder, DecoderSpec
+from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.ingest.kafka_spec import BootstrapWith, Decoder, DecoderSpec, KafkaSourceSpec, SizeEstimator
 from gobblin_assets.ingest.spec_model import SpecModel
 from gobblin_assets.model.partition import PartitionKind
 
@@ -16,6 +16,7 @@ _OF_TABLES: Final = {
     "casts": "use converters: [{cast: {...}}]",
     "where": "use converters: [{where: ...}]",
 }
+_OF_PRODUCE_RATE: Final = ("catch_up_sla_hours", "produce_rate_scaling")
 _OF_TOPICS: Final = ("topic", "kafka")
 
 
@@ -29,6 +30,37 @@ def check_words(written: DatasetSpec, where: str, *, source: str) -> None:
             )
     elif foreign := sorted(given.intersection(_OF_TOPICS)):
         raise RejectedError(f"a {source} source has no such option", field=f"{where}.{foreign[0]}", hint="Take it out.")
+
+
+def check_packing(job: JobSpec) -> None:
+    """What the packer and the size estimator promise together. RejectedError for the first rule that does not hold."""
+    packer, source = job.packer, job.source
+    if packer.type != "topic_grouping" and (idle := sorted(_differing(packer) - {"type"})):
+        raise RejectedError(
+            f"the packer {packer.type} has no such option",
+            field=f"packer.{idle[0]}",
+            hint="Take it out, or write type: topic_grouping.",
+        )
+    by_rate = isinstance(source, KafkaSourceSpec) and source.size_estimator is SizeEstimator.PRODUCE_RATE
+    if not by_rate and "capacity_strategy" in _differing(packer):
+        raise RejectedError(
+            "chooses among the rates of earlier tasks, which only the size estimator produce_rate compares with",
+            field="packer.capacity_strategy",
+            hint="Take it out, or write source.size_estimator: produce_rate.",
+        )
+    if not by_rate and (idle := sorted(_differing(source).intersection(_OF_PRODUCE_RATE))):
+        raise RejectedError(
+            "belongs to the size estimator produce_rate",
+            field=f"source.{idle[0]}",
+            hint="Take it out, or write size_estimator: produce_rate.",
+        )
+    tasks_max = max(each.split.max_multi_work_units for each in (job.defaults, *job.datasets))
+    if packer.containers_min > tasks_max:
+        raise RejectedError(
+            f"expected at most split.max_multi_work_units, {tasks_max}; found {packer.containers_min}",
+            field="packer.containers_min",
+            hint="Lower it, or raise max_multi_work_units in the defaults.",
+        )
 
 
 def _differing(spec: SpecModel) -> set[str]:

@@ -22,7 +22,8 @@ class WorkUnit:
 
     ``number`` orders the WorkUnits of a key; their intervals follow each other without a gap. ``interval``
     None means the whole partition as it is now (a snapshot). ``reread_from`` lies below ``interval.low``
-    when a late window is read again. ``skipped`` marks the empty WorkUnit of a dataset that this run leaves
+    when a late window is read again. ``estimated_load`` is what packing counts instead of bytes, in millionths of the
+    source's own unit; a run's WorkUnits all count alike. ``skipped`` marks the empty WorkUnit of a dataset that this run leaves
     out: it carries the state, and nothing is read. ``properties`` are the source's own, plain JSON values.
     """
 
@@ -35,6 +36,7 @@ class WorkUnit:
     reread_from: Watermark | None = None
     estimated_row_count: int | None = None
     estimated_bytes: int | None = None
+    estimated_load: int | None = None
     skipped: bool = False
     properties: Mapping[str, object] = field(default_factory=dict)
 
@@ -44,8 +46,10 @@ class WorkUnit:
         return self.skipped or (self.interval is not None and self.interval.is_empty and self.reread_from is None)
 
     @property
-    def weight_bytes(self) -> int:
-        """What packing counts."""
+    def weight(self) -> int:
+        """What packing counts: the estimated load if there is one, else bytes."""
+        if self.estimated_load is not None:
+            return max(1, self.estimated_load)
         return max(1, UNKNOWN_SIZE_BYTES if self.estimated_bytes is None else self.estimated_bytes)
 
 
@@ -57,5 +61,5 @@ class MultiWorkUnit:
     work_units: tuple[WorkUnit, ...]
 
     @property
-    def weight_bytes(self) -> int:
-        return sum(unit.weight_bytes for unit in self.work_units)
+    def weight(self) -> int:
+        return sum(unit.weight for unit in self.work_units)

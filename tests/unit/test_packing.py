@@ -63,9 +63,9 @@ def test_every_work_unit_is_packed_once_and_a_key_has_no_hole_in_a_group(units: 
 @given(plans(), st.integers(1, 12))
 def test_no_group_is_heavier_than_two_fair_shares_and_one_work_unit(units: list[WorkUnit], bins: int) -> None:
     packed = pack_work_units(units, bins)
-    fair = -(-sum(unit.weight_bytes for unit in units) // bins)
-    largest = max((unit.weight_bytes for unit in units), default=0)
-    assert all(multi.weight_bytes <= 2 * fair + largest for multi in packed)
+    fair = -(-sum(unit.weight for unit in units) // bins)
+    largest = max((unit.weight for unit in units), default=0)
+    assert all(multi.weight <= 2 * fair + largest for multi in packed)
 
 
 def test_a_small_dataset_stays_together_and_a_large_one_is_spread() -> None:

@@ -4,7 +4,7 @@
 readers see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -41,6 +41,15 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """How one task of a plan went that is published: what it was expected to read, what it wrote, and in what time."""
+
+    estimated_row_count: int
+    file_bytes: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """What to read for one dataset partition.
 
@@ -51,6 +60,8 @@ class PartitionPlan:
     that, with the watermark column, tell a late row from one that was published; set when some WorkUnit has
     ``reread_from``. ``facts`` replace the dataset's ``source_facts`` when this is published. ``degraded`` says what
     could not be asked for this time and is left to a later run; the publication then does not count as complete.
+    ``learn`` gives the facts to remember in place of ``facts``, from how the published tasks went; it is pure.
+    ``task_capacities`` are the loads that earlier tasks bore, in what ``WorkUnit.weight`` counts.
     """
 
     urn: DatasetUrn
@@ -65,6 +76,8 @@ class PartitionPlan:
     notes: tuple[str, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
     degraded: tuple[str, ...] = ()
+    learn: Callable[[Sequence[TaskFigures]], Mapping[str, object]] | None = None
+    task_capacities: tuple[int, ...] = ()
 
 
 class PlanSession(Protocol):
@@ -87,9 +100,12 @@ class Source(Protocol):
     """A kind of source, with its connection."""
 
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], wanted: Collection[str] = ()
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[PlanRequest] = ()
     ) -> AbstractContextManager[PlanSession]:
-        """``wanted``: the tables or topics that will be planned, for sources that ask about all of them at once."""
+        """``requests``: what will be planned, for sources that ask about all of it at once, or share a bound.
+
+        What can't be done for one of them is raised when that one is planned.
+        """
         ...
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:

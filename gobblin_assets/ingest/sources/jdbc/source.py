@@ -1,7 +1,7 @@
 """The JDBC source: opens a view of the database, plans in it, and gives DataFrames of what was planned."""
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
@@ -148,7 +148,7 @@ class JdbcSource:
         self,
         spark: Callable[[], SparkSession],
         report: Callable[[str], None],
-        wanted: Collection[str] = (),  # noqa: ARG002  the port's
+        requests: Sequence[PlanRequest] = (),  # noqa: ARG002  the port's
     ) -> AbstractContextManager[PlanSession]:
         return self._open(spark, report)
 

@@ -5,10 +5,10 @@ those of another key, so that every key's intervals stay apart and its watermark
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.errors import CorruptionError
 from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
 from gobblin_assets.model.state import DatasetState
 
@@ -29,6 +29,14 @@ class PartitionKey:
         return PartitionKey(self.partition, self.generation + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The published watermark of a partition, by the key that holds it."""
+
+    key: PartitionKey
+    offset: int
+
+
 def parse_key(name: str) -> PartitionKey | None:
     """None for a name that is no key of a topic partition."""
     found = _KEY.fullmatch(name)
@@ -38,16 +46,19 @@ def parse_key(name: str) -> PartitionKey | None:
     return PartitionKey(partition, int(found["generation"] or 0))
 
 
-def newest_keys(state: DatasetState, topic: str) -> dict[int, PartitionKey]:
-    """The newest generation's key of each partition of the topic that the dataset has positions of."""
-    newest: dict[int, PartitionKey] = {}
-    for key in _keys_of((name for name, _partition in state.keys), topic):
+def find_positions(state: DatasetState, topic: str) -> dict[int, Position]:
+    """The newest generation's position of each partition of the topic of which something was published.
+
+    A key without a watermark is what is left of a publication that was given up: it has no position.
+    """
+    newest: dict[int, Position] = {}
+    for name, partition in state.keys:
+        key, watermark = parse_key(name), state.find_watermark(name, partition)
+        if key is None or key.partition.topic != topic or watermark is None:
+            continue
+        if not isinstance(watermark.value, int):
+            raise CorruptionError(f"the watermark of {key} is {watermark}, which is no offset")
         known = newest.get(key.partition.partition)
-        if known is None or known.generation < key.generation:
-            newest[key.partition.partition] = key
+        if known is None or known.key.generation < key.generation:
+            newest[key.partition.partition] = Position(key, watermark.value)
     return newest
-
-
-def _keys_of(names: Iterable[str], topic: str) -> list[PartitionKey]:
-    found = [parse_key(name) for name in names]
-    return [key for key in found if key is not None and key.partition.topic == topic]

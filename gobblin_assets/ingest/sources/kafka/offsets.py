@@ -5,7 +5,7 @@ stable offset, so that a transaction that is still open is read by a later run, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
@@ -17,7 +17,8 @@ class OffsetRange:
     """``[low, high)`` of one partition, with what a person should know of how it was chosen.
 
     ``restarts``: the offsets of before don't continue here, so that the positions are those of a new key generation.
-    ``lost``: offsets that were never read and never will be; ``repeated``: offsets that are read a second time.
+    ``lost``: offsets that are left out for good; ``repeated``: offsets of which some record was read before. Both say
+    how many at most: behind the end of a log that became shorter, nobody knows which records are new.
     """
 
     low: int
@@ -38,11 +39,7 @@ def continue_range(
     if offsets.earliest <= watermark <= offsets.end:
         return OffsetRange(watermark, offsets.end)
     below = watermark < offsets.earliest
-    said = f"{name}: the next offset is {watermark}, and the broker has {offsets.earliest} to {offsets.end}: " + (
-        f"{offsets.earliest - watermark:,} offsets were deleted before they were read"
-        if below
-        else "the topic's log has become shorter"
-    )
+    said = describe_out_of_range(name, watermark, offsets)
     match rule:
         case ResetOnOutOfRange.FAIL:
             raise RejectedError(
@@ -61,10 +58,41 @@ def continue_range(
             start = offsets.end
         case ResetOnOutOfRange.NEAREST:
             start = offsets.earliest if below else offsets.end
-    lost = max(0, start - watermark) if below else start - offsets.earliest
-    note = f"{said}; reset to {start} by the rule {rule.value}" + (f", {lost:,} offsets are skipped" if lost else "")
-    # Behind the end, equal offsets are other records than those that were published under them.
-    return OffsetRange(start, offsets.end, note, restarts=not below, lost=lost)
+    lost = start - watermark if below else start - offsets.earliest
+    # Behind the end, equal offsets may be other records than those that were published under them, or the same.
+    repeated = 0 if below else offsets.end - start
+    note = f"{said}; reset to {start} by the rule {rule.value}"
+    if below:
+        note += f", {lost:,} offsets are skipped"
+    elif lost:
+        note += f", the {lost:,} offsets before it are skipped, read before or not"
+    elif repeated:
+        note += f", {repeated:,} offsets are read, read before or not"
+    return OffsetRange(start, offsets.end, note, restarts=not below, lost=lost, repeated=repeated)
+
+
+def describe_out_of_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) -> str:
+    """What is wrong with a watermark that lies outside of what the broker has."""
+    return f"{name}: the next offset is {watermark}, and the broker has {offsets.earliest} to {offsets.end}: " + (
+        f"{offsets.earliest - watermark:,} offsets were deleted before they were read"
+        if watermark < offsets.earliest
+        else "the topic's log has become shorter"
+    )
+
+
+def added_range(name: TopicPartition, offsets: PartitionOffsets) -> OffsetRange:
+    """All of a partition that the topic did not have when it was first seen: it belongs to what is followed."""
+    note = f"{name} is new and is read from its beginning"
+    if offsets.earliest:
+        note += f": {offsets.earliest:,} offsets were deleted before they were read"
+    return OffsetRange(offsets.earliest, offsets.end, note, lost=offsets.earliest)
+
+
+def skip_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) -> OffsetRange:
+    """Nothing, from the end on: what lies before it is left out."""
+    lost = max(0, offsets.end - watermark)
+    note = f"{name} is moved to its end, {offsets.end}: {lost:,} offsets are skipped"
+    return OffsetRange(offsets.end, offsets.end, note, restarts=watermark > offsets.end, lost=lost)
 
 
 def first_range(
@@ -85,16 +113,16 @@ def first_range(
         case BootstrapWith.OFFSET_LOOKBACK:
             start = max(offsets.earliest, offsets.end - (spec.offset_lookback or 0))
         case BootstrapWith.TIMESTAMP:
-            found = at_time.get(name)
+            found = at_time[name]
             # No record is that young: what comes from now on is.
             start = offsets.end if found is None else min(max(found, offsets.earliest), offsets.end)
     skipped = start - offsets.earliest
     note = f"{name} begins at {start} ({spec.bootstrap_with.value}): {skipped:,} older offsets are left out"
-    return OffsetRange(start, offsets.end, note if skipped else None)
+    return OffsetRange(start, offsets.end, note if skipped else None, lost=skipped)
 
 
 def limit_range(found: OffsetRange, offsets_max: int | None) -> OffsetRange:
     """At most so many offsets; the rest follows in the next run."""
     if offsets_max is None or found.high - found.low <= offsets_max:
         return found
-    return OffsetRange(found.low, found.low + offsets_max, found.note, found.restarts, found.lost, found.repeated)
+    return replace(found, high=found.low + offsets_max)

@@ -1,19 +1,27 @@
-"""From a topic's previous state and the broker's offsets to its WorkUnits. Pure: the broker was asked before."""
+"""From a topic's previous state and the broker's offsets to its ranges, and from these to its WorkUnits. Pure.
+
+The broker was asked before. What is decided is shared out among the run's topics before it is cut.
+"""
 
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.ingest.kafka_spec import BootstrapWith
 from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
-from gobblin_assets.ingest.sources.kafka.keys import PartitionKey, newest_keys
+from gobblin_assets.ingest.sources.kafka.keys import PartitionKey, Position, find_positions
 from gobblin_assets.ingest.sources.kafka.offsets import (
     OffsetRange,
+    added_range,
     continue_range,
+    describe_out_of_range,
     first_range,
     limit_range,
+    skip_range,
 )
+from gobblin_assets.ingest.sources.kafka.sizes import STATISTICS_FACTS, Sizes
 from gobblin_assets.ingest.sources.port import PlanRequest, Restart
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import long_watermark
@@ -21,37 +29,62 @@ from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 
 TOPIC_ID_FACT: Final = "topic_id"
 PARTITIONS_FACT: Final = "partitions_at_bootstrap"
-RECORD_BYTES_FACT: Final = "record_bytes"
-
-RECORD_BYTES: Final = 1_024
-"""What a record counts whose topic has not been read before: Gobblin's own default."""
+GENERATION_FACT: Final = "generation"
 
 OFFSET: Final = "kafka_offset"
 
 
-@dataclass(slots=True)
-class TopicPlan:
-    """``facts`` are remembered with the dataset, once this is published."""
+@dataclass(frozen=True, slots=True)
+class TopicMemory:
+    """What a dataset knows of its topic before a run.
 
+    ``positions`` are those that count: a topic that starts over has none. ``at_bootstrap`` are the partitions that
+    the bootstrap rule is for, ``generation`` is that of the keys of partitions without a position.
+    """
+
+    topic: str
+    positions: Mapping[int, Position]
+    at_bootstrap: frozenset[int]
+    generation: int
     facts: Mapping[str, object]
-    work_units: list[WorkUnit] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRange:
+    key: PartitionKey
+    offsets: OffsetRange
+
+    @property
+    def width(self) -> int:
+        return self.offsets.high - self.offsets.low
+
+
+@dataclass(slots=True)
+class TopicDecision:
+    """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published."""
+
+    facts: dict[str, object]
+    ranges: dict[int, ChosenRange] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     degraded: list[str] = field(default_factory=list)
 
+    def limit(self, topic: str, offsets_max: Mapping[int, int]) -> None:
+        """At most so many offsets of each partition that is named; what is left is said."""
+        before = sum(chosen.width for chosen in self.ranges.values())
+        for number, count in offsets_max.items():
+            chosen = self.ranges[number]
+            self.ranges[number] = replace(chosen, offsets=limit_range(chosen.offsets, count))
+        left = before - sum(chosen.width for chosen in self.ranges.values())
+        if left:
+            self.notes.append(f"{topic}: {left:,} offsets are left to the next run")
 
-def plan_topic(
-    request: PlanRequest,
-    topic: str,
-    offsets: TopicOffsets,
-    *,
-    at_time: Mapping[TopicPartition, int | None],
-    new_id: Callable[[], uuid.UUID],
-) -> TopicPlan:
-    """The topic's WorkUnits for one run, partition by partition.
+
+def recall_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
+    """What is known of the topic.
 
     Raises:
-        RejectedError: the topic was made anew, or an offset is out of range and the rule says ``fail``.
-        RetryableError: no partition's offsets could be fetched.
+        RejectedError: the topic was made anew.
+        RetryableError: no partition's offsets could be fetched; or not all, and the topic is to start over.
 
     """
     _require_same_topic(request, topic, offsets)
@@ -62,70 +95,128 @@ def plan_topic(
             hint="Watermarks stay; the next run asks again.",
         )
     facts = request.state.source_facts
-    first = PARTITIONS_FACT not in facts
-    known = newest_keys(request.state, topic)
-    at_bootstrap = _as_numbers(facts.get(PARTITIONS_FACT))
-    if first:
-        at_bootstrap = sorted({*offsets.partitions, *offsets.failures})
-    plan = TopicPlan({**facts, TOPIC_ID_FACT: offsets.topic_id, PARTITIONS_FACT: at_bootstrap})
-    cut = _Cutter(request, plan, _average_bytes(facts), new_id)
-    for number in sorted({*offsets.partitions, *offsets.failures}):
-        name = TopicPartition(topic, number)
-        key = known.get(number)
-        if number in offsets.failures:
-            plan.degraded.append(f"{name} is left out, its watermark stays: {offsets.failures[number]}")
+    positions = find_positions(request.state, topic)
+    found = facts.get(GENERATION_FACT)
+    generation = found if isinstance(found, int) else 0
+    everything = frozenset({*offsets.partitions, *offsets.failures})
+    if request.restart is Restart.START_OVER:
+        _require_all(topic, offsets)
+        # Positions of before belong to a log that is not followed any more, also those of partitions that are gone.
+        above = max((position.key.generation + 1 for position in positions.values()), default=0)
+        return TopicMemory(topic, {}, everything, max(generation, above), _without_statistics(facts))
+    return TopicMemory(
+        topic,
+        {number: position for number, position in positions.items() if position.key.generation >= generation},
+        frozenset(_as_numbers(facts[PARTITIONS_FACT])) if PARTITIONS_FACT in facts else everything,
+        generation,
+        facts,
+    )
+
+
+def find_beginners(request: PlanRequest, memory: TopicMemory, partitions: Collection[int]) -> list[TopicPartition]:
+    """The partitions whose beginning the bootstrap rule decides by a time, which the broker is to be asked for."""
+    by_time = request.spec.kafka.bootstrap_with is BootstrapWith.TIMESTAMP
+    if not by_time or request.restart is Restart.MOVE_TO_LATEST:
+        return []
+    return [
+        TopicPartition(memory.topic, number)
+        for number in sorted(partitions)
+        if number in memory.at_bootstrap and number not in memory.positions
+    ]
+
+
+def decide_ranges(
+    request: PlanRequest,
+    memory: TopicMemory,
+    offsets: TopicOffsets,
+    *,
+    at_time: Mapping[TopicPartition, int | None],
+) -> TopicDecision:
+    """Which offsets this run reads. RejectedError: one is out of range and the rule says ``fail``."""
+    decision = TopicDecision(
+        {
+            **memory.facts,
+            TOPIC_ID_FACT: offsets.topic_id,
+            PARTITIONS_FACT: sorted(memory.at_bootstrap),
+            GENERATION_FACT: memory.generation,
+        }
+    )
+    for number in sorted({*offsets.partitions, *offsets.failures, *memory.positions}):
+        name = TopicPartition(memory.topic, number)
+        found = offsets.partitions.get(number)
+        if found is None:
+            reason = offsets.failures.get(number, "the brokers don't name it any more")
+            decision.degraded.append(f"{name} is left out, its watermark stays: {reason}")
             continue
-        found = offsets.partitions[number]
-        chosen = _choose(request, name, key, found, at_bootstrap, at_time)
+        position = memory.positions.get(number)
+        chosen = _choose(request, memory, name, found, at_time)
         if chosen is None:
-            plan.notes.append(f"{name} is left out, by the rule skip")
+            decision.notes.append(_describe_skip(name, position, found))
             continue
-        cut.add(key or PartitionKey(name), limit_range(chosen, request.spec.kafka.records_per_partition_max))
-    return plan
+        key = PartitionKey(name, memory.generation) if position is None else position.key
+        decision.ranges[number] = ChosenRange(key.next() if chosen.restarts else key, chosen)
+        if chosen.note is not None:
+            decision.notes.append(chosen.note)
+    offsets_max = request.spec.kafka.records_per_partition_max
+    if offsets_max is not None:
+        decision.limit(memory.topic, dict.fromkeys(decision.ranges, offsets_max))
+    return decision
 
 
-def is_first(request: PlanRequest) -> bool:
-    """Whether the bootstrap rule will be asked."""
-    return PARTITIONS_FACT not in request.state.source_facts or request.restart is Restart.START_OVER
+def cut_ranges(
+    request: PlanRequest, decision: TopicDecision, sizes: Sizes, *, new_id: Callable[[], uuid.UUID]
+) -> list[WorkUnit]:
+    """WorkUnits of about equal numbers of offsets. One of a range without offsets, which records that it was asked."""
+    split = request.spec.split
+    units: list[WorkUnit] = []
+    for number, chosen in decision.ranges.items():
+        low, width = chosen.offsets.low, chosen.width
+        count = max(1, min(split.max_partitions, -(-width // split.work_unit_rows)))
+        edges = [low + width * place // count for place in range(count + 1)]
+        for place in range(count):
+            offsets = edges[place + 1] - edges[place]
+            units.append(
+                WorkUnit(
+                    id=WorkUnitId(new_id()),
+                    dataset=request.urn,
+                    partition=request.partition,
+                    key=str(chosen.key),
+                    number=place,
+                    interval=Interval(long_watermark(edges[place]), long_watermark(edges[place + 1])),
+                    estimated_row_count=offsets,
+                    estimated_bytes=sizes.estimate_bytes(offsets),
+                    estimated_load=sizes.estimate_load(number, offsets, share=1 / count),
+                )
+            )
+    return units
 
 
 def _choose(
     request: PlanRequest,
+    memory: TopicMemory,
     name: TopicPartition,
-    key: PartitionKey | None,
     offsets: PartitionOffsets,
-    at_bootstrap: list[int],
     at_time: Mapping[TopicPartition, int | None],
 ) -> OffsetRange | None:
     spec = request.spec.kafka
-    match request.restart:
-        case Restart.MOVE_TO_LATEST:
-            return _move_to_latest(request, name, key, offsets)
-        case Restart.START_OVER:
-            begun = first_range(name, offsets, spec, at_time=at_time)
-            if begun is None or key is None:
-                return begun
-            return OffsetRange(begun.low, begun.high, f"{name} starts over at {begun.low}", restarts=True)
-        case None:
-            pass
-    if key is not None:
-        watermark = request.state.find_watermark(str(key), "")
-        if watermark is not None and isinstance(watermark.value, int):
-            return continue_range(name, watermark.value, offsets, spec.reset_on_out_of_range, urn=request.urn)
-    if name.partition in at_bootstrap:
-        return first_range(name, offsets, spec, at_time=at_time)
-    # It was added since: whatever was written to it belongs to the topic that is being followed.
-    return OffsetRange(offsets.earliest, offsets.end, f"{name} is new and is read from its beginning")
+    position = memory.positions.get(name.partition)
+    if request.restart is Restart.MOVE_TO_LATEST:
+        return skip_range(name, offsets.earliest if position is None else position.offset, offsets)
+    if position is not None:
+        return continue_range(name, position.offset, offsets, spec.reset_on_out_of_range, urn=request.urn)
+    if name.partition not in memory.at_bootstrap:
+        return added_range(name, offsets)
+    begun = first_range(name, offsets, spec, at_time=at_time)
+    if begun is not None and request.restart is Restart.START_OVER:
+        return replace(begun, note=begun.note or f"{name} starts over at {begun.low}")
+    return begun
 
 
-def _move_to_latest(
-    request: PlanRequest, name: TopicPartition, key: PartitionKey | None, offsets: PartitionOffsets
-) -> OffsetRange:
-    watermark = None if key is None else request.state.find_watermark(str(key), "")
-    before = watermark.value if watermark is not None and isinstance(watermark.value, int) else offsets.earliest
-    skipped = max(0, offsets.end - before)
-    note = f"{name} is moved to its end, {offsets.end}: {skipped:,} offsets are skipped"
-    return OffsetRange(offsets.end, offsets.end, note, restarts=before > offsets.end, lost=skipped)
+def _describe_skip(name: TopicPartition, position: Position | None, offsets: PartitionOffsets) -> str:
+    if position is None:
+        return f"{name} is left out, by the rule skip of bootstrap_with"
+    said = describe_out_of_range(name, position.offset, offsets)
+    return f"{said}; it is left out, by the rule skip of reset_on_out_of_range"
 
 
 def _require_same_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> None:
@@ -141,42 +232,19 @@ def _require_same_topic(request: PlanRequest, topic: str, offsets: TopicOffsets)
     )
 
 
-@dataclass(slots=True)
-class _Cutter:
-    """Cuts ranges of offsets into WorkUnits of about equal size."""
-
-    request: PlanRequest
-    plan: TopicPlan
-    record_bytes: float
-    new_id: Callable[[], uuid.UUID]
-
-    def add(self, key: PartitionKey, chosen: OffsetRange) -> None:
-        if chosen.note is not None:
-            self.plan.notes.append(chosen.note)
-        of = key.next() if chosen.restarts else key
-        split = self.request.spec.split
-        width = chosen.high - chosen.low
-        count = max(1, min(split.max_partitions, -(-width // split.work_unit_rows)))
-        edges = [chosen.low + width * number // count for number in range(count + 1)]
-        for number in range(count):
-            low, high = edges[number], edges[number + 1]
-            self.plan.work_units.append(
-                WorkUnit(
-                    id=WorkUnitId(self.new_id()),
-                    dataset=self.request.urn,
-                    partition=self.request.partition,
-                    key=str(of),
-                    number=number,
-                    interval=Interval(long_watermark(low), long_watermark(high)),
-                    estimated_row_count=high - low,
-                    estimated_bytes=round((high - low) * self.record_bytes),
-                )
-            )
+def _require_all(topic: str, offsets: TopicOffsets) -> None:
+    # A partition that is left out would go on later from a position in the log that was given up.
+    if offsets.failures:
+        number, reason = next(iter(offsets.failures.items()))
+        raise RetryableError(
+            f"{topic} can't start over: the offsets of {len(offsets.failures)} of its partitions could not be fetched, "
+            f"such as {number}: {reason}",
+            hint="Nothing was read and watermarks stay; start over again when all partitions have a leader.",
+        )
 
 
-def _average_bytes(facts: Mapping[str, object]) -> float:
-    found = facts.get(RECORD_BYTES_FACT)
-    return float(found) if isinstance(found, int | float) and found > 0 else RECORD_BYTES
+def _without_statistics(facts: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in facts.items() if name not in STATISTICS_FACTS}
 
 
 def _as_numbers(found: object) -> list[int]:

@@ -2,28 +2,43 @@
 
 import datetime as dt
 import threading
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.kafka_spec import BootstrapWith, KafkaSourceSpec
+from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec, SizeEstimator
 from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
 from gobblin_assets.ingest.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
 from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
-from gobblin_assets.ingest.sources.kafka.planning import is_first, plan_topic
+from gobblin_assets.ingest.sources.kafka.planning import (
+    TopicDecision,
+    TopicMemory,
+    cut_ranges,
+    decide_ranges,
+    find_beginners,
+    recall_topic,
+)
 from gobblin_assets.ingest.sources.kafka.read_failures import judge_read
 from gobblin_assets.ingest.sources.kafka.reading import join_ranges, plan_options
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
+from gobblin_assets.ingest.sources.kafka.shares import share_out
+from gobblin_assets.ingest.sources.kafka.sizes import (
+    average_record_time_ms,
+    learn_sizes,
+    recall_sizes,
+    recall_task_rates,
+    track_production,
+)
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
-from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
@@ -45,35 +60,38 @@ class KafkaSource:
         *,
         registry: SchemaRegistry | None = None,
         known: Discovery | None = None,
-        new_id: Callable[[], uuid.UUID] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._cluster = cluster
         self._connection = connection
         self._spec = spec
         self._registry = registry
         self._known = known
-        self._new_id = new_id or SystemClock().new_id
+        self._clock = clock or SystemClock()
 
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], wanted: Collection[str] = ()
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[PlanRequest] = ()
     ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, report, wanted)
+        return self._open(spark, report, requests)
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:  # noqa: ARG002  the port's; brokers are asked
         return sorted(self._cluster.list_topics())
 
     @contextmanager
     def _open(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], wanted: Collection[str]
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[PlanRequest]
     ) -> Iterator[PlanSession]:
         if self._known is not None and self._spec.include:
             changes = find_changes(self._known, self._cluster.list_topics(), self._spec)
             if changes:
                 report(changes)
-        offsets = self._cluster.find_offsets(sorted(wanted), isolation=self._spec.isolation) if wanted else {}
-        yield KafkaPlanSession(
-            self._cluster, self._connection, self._spec, offsets, spark, self._registry, self._new_id
+        wanted = sorted({_topic_of(request) for request in requests})
+        offsets = self._cluster.find_offsets(wanted, isolation=self._spec.isolation) if wanted else {}
+        session = KafkaPlanSession(
+            self._cluster, self._connection, self._spec, offsets, spark, self._registry, self._clock
         )
+        session.expect(requests)
+        yield session
 
 
 class KafkaPlanSession:
@@ -87,7 +105,7 @@ class KafkaPlanSession:
         offsets: Mapping[str, TopicOffsets | GobblinError],
         spark: Callable[[], SparkSession],
         registry: SchemaRegistry | None,
-        new_id: Callable[[], uuid.UUID],
+        clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._connection = connection
@@ -95,24 +113,43 @@ class KafkaPlanSession:
         self._offsets = dict(offsets)
         self._spark = spark
         self._registry = registry
-        self._new_id = new_id
+        self._clock = clock
+        self._others_time_ms = average_record_time_ms([])
+        self._decisions: dict[DatasetUrn, TopicDecision | GobblinError] = {}
         self._decodings: dict[DatasetUrn, DecodingPlan] = {}
         self._topics: dict[DatasetUrn, str] = {}
         self._unlearned: set[DatasetUrn] = set()
         self._lock = threading.Lock()
 
+    def expect(self, requests: Sequence[PlanRequest]) -> None:
+        """Decide what concerns several topics, before the first is planned: called once, with all of them."""
+        self._others_time_ms = average_record_time_ms([request.state.source_facts for request in requests])
+        if self._spec.records_per_run_max is None:
+            return
+        for request in requests:
+            try:
+                self._decisions[request.urn] = self._decide(request)
+            except GobblinError as error:
+                self._decisions[request.urn] = error
+        decided = {urn: each for urn, each in self._decisions.items() if isinstance(each, TopicDecision)}
+        ranges = {(urn, number): chosen for urn, each in decided.items() for number, chosen in each.ranges.items()}
+        shares = share_out(
+            {name: chosen.width for name, chosen in ranges.items()},
+            self._spec.records_per_run_max,
+            turn=sum(chosen.offsets.low for chosen in ranges.values()),
+        )
+        for urn, each in decided.items():
+            each.limit(str(urn), {number: shares[urn, number] for number in each.ranges})
+
     def plan(self, request: PlanRequest) -> PartitionPlan:
         """RejectedError for a refresh: a log gives no guarantee that it still has what was read of it."""
-        topic = request.spec.topic or str(request.urn)
-        if request.mode is Mode.REFRESH:
-            raise RejectedError(
-                f"{request.urn} follows a log, which is read once",
-                field="mode",
-                hint=f"Run it in the mode append; `--start-over` publishes what the topic {topic} still has once more.",
-            )
-        offsets = self._offsets_of(topic)
-        found = plan_topic(request, topic, offsets, at_time=self._at_time(request, topic, offsets), new_id=self._new_id)
-        to_read = [unit for unit in found.work_units if not unit.is_empty]
+        topic = _topic_of(request)
+        found = self._decisions.pop(request.urn) if request.urn in self._decisions else self._decide(request)
+        if isinstance(found, GobblinError):
+            raise found
+        sizes = recall_sizes(self._spec, found.facts, others_time_ms=self._others_time_ms)
+        work_units = cut_ranges(request, found, sizes, new_id=self._clock.new_id)
+        to_read = [unit for unit in work_units if not unit.is_empty]
         self._topics[request.urn] = topic
         columns: Mapping[str, str] = {}
         if to_read:
@@ -125,13 +162,17 @@ class KafkaPlanSession:
             mode=Mode.APPEND,
             replaces=False,
             is_snapshot=False,
-            work_units=tuple(found.work_units),
+            work_units=tuple(work_units),
             columns=columns,
             watermark_column=None,
             late_key=(),
             notes=tuple(found.notes),
             facts=found.facts,
             degraded=tuple(found.degraded),
+            learn=partial(learn_sizes, found.facts),
+            task_capacities=recall_task_rates(found.facts)
+            if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE
+            else (),
         )
 
     def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
@@ -185,6 +226,23 @@ class KafkaPlanSession:
         field = f"datasets[{request.urn}].kafka"
         return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
 
+    def _decide(self, request: PlanRequest) -> TopicDecision:
+        topic = _topic_of(request)
+        if request.mode is Mode.REFRESH:
+            raise RejectedError(
+                f"{request.urn} follows a log, which is read once",
+                field="mode",
+                hint=f"Run it in the mode append; `--start-over` publishes what the topic {topic} still has once more.",
+            )
+        offsets = self._offsets_of(topic)
+        memory = recall_topic(request, topic, offsets)
+        found = decide_ranges(request, memory, offsets, at_time=self._at_time(request, memory, offsets))
+        if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE:
+            ends = {number: each.end for number, each in offsets.partitions.items()}
+            names = sorted({*offsets.partitions, *offsets.failures})
+            found.facts = track_production(found.facts, ends, names, now_s=self._clock.now().timestamp())
+        return found
+
     def _offsets_of(self, topic: str) -> TopicOffsets:
         if topic not in self._offsets:
             self._offsets |= self._cluster.find_offsets([topic], isolation=self._spec.isolation)
@@ -193,12 +251,18 @@ class KafkaPlanSession:
             raise found
         return found
 
-    def _at_time(self, request: PlanRequest, topic: str, offsets: TopicOffsets) -> Mapping[TopicPartition, int | None]:
-        spec = request.spec.kafka
-        if spec.bootstrap_with is not BootstrapWith.TIMESTAMP or not is_first(request):
+    def _at_time(
+        self, request: PlanRequest, memory: TopicMemory, offsets: TopicOffsets
+    ) -> Mapping[TopicPartition, int | None]:
+        beginners = find_beginners(request, memory, offsets.partitions)
+        if not beginners:
             return {}
-        given = spec.bootstrap_timestamp
+        given = request.spec.kafka.bootstrap_timestamp
         if not isinstance(given, dt.datetime):
             given = dt.datetime.combine(given or dt.date.min, dt.time())
         moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
-        return self._cluster.find_offsets_at({TopicPartition(topic, number): moment for number in offsets.partitions})
+        return self._cluster.find_offsets_at(dict.fromkeys(beginners, moment))
+
+
+def _topic_of(request: PlanRequest) -> str:
+    return request.spec.topic or str(request.urn)
