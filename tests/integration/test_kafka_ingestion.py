@@ -1,35 +1,13 @@
 """Topics become datasets, exactly once, on a real broker and a real Spark."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
-import pytest
-from pyspark.sql import SparkSession
+from collections.abc import Callable
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.ingest.sources.port import Restart
 from gobblin_assets.model.urn import Role
 from tests.support.kafka import Record, delete_topics, make_topic, open_transaction, produce, produce_aborted
-from tests.support.topics import Ingestion
-
-Open = Callable[..., Ingestion]
-
-
-@pytest.fixture
-def ingest(spark: SparkSession, database_url: str, kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[Open]:
-    opened: list[Ingestion] = []
-
-    def make(*datasets: Mapping[str, Any], **options: Any) -> Ingestion:
-        opened.append(
-            Ingestion(spark, database_url, kafka_broker.bootstrap, str(tmp_path / "lake"), datasets, **options)
-        )
-        return opened[-1]
-
-    yield make
-    for each in opened:
-        each.close()
+from tests.support.topics import Open
 
 
 def test_records_are_published_once_run_after_run(

@@ -1,16 +1,27 @@
 """Whole runs over a real broker: a job of topics, put together as its entry points do, and what it published."""
 
+import json
+import subprocess
+import sys
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import text
 
+from demo.kafka.broker import KafkaBroker
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.dataset_reader import read_dataset
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.runner import run_job
@@ -18,20 +29,29 @@ from gobblin_assets.ingest.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.ingest.sources.kafka.source import KafkaSource
-from gobblin_assets.ingest.sources.port import Restart
-from gobblin_assets.ingest.spark.extractor import SparkExtractor
+from gobblin_assets.ingest.sources.port import Restart, Source
+from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.ingest.spark.session import open_session
+from gobblin_assets.ingest.spark.settings import SparkSettings
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from resources.stores import open_stores
+from tests.support.spark import SMALL
 
 JOB = "events"
+CHILD_S_MAX = 120.0
+
+Open = Callable[..., "Ingestion"]
 
 
 @dataclass
 class Ingestion:
-    """One job over one cluster, into one destination."""
+    """One job over one cluster, into one destination.
+
+    ``connection`` stands for the one that ``bootstrap`` alone makes, and ``open_source`` for the source over it.
+    """
 
     spark: SparkSession
     database_url: str
@@ -41,6 +61,9 @@ class Ingestion:
     source: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     registry: SchemaRegistry | None = None
+    connection: KafkaConnection | None = None
+    open_source: Callable[[JobSpec], Source] | None = None
+    remote: str | None = None
     lines: list[str] = field(default_factory=list)
     events: list[DatasetReport] = field(default_factory=list)
 
@@ -60,18 +83,16 @@ class Ingestion:
                 **self.options,
             }
         )
-        assert isinstance(job.source, KafkaSourceSpec)
         datasets = resolve_datasets(job, None)
-        connection = KafkaConnection(self.bootstrap, timeout_s=15.0)
         fs, root = open_file_system(job.destination, umask=job.umask)
         ports = RunPorts(
             stores=self.stores,
             fs=fs,
             root=root,
             open_file_system=open_file_system,
-            source=KafkaSource(ConfluentCluster(connection), connection, job.source, registry=self.registry),
+            source=(self.open_source or self._open_source)(job),
             open_extractor=lambda session: SparkExtractor(self.spark, fs, self.stores.published, session),
-            interrupt=lambda _attempt: None,
+            interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
             spark=lambda: self.spark,
             clock=SystemClock(),
             report=self.lines.append,
@@ -90,5 +111,97 @@ class Ingestion:
         state = self.stores.datasets.load(JobName(JOB), [DatasetUrn(urn)])[DatasetUrn(urn)]
         return {name: str(key.watermark) for (name, _partition), key in state.keys.items()}
 
+    def notes(self, urn: str) -> list[str]:
+        """What the history keeps of the dataset's publications, oldest first."""
+        query = text(
+            "SELECT s.details->'notes' FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)"
+            " WHERE d.urn = :urn AND s.state = 'DONE' ORDER BY s.done_at"
+        )
+        with self.engine.connect() as connection:
+            return [note for (notes,) in connection.execute(query, {"urn": urn}) for note in notes]
+
+    def expire_leases(self) -> None:
+        """What waiting does: the leases of dead owners run out."""
+        with self.engine.begin() as connection:
+            connection.execute(text("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'"))
+
     def close(self) -> None:
         self.engine.dispose()
+
+    def _open_source(self, job: JobSpec) -> Source:
+        assert isinstance(job.source, KafkaSourceSpec)
+        connection = self.connection or KafkaConnection(self.bootstrap, timeout_s=15.0)
+        return KafkaSource(ConfluentCluster(connection), connection, job.source, registry=self.registry)
+
+
+@pytest.fixture
+def ingest(spark: SparkSession, database_url: str, kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[Open]:
+    """``ingest(dataset, ..., bootstrap=the shared broker's, **options of Ingestion)``."""
+    opened: list[Ingestion] = []
+
+    def make(*datasets: Mapping[str, Any], bootstrap: str | None = None, **options: Any) -> Ingestion:
+        servers = bootstrap or kafka_broker.bootstrap
+        opened.append(Ingestion(spark, database_url, servers, str(tmp_path / "lake"), datasets, **options))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@contextmanager
+def between_planning_and_reading(act: Callable[[], object]) -> Iterator[None]:
+    """``act`` once, when the first task of a run in the block has been registered and has read nothing yet."""
+    lock, done = threading.Lock(), threading.Event()
+
+    def hook(point: Failpoint) -> None:
+        if point is Failpoint.ATTEMPT_REGISTERED:
+            with lock:
+                if not done.is_set():
+                    act()
+                    done.set()
+
+    with install(hook):
+        yield
+    assert done.is_set(), "no task was ever registered"
+
+
+class Child:
+    """A process with a session of its own, which runs one job when it is told to: it may be started in advance.
+
+    Its session is on ``remote``, or in its own JVM, without any connector.
+    """
+
+    def __init__(self, work: Path, remote: str | None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.topics", str(work), remote or ""],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, settings: Mapping[str, Any]) -> tuple[int, str]:
+        """``settings`` are those of ``Ingestion``, and ``failpoint``. The exit code, and what was said."""
+        said, _ = self._process.communicate(f"{json.dumps(settings)}\n", CHILD_S_MAX)
+        return self._process.returncode, said
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _main(work: Path, remote: str | None) -> int:
+    spark = open_session(SparkSettings(work, master="local[1]", remote=remote, conf=SMALL))
+    settings = json.loads(sys.stdin.readline())
+    arm(settings.pop("failpoint", ""))
+    ingestion = Ingestion(spark, **settings, remote=remote)
+    report = ingestion.run()
+    for line in [*ingestion.lines, *(f"{d.urn}: {d.outcome} {d.error or ''}" for d in report.datasets)]:
+        print(line)
+    spark.stop()
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(Path(sys.argv[1]), sys.argv[2] or None))

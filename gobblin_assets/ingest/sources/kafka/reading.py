@@ -18,7 +18,10 @@ RECORDS_PER_SPARK_TASK: Final = 1_000_000
 """A larger range of one partition is read by several tasks of Spark's."""
 
 POLL_TIMEOUT_MS: Final = 60_000
-"""How long a task waits for records that the broker should have: longer than a restart of a broker takes."""
+"""How long a task waits for records that the broker should have: longer than a restart of a broker takes.
+
+The connection's option ``default.api.timeout.ms``, which bounds all other calls of the reader, bounds this one too.
+"""
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
@@ -60,7 +63,7 @@ def plan_options(
         "failOnDataLoss": "true",
         "includeHeaders": "true" if with_headers else "false",
         "kafka.isolation.level": isolation,
-        "kafkaConsumer.pollTimeoutMs": str(POLL_TIMEOUT_MS),
+        "kafkaConsumer.pollTimeoutMs": connection.options.get("default.api.timeout.ms", str(POLL_TIMEOUT_MS)),
         "groupIdPrefix": group_id_prefix,
         "minPartitions": str(max(1, len(ranges), -(-records // RECORDS_PER_SPARK_TASK))),
     }
