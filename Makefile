@@ -20,13 +20,16 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo test proof torture bench lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-kafka test proof torture bench lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recovery, and the proof
 	@$(BIN)/python demo/run_demo.py
+
+demo-kafka: check-java $(READY)  ## The same with topics: a real broker, aborted transactions, late and broken records
+	@$(BIN)/python -m demo.kafka.run_demo
 
 test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGUMENTS)

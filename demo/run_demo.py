@@ -5,22 +5,16 @@ Starts from nothing each time: what an earlier demo left below .demo is removed 
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from flights_source import let_arrive, load_source  # the folder of the script that runs
 from places import CLONE, DEMO, HOME, JOB_FILE, LAKE, apply_environment
 from proof import compare
-from rich.console import Console
 from rich.table import Table
+from stage import act, command, console, killed_command, list_visible, say_counts
 
-from gobblin_assets.cli import main as gobblin_assets
 from gobblin_assets.cli.connections import open_log
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -31,9 +25,6 @@ from resources.spark import GobblinSparkResource
 NOVEMBER, DECEMBER = "2013-11-01", "2013-12-01"
 # Each month has three steps, one for each airport's directory: after the second, two of them are visible.
 FAILPOINT: Final = "step_after=kill@2"
-CHILD_WAIT_S_MAX: Final = 300
-
-console = Console(highlight=False)
 
 
 def main() -> int:
@@ -45,12 +36,13 @@ def main() -> int:
         apply_environment(server)
         command("spark", "start", "--master", "local[2]")
     with act("Act 1: a first pass over January to October"):
-        say_rows("at the source", load_source(server))
+        say_counts("at the source", load_source(server))
         command("run", job_file(), "--partition-range", "2013-01-01...2013-10-01")
         command("run", job_file())
     with act("Act 2: November and December arrive; a run is killed while publishing"):
-        say_rows("at the source", let_arrive(server, 11, 12))
-        killed_run()
+        say_counts("at the source", let_arrive(server, 11, 12))
+        killed = ["--dataset", "public.flights", "--partition", NOVEMBER, "--partition", DECEMBER]
+        killed_command(FAILPOINT, CLONE, "run", job_file(), *killed)
         show_wreck()
     with act("Act 3: the next run completes that publication, then reads the rest"):
         command("run", job_file(), "--partition", NOVEMBER, "--partition", DECEMBER, "--mode", "append")
@@ -72,39 +64,8 @@ def start_anew() -> None:
     HOME.mkdir(parents=True)
 
 
-@contextmanager
-def act(title: str) -> Iterator[None]:
-    console.rule(f"[bold]{title}", align="left")
-    begun = time.monotonic()
-    yield
-    console.print(f"[dim]{time.monotonic() - begun:.1f} s[/dim]\n")
-
-
-def command(*arguments: str) -> None:
-    """One of the command line's, in this process, as if it had been typed."""
-    console.print(f"[cyan]$ gobblin-assets {' '.join(arguments)}[/cyan]")
-    code = gobblin_assets.main(args=list(arguments), prog_name="gobblin-assets", standalone_mode=False)
-    if code:
-        raise SystemExit(f"The command failed with exit code {code}.")
-
-
 def job_file() -> str:
     return str(JOB_FILE.relative_to(CLONE))
-
-
-def killed_run() -> None:
-    """The same command in a process of its own, which kills itself where the failpoint is."""
-    arguments = ["run", job_file(), "--dataset", "public.flights", "--partition", NOVEMBER, "--partition", DECEMBER]
-    console.print(f"[cyan]$ GOBBLIN_FAILPOINT={FAILPOINT} gobblin-assets {' '.join(arguments)}[/cyan]")
-    child = subprocess.run(  # noqa: S603  our own command, as separate words
-        [sys.executable, "-m", "gobblin_assets.cli", *arguments],
-        env={**os.environ, "GOBBLIN_FAILPOINT": FAILPOINT, "PYTHONPATH": str(CLONE)},
-        timeout=CHILD_WAIT_S_MAX,
-        check=False,
-    )
-    if child.returncode != -signal.SIGKILL:
-        raise SystemExit(f"The run was to be killed; it ended with {child.returncode}.")
-    console.print(f"[red]killed: exit code {child.returncode} (SIGKILL)[/red]")
 
 
 def show_wreck() -> None:
@@ -114,17 +75,13 @@ def show_wreck() -> None:
         found = log.stores.published.find(JobName("nyc"), DatasetUrn("public.flights"), role=Role.DATA)
         listed = {file.path for segment in found.segments for file in segment.files()} if found else set()
         positions = log.overview.list_watermarks(JobName("nyc"), DatasetUrn("public.flights"))
-    lying = {str(path) for path in LAKE.rglob("*.parquet") if is_visible(path) and "flights" in str(path)}
+    lying = [path for path in list_visible(LAKE) if "flights" in path]
     console.print(f"Files of flights below {LAKE.relative_to(CLONE)}: {len(lying)}")
     console.print(f"Files that the ledger lists, and read_dataset reads: {len(listed)}")
     moved = sorted(p.partition for p in positions if p.partition >= NOVEMBER and p.watermark)
     console.print(f"Watermarks that moved in November and December: {', '.join(moved) or 'none'}")
     if len(lying) <= len(listed) or moved:
         raise SystemExit("The run was to be killed between its first visible file and its watermark.")
-
-
-def is_visible(path: Path) -> bool:
-    return not any(part.startswith((".", "_")) for part in path.relative_to(LAKE).parts)
 
 
 def prove(server: EmbeddedServer) -> bool:
@@ -142,10 +99,6 @@ def prove(server: EmbeddedServer) -> bool:
         table.add_row(each.table, *(f"{number:,}" for number in numbers), verdict)
     console.print(table)
     return all(each.is_equal for each in verdicts)
-
-
-def say_rows(where: str, rows: dict[str, int]) -> None:
-    console.print(f"{where}: " + ", ".join(f"{count:,} {table}" for table, count in rows.items()))
 
 
 def say_end(seconds: float) -> None:

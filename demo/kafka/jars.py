@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import quoteattr
@@ -27,24 +28,27 @@ IVY_SETTINGS_VARIABLE: Final = "GOBBLIN_IVY_SETTINGS"
 RESOLVE_S_MAX: Final = 900.0
 """Some ninety jars: half a minute as a rule, several on a slow line."""
 
+REPORT_EVERY_S: Final = 10.0
+
 _LOG_CHARACTERS_MAX: Final = 2_000
 
 
-def resolve_jars(name: str, coordinates: Sequence[str]) -> Path:
+def resolve_jars(name: str, coordinates: Sequence[str], *, report: Callable[[str], None] = lambda _line: None) -> Path:
     """The folder with the jars of these coordinates and of all that they need at run time.
 
     ``name`` is what the folder is called, beside a mark of the coordinates. Processes that ask at the same time
-    wait for the first. RejectedError when they can't be had.
+    wait for the first; ``report`` hears of what has to be waited for. RejectedError when they can't be had.
     """
     mark = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
     folder = _cache_folder() / f"{name}-{mark}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    report(f"Fetching the jars of {coordinates[0]} and what they need, once, into {folder}")
     with (folder.parent / f"{folder.name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(coordinates, folder)
+            _fetch(coordinates, folder, report)
     return folder
 
 
@@ -55,27 +59,19 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "gobblin-assets" / "jars"
 
 
-def _fetch(coordinates: Sequence[str], folder: Path) -> None:
+def _fetch(coordinates: Sequence[str], folder: Path, report: Callable[[str], None]) -> None:
     """The folder appears whole, by a rename: one that is there is never half full."""
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         (work / "ivy.xml").write_text(_describe_module(coordinates), encoding="utf-8")
         settings = os.environ.get(IVY_SETTINGS_VARIABLE)
         log = work / "ivy.log"
-        with log.open("wb") as output:
-            answer = subprocess.run(  # noqa: S603  Spark's own jar, our own words
-                [
-                    *("java", "-jar", str(_find_ivy()), *(("-settings", settings) if settings else ())),
-                    *("-ivy", str(work / "ivy.xml"), "-cache", str(folder.parent / "ivy"), "-types", "jar", "bundle"),
-                    *("-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=RESOLVE_S_MAX,
-                check=False,
-            )
-        if answer.returncode != 0:
+        command = [
+            *("java", "-jar", str(_find_ivy()), *(("-settings", settings) if settings else ())),
+            *("-ivy", str(work / "ivy.xml"), "-cache", str(folder.parent / "ivy"), "-types", "jar", "bundle"),
+            *("-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"),
+        ]
+        if _run_ivy(command, log, report) != 0:
             raise RejectedError(
                 f"can't be fetched:\n{log.read_text(errors='replace')[-_LOG_CHARACTERS_MAX:]}",
                 field=", ".join(coordinates),
@@ -85,6 +81,28 @@ def _fetch(coordinates: Sequence[str], folder: Path) -> None:
         (work / "jars").rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_ivy(command: Sequence[str], log: Path, report: Callable[[str], None]) -> int:
+    """Its exit code; -9 when it took longer than ``RESOLVE_S_MAX``."""
+    begun = time.monotonic()
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(  # noqa: S603  Spark's own jar, our own words
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        ) as process,
+    ):
+        try:
+            while True:
+                try:
+                    return process.wait(REPORT_EVERY_S)
+                except subprocess.TimeoutExpired:
+                    waited_s = time.monotonic() - begun
+                report(f"Still fetching jars after {waited_s:.0f} s")
+                if waited_s > RESOLVE_S_MAX:
+                    process.kill()
+        finally:
+            process.kill()
 
 
 def _find_ivy() -> Path:

@@ -1,0 +1,36 @@
+"""Where the Kafka demo keeps its things, all below .demo-kafka in the clone, and what its commands find in their
+environment.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+CLONE: Final = Path(__file__).resolve().parents[2]
+DEMO: Final = CLONE / ".demo-kafka"
+HOME: Final = DEMO / "home"
+LAKE: Final = DEMO / "lake"
+BROKER: Final = DEMO / "broker"
+JOB_FILE: Final = CLONE / "demo" / "kafka" / "page_views.yaml"
+JOB: Final = "page_views"
+WEB: Final = "web_views"
+APP: Final = "app_views"
+
+_FOREIGN: Final = (
+    "DAGSTER_HOME",
+    "GOBBLIN_DATABASE_URL",
+    "GOBBLIN_FAILPOINT",
+    "GOBBLIN_SPARK_MASTER",
+    "GOBBLIN_SPARK_REMOTE",
+)
+
+
+def apply_environment(bootstrap: str, registry_url: str) -> None:
+    """Make it this process's, and that of the processes it starts. The log is the demo's own, whatever was set."""
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
+    os.environ |= {
+        "GOBBLIN_HOME": str(HOME),
+        "GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS": bootstrap,
+        "GOBBLIN_KAFKA_SHOP_REGISTRY_URL": registry_url,
+    }
