@@ -73,10 +73,10 @@ def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: boo
     if as_json:
         print_json({"intervals": lines, "gaps": gaps, **({"files": files} if with_files else {})})
         return
-    columns = ("job", "dataset", "partition", "interval", "rows", "files", "sequence", "done at", "")
+    columns = ("job", "dataset", "partition", "key", "interval", "rows", "files", "sequence", "done at", "")
     rows = [
         (
-            *(each.job, each.urn, each.partition, each.interval or "(snapshot)", each.rows, each.files),
+            *(each.job, each.urn, each.partition, each.key, each.interval or "(snapshot)", each.rows, each.files),
             *(each.sequence_id, each.done_at, None if each.active else "retired"),
         )
         for each in lines
