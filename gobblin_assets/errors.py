@@ -13,6 +13,8 @@ Dagster outcomes. Every error carries its facts as ``fields`` and, where there i
 No field may hold a secret.
 """
 
+from collections.abc import Mapping
+
 
 class GobblinError(Exception):
     """The root. It is never raised itself: a caller could not tell what to do."""
@@ -28,6 +30,17 @@ class GobblinError(Exception):
             return self.message
         end = "" if self.message.endswith((".", "!", "?", ":", "…")) else "."
         return f"{self.message}{end} {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors of worker processes come back whole: the default would call ``__init__`` with the text alone."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[GobblinError], arguments: tuple[object, ...], state: Mapping[str, object]) -> GobblinError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
 
 
 class RetryableError(GobblinError):

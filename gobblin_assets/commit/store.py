@@ -42,7 +42,10 @@ class CommitStepStore(Protocol):
     # Building -------------------------------------------------------------------------------------------
 
     def begin(self, sequence: NewSequence) -> None:
-        """Write the BUILDING row with its WorkUnits, under the lease's fence."""
+        """Write the BUILDING row with its WorkUnits, under the lease's fence.
+
+        ConflictError for a run that the log does not have.
+        """
         ...
 
     def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:

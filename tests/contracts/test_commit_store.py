@@ -10,7 +10,7 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.model.state import AttemptId, SequenceId
+from gobblin_assets.model.state import AttemptId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
@@ -52,6 +52,15 @@ def test_a_sequence_is_begun_once_with_its_work_units(log: LogWorld) -> None:
 
     assert log.changes_nothing(lambda: log.commits.begin(new))
     assert unit_states(log) == ["PENDING", "SKIPPED"]
+
+
+def test_nobody_begins_for_a_run_that_the_log_does_not_have(log: LogWorld) -> None:
+    """As after a failover to an older standby."""
+    lease = log.take(log.register("orders"))
+    new = replace(log.begin(lease), run_id=RunId(uuid.uuid4()), sequence_id=SequenceId(uuid.uuid4()))
+
+    with pytest.raises(ConflictError):
+        log.commits.begin(new)
 
 
 def test_nobody_begins_under_a_fence_that_was_replaced(log: LogWorld) -> None:

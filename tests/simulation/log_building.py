@@ -26,8 +26,10 @@ from tests.simulation.rows import AttemptRow, KeyRow, MoveRow, SegmentRow, Seque
 
 def begin(db: SimDatabase, new: NewSequence) -> None:
     require_fence(db, new.dataset_id, new.fence, Guard.BEGIN_CHECKS_FENCE)
-    if new.run_id not in db.runs or new.dataset_id not in db.datasets or new.mode is Mode.AUTO:
-        raise ConstraintError(f"the run or dataset of {new.sequence_id} is not in the log, or its mode is undecided")
+    if new.mode is Mode.AUTO:
+        raise ConstraintError(f"the mode of {new.sequence_id} is undecided")
+    if new.run_id not in db.runs or new.dataset_id not in db.datasets:
+        raise ConflictError(f"the run or dataset of {new.sequence_id} is not in the log")
     if new.sequence_id not in db.sequences:
         row = SequenceRow(
             sequence_id=new.sequence_id,

@@ -193,7 +193,9 @@ class ArrowExtractor:
             pq.write_table(table, path, write_page_checksum=True)
             fs, _root = open_file_system(self._lake.root)
             identity = fs.find_identity(str(path))
-            assert identity is not None
+            if identity is None:
+                # Whoever took the dataset over while this process slept has put its staging out of the way.
+                raise FileNotFoundError(f"{path} is gone")
             files.append(DataFile(path.name, identity, len(part)))
         written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
         return Extracted(written, rows_read=len(rows), columns={"number": "bigint", "value": "string"})

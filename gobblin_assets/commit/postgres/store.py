@@ -38,12 +38,20 @@ class PostgresCommitStepStore:
         self._engine = engine
 
     def begin(self, sequence: NewSequence) -> None:
-        transact(
-            self._engine,
-            "begin sequence",
-            lambda c: building.begin(c, sequence),
-            committed=Failpoint.SEQUENCE_BEGUN,
-        )
+        try:
+            transact(
+                self._engine,
+                "begin sequence",
+                lambda c: building.begin(c, sequence),
+                committed=Failpoint.SEQUENCE_BEGUN,
+            )
+        except IntegrityError as error:
+            raise ConflictError(
+                f"the log does not know run {sequence.run_id}: it is older than the run",
+                hint="Postgres failed over to a standby that lagged, or was restored. Nothing was read; the next run "
+                "finds out what is missing.",
+                run_id=str(sequence.run_id),
+            ) from error
 
     def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
         transact(self._engine, "continue building", lambda c: building.continue_building(c, sequence_id, fence))

@@ -1,0 +1,37 @@
+"""Errors cross processes whole: worker pools hand them over by pickling."""
+
+import pickle
+
+import pytest
+
+from gobblin_assets import errors
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.ingest.publishing import QualityFailedError
+from gobblin_assets.ingest.run_values import CheckResult
+
+FAMILIES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GobblinError)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FAMILIES if kind is not RejectedError])
+def test_a_family_comes_back_with_its_hint_and_fields(kind: type[GobblinError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("it is gone", hint="Put it back.", path="/lake")))
+
+    assert type(error) is kind
+    assert (str(error), error.message, error.hint) == ("it is gone. Put it back.", "it is gone", "Put it back.")
+    assert error.fields == {"path": "/lake"}
+
+
+def test_a_rejection_still_names_its_field() -> None:
+    error = pickle.loads(pickle.dumps(RejectedError("expected a number", field="retry", hint="Write 3.", found="x")))
+
+    assert (str(error), error.field) == ("retry: expected a number. Write 3.", "retry")
+    assert error.fields == {"field": "retry", "found": "x"}
+
+
+def test_an_error_of_another_shape_comes_back_too() -> None:
+    checks = (CheckResult("rows", passed=False, blocking=True, description="too few"),)
+
+    error = pickle.loads(pickle.dumps(QualityFailedError("orders", checks)))
+
+    assert error.checks == checks
+    assert "too few" in str(error)
