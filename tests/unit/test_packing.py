@@ -3,12 +3,16 @@
 import itertools
 import uuid
 from collections import defaultdict
+from dataclasses import replace
+from random import Random
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_spec import PackerSpec
 from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
@@ -45,9 +49,24 @@ def plans(draw: st.DrawFn) -> list[WorkUnit]:
     return draw(st.permutations(units))
 
 
-@given(plans(), st.integers(1, 12))
-def test_every_work_unit_is_packed_once_and_a_key_has_no_hole_in_a_group(units: list[WorkUnit], bins: int) -> None:
-    packed = pack_work_units(units, bins)
+@st.composite
+def packers(draw: st.DrawFn) -> PackerSpec:
+    return PackerSpec(
+        type=draw(st.sampled_from(["single_level", "bi_level", "topic_grouping"])),
+        container_capacity=draw(st.sampled_from([0.0001, 0.001, 10.0, 1e7])),
+        capacity_strategy=draw(st.sampled_from(["min", "max", "mean", "median"])),
+        containers_min=draw(st.integers(1, 12)),
+    )
+
+
+CAPACITIES = st.dictionaries(st.sampled_from("abc").map(DatasetUrn), st.lists(st.integers(1, 10**8), max_size=5))
+
+
+@given(plans(), st.integers(1, 12), packers(), CAPACITIES)
+def test_every_work_unit_is_packed_once_and_a_key_has_no_hole_in_a_group(
+    units: list[WorkUnit], bins: int, packer: PackerSpec, capacities: dict[DatasetUrn, list[int]]
+) -> None:
+    packed = pack_work_units(units, bins, packer, capacities)
     assert sorted(u.id for m in packed for u in m.work_units) == sorted(u.id for u in units)
     assert len(packed) <= bins
     assert [multi.number for multi in packed] == list(range(len(packed)))
@@ -60,12 +79,30 @@ def test_every_work_unit_is_packed_once_and_a_key_has_no_hole_in_a_group(units: 
             assert found == list(range(found[0], found[0] + len(found)))
 
 
-@given(plans(), st.integers(1, 12))
-def test_no_group_is_heavier_than_two_fair_shares_and_one_work_unit(units: list[WorkUnit], bins: int) -> None:
-    packed = pack_work_units(units, bins)
+@given(plans(), st.integers(1, 12), packers(), st.randoms())
+def test_the_order_of_what_was_planned_changes_nothing(
+    units: list[WorkUnit], bins: int, packer: PackerSpec, random: Random
+) -> None:
+    shuffled = random.sample(units, len(units))
+    assert pack_work_units(shuffled, bins, packer) == pack_work_units(units, bins, packer)
+
+
+@given(plans(), st.integers(1, 12), st.sampled_from(["single_level", "bi_level"]))
+def test_no_group_is_heavier_than_two_fair_shares_and_one_work_unit(
+    units: list[WorkUnit], bins: int, kind: Literal["single_level", "bi_level"]
+) -> None:
+    packed = pack_work_units(units, bins, PackerSpec(type=kind))
     fair = -(-sum(unit.weight for unit in units) // bins)
     largest = max((unit.weight for unit in units), default=0)
     assert all(multi.weight <= 2 * fair + largest for multi in packed)
+
+
+@given(plans(), st.integers(1, 12))
+def test_groups_are_split_until_there_are_as_many_as_asked_for(units: list[WorkUnit], containers_min: int) -> None:
+    packer = PackerSpec(type="topic_grouping", container_capacity=1e12, containers_min=containers_min)
+    packed = pack_work_units(units, 1_000, packer)
+    datasets = {unit.dataset for unit in units}
+    assert len(packed) == max(len(datasets), min(containers_min, len(units)))
 
 
 def test_a_small_dataset_stays_together_and_a_large_one_is_spread() -> None:
@@ -75,6 +112,64 @@ def test_a_small_dataset_stays_together_and_a_large_one_is_spread() -> None:
     assert len(packed) == 4
     assert sum(any(unit.dataset == "small" for unit in multi.work_units) for multi in packed) == 1
     assert all(any(unit.dataset == "large" for unit in multi.work_units) for multi in packed)
+
+
+def test_a_single_level_spreads_the_keys_of_a_small_dataset() -> None:
+    units = [make_unit("small", None, key, 0, 5) for key in "abcd"] + [make_unit("large", None, "t", 0, 1_000)]
+    packed = pack_work_units(units, 3, PackerSpec(type="single_level"))
+    assert sorted(multi.weight for multi in packed) == [10, 10, 1_000]
+
+
+def test_a_group_holds_one_dataset_up_to_its_capacity() -> None:
+    # In MB: 4 and 4 of the first, 6 of the second, which alone is more than there is room for beside a 5.
+    units = [make_unit("first", None, key, 0, 4_000_000) for key in "ab"]
+    units += [
+        make_unit("second", None, key, 0, size * 1_000_000) for key, size in zip("wxyz", (6, 5, 4, 3), strict=True)
+    ]
+    packed = pack_work_units(units, 10, PackerSpec(type="topic_grouping"))
+    assert sorted("".join(unit.key for unit in multi.work_units) for multi in packed) == ["ab", "wy", "xz"]
+
+
+@pytest.mark.parametrize(("strategy", "count"), [("min", 12), ("max", 1), ("mean", 3), ("median", 4)])
+def test_a_group_holds_what_tasks_of_the_topic_bore_before(
+    strategy: Literal["min", "max", "mean", "median"], count: int
+) -> None:
+    units = [make_unit("topic", None, str(number), 0, 1_000_000) for number in range(12)]
+    packer = PackerSpec(type="topic_grouping", capacity_strategy=strategy)
+    # The lowest is no MB/s, which a task's capacity never falls below.
+    observed = {DatasetUrn("topic"): [100, 3_000_000, 13_000_000]}
+    assert len(pack_work_units(units, 20, packer, observed)) == count
+
+
+def test_more_groups_than_tasks_are_placed_together() -> None:
+    units = [make_unit(f"topic-{number}", None, "0", 0, 9_000_000) for number in range(40)]
+    packed = pack_work_units(units, 8, PackerSpec(type="topic_grouping"))
+    assert [len(multi.work_units) for multi in packed] == [5] * 8
+
+
+def test_the_load_of_a_source_counts_in_place_of_bytes() -> None:
+    units = [
+        replace(make_unit("t", None, key, 0, 10**9), estimated_load=load)
+        for key, load in zip("abc", (2, 1, 1), strict=True)
+    ]
+    packed = pack_work_units(units, 2)
+    assert [multi.weight for multi in packed] == [2, 2]
+
+
+@pytest.mark.parametrize("kind", ["single_level", "bi_level", "topic_grouping"])
+@pytest.mark.parametrize("topics", [1, 50, 10_000])
+def test_ten_thousand_work_units_are_packed_whole(
+    kind: Literal["single_level", "bi_level", "topic_grouping"], topics: int
+) -> None:
+    units = [
+        make_unit(
+            f"topic-{number % topics}", None, f"{number // topics % 40}", number // topics // 40, number * 977 % 10**6
+        )
+        for number in range(10_000)
+    ]
+    packed = pack_work_units(units, 64, PackerSpec(type=kind, containers_min=64))
+    assert len(packed) == 64
+    assert sum(len(multi.work_units) for multi in packed) == 10_000
 
 
 def test_no_group_at_all_is_refused() -> None:

@@ -32,6 +32,8 @@ TASK_RATES_MAX: Final = 8
 
 _NEWEST_SHARE: Final = 0.3
 _INTERVAL_S_MIN: Final = 1.0
+# A shorter time says more of the clock than of the task.
+_DURATION_S_MIN: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def track_production(
 
 def learn_sizes(facts: Mapping[str, object], tasks: Sequence[TaskFigures]) -> dict[str, object]:
     """The facts with what the run's tasks showed: bytes per offset, time per offset, and bytes per second."""
-    useful = [task for task in tasks if task.estimated_row_count > 0 and task.duration_s > 0]
+    useful = [task for task in tasks if task.estimated_row_count > 0 and task.duration_s >= _DURATION_S_MIN]
     learned = dict(facts)
     if not useful:
         return learned

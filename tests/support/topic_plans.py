@@ -1,0 +1,88 @@
+"""Planning of one topic from values alone, as tests of it need."""
+
+import itertools
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.kafka_spec import SizeEstimator
+from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicOffsets
+from gobblin_assets.ingest.sources.kafka.planning import (
+    TopicDecision,
+    cut_ranges,
+    decide_ranges,
+    find_beginners,
+    recall_topic,
+)
+from gobblin_assets.ingest.sources.kafka.sizes import Sizes
+from gobblin_assets.ingest.sources.port import PlanRequest, Restart
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import Watermark, long_watermark
+from gobblin_assets.model.work_unit import WorkUnit
+
+TOPIC = "MyTopic"
+_IDS = itertools.count(1)
+
+
+def offsets_of(partitions: Mapping[int, tuple[int, int]], *failed: int, topic_id: str = "first") -> TopicOffsets:
+    known = {number: PartitionOffsets(earliest, end) for number, (earliest, end) in partitions.items()}
+    return TopicOffsets(topic_id, known, dict.fromkeys(failed, "no leader"))
+
+
+@dataclass
+class Follower:
+    """A dataset that follows a topic: it plans, and publishes all that was planned or some partitions of it."""
+
+    kafka: dict[str, Any] = field(default_factory=dict)
+    split: dict[str, Any] = field(default_factory=dict)
+    watermarks: dict[str, int | Watermark | None] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def request(self, restart: Restart | None = None) -> PlanRequest:
+        keys = {
+            (name, ""): KeyState(KeyId(number), name, "", long_watermark(at) if isinstance(at, int) else at)
+            for number, (name, at) in enumerate(self.watermarks.items())
+        }
+        spec = DatasetSpec.model_validate({"topic": TOPIC, "kafka": self.kafka, "split": self.split})
+        state = DatasetState(DatasetId(1), JobName("job"), DatasetUrn(TOPIC), 0, keys, source_facts=self.facts)
+        return PlanRequest(
+            spec, DatasetUrn(TOPIC), AssetPartition(None), state, mode=Mode.AUTO, by_hand=False, restart=restart
+        )
+
+    def decide(
+        self,
+        offsets: TopicOffsets,
+        restart: Restart | None = None,
+        at_time: Mapping[int, int | None] | None = None,
+    ) -> TopicDecision:
+        request = self.request(restart)
+        memory = recall_topic(request, TOPIC, offsets)
+        asked = find_beginners(request, memory, offsets.partitions)
+        return decide_ranges(
+            request, memory, offsets, at_time={name: (at_time or {})[name.partition] for name in asked}
+        )
+
+    def publish(self, decision: TopicDecision, *, without: frozenset[int] = frozenset()) -> None:
+        self.facts = decision.facts
+        for number, chosen in decision.ranges.items():
+            if number not in without:
+                self.watermarks[str(chosen.key)] = chosen.offsets.high
+
+    def follow(self, offsets: TopicOffsets, restart: Restart | None = None) -> dict[str, tuple[int, int]]:
+        """Plan and publish everything. What was read, by key."""
+        decision = self.decide(offsets, restart)
+        self.publish(decision)
+        return ranges_of(decision)
+
+    def cut(self, offsets: TopicOffsets) -> list[WorkUnit]:
+        sizes = Sizes(SizeEstimator.AVERAGE_RECORD_SIZE)
+        return cut_ranges(self.request(), self.decide(offsets), sizes, new_id=lambda: uuid.UUID(int=next(_IDS)))
+
+
+def ranges_of(decision: TopicDecision) -> dict[str, tuple[int, int]]:
+    return {str(chosen.key): (chosen.offsets.low, chosen.offsets.high) for chosen in decision.ranges.values()}
