@@ -1,0 +1,122 @@
+"""The worked example of the commit design: a topic of two partitions, three files on two days, two watermarks."""
+
+import datetime as dt
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from demo.kafka.broker import KafkaBroker
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from tests.support.kafka import Record, make_topic, produce
+from tests.support.topics import Child, Ingestion
+
+KILLED = -signal.SIGKILL
+TOPIC = "MyTopic"
+DAYS = (dt.datetime(2013, 1, 30, 12, tzinfo=dt.UTC), dt.datetime(2013, 1, 31, 12, tzinfo=dt.UTC))
+
+# The numbers of the records by partition and day: of one day in the one, of both in the other.
+EXAMPLE = {(0, DAYS[0]): range(100), (1, DAYS[0]): range(100, 220), (1, DAYS[1]): range(220, 300)}
+SENT = Counter((number,) for numbers in EXAMPLE.values() for number in numbers)
+
+DATASET = {
+    "topic": TOPIC,
+    "kafka": {"value": {"format": "json", "schema": "at bigint, number bigint"}},
+    "writer": {"event_time": {"column": "at"}},
+    "split": {"max_multi_work_units": 2},
+}
+
+# In the order in which a run reaches them, once it has planned. The second time is the other partition's, or file's.
+KILLS = (
+    (Failpoint.SEQUENCE_BEGUN, 1),
+    (Failpoint.ATTEMPT_REGISTERED, 1),
+    (Failpoint.ATTEMPT_WRITTEN, 1),
+    (Failpoint.ATTEMPT_DURABLE, 2),
+    (Failpoint.STAGE_COMMITTED, 1),
+    (Failpoint.STAGE_COMMITTED, 2),
+    (Failpoint.STAGED_BEFORE_SEAL, 1),
+    (Failpoint.SEAL_COMMITTED, 1),
+    (Failpoint.SEALED_BEFORE_EXECUTE, 1),
+    (Failpoint.MARKER_WRITTEN, 1),
+    (Failpoint.STEP_BEFORE, 1),
+    (Failpoint.STEP_AFTER, 1),
+    (Failpoint.STEP_AFTER, 2),
+    (Failpoint.EXECUTED_BEFORE_SYNC, 1),
+    (Failpoint.SYNCED_BEFORE_VERIFY, 1),
+    (Failpoint.VERIFIED_BEFORE_FINISH, 1),
+    (Failpoint.FINISH_COMMITTED, 1),
+    (Failpoint.FINISHED_BEFORE_EVENTS, 1),
+    (Failpoint.EVENTS_BEFORE_CLEANUP, 1),
+    (Failpoint.CLEANUP_MARKED, 1),
+    (Failpoint.CLEANUP_CAPTURED, 1),
+    (Failpoint.CLEANUP_REMOVED, 1),
+)
+
+
+class Standby:
+    """Always one child ahead: it gets ready while a test works, and so nobody waits for its imports."""
+
+    def __init__(self, work: Path, remote: str) -> None:
+        self._work = work
+        self._remote = remote
+        self._next = Child(work, remote)
+
+    def run(self, settings: Mapping[str, Any]) -> tuple[int, str]:
+        child, self._next = self._next, Child(self._work, self._remote)
+        return child.run(settings)
+
+    def stop(self) -> None:
+        self._next.stop()
+
+
+@pytest.fixture(scope="module")
+def standby(connect: ConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
+    made = Standby(tmp_path_factory.mktemp("children"), connect.url)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def example(kafka_broker: KafkaBroker) -> str:
+    """The broker's address, once it has the records."""
+    make_topic(kafka_broker.bootstrap, TOPIC, partitions=2)
+    for (partition, day), numbers in EXAMPLE.items():
+        at = round(day.timestamp() * 1000)
+        values = [json.dumps({"at": at, "number": number}).encode() for number in numbers]
+        produce(kafka_broker.bootstrap, TOPIC, [Record(value, partition=partition) for value in values])
+    return kafka_broker.bootstrap
+
+
+@pytest.mark.parametrize(("point", "count"), KILLS, ids=str)
+def test_a_run_killed_anywhere_is_completed_by_the_next(
+    spark: SparkSession,
+    connect: ConnectServer,
+    standby: Standby,
+    example: str,
+    database_url: str,
+    tmp_path: Path,
+    point: Failpoint,
+    count: int,
+) -> None:
+    job = {"database_url": database_url, "bootstrap": example, "root": str(tmp_path / "lake"), "datasets": [DATASET]}
+
+    code, said = standby.run({**job, "failpoint": f"{point}=kill@{count}"})
+
+    assert code == KILLED, said
+    ingestion = Ingestion(spark, **job, remote=connect.url)  # type: ignore[arg-type]  # as it stands in the example
+    ingestion.expire_leases()
+    report = ingestion.run()
+    assert not report.failed, report.failed
+    assert ingestion.watermarks(TOPIC) == {f"{TOPIC}:0": "100", f"{TOPIC}:1": "200"}
+    assert ingestion.rows(TOPIC, "number") == SENT
+    assert Counter(Path(file).parts[-3] for file in ingestion.read(TOPIC).inputFiles()) == Counter(
+        {"event_time=2013-01-30": 2, "event_time=2013-01-31": 1}
+    )
+    assert not [path for path in tmp_path.rglob("*.parquet") if ".staging" in str(path)], "what was given up stays"
+    ingestion.close()
