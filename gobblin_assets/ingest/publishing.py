@@ -85,7 +85,7 @@ def publish_slice(
         # Pairs, because a jsonb object forgets the order of its keys.
         "columns": list(columns.items()),
         "source_columns": list(part.plan.columns.items()),
-        "source_facts": dict(_facts(part, winners)),
+        "source_facts": dict(learn_facts(part, winners)),
         "rows_read": rows_read,
         "observed_high": _highest(winners),
         "duration_s": round(duration_s, 3),
@@ -152,7 +152,8 @@ def _columns(winners: Sequence[StagedTask]) -> Mapping[str, str]:
     return next((task.extracted.columns for task in winners), {})
 
 
-def _facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
+def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
+    """What the source remembers of the slice, once it is published: its facts, or what it makes of how tasks went."""
     if part.plan.learn is None:
         return part.plan.facts
     expected: dict[AttemptId, int] = {}

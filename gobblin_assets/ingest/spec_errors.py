@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -90,9 +90,12 @@ def _within(model: type[BaseModel], location: tuple[int | str, ...]) -> list[int
     """``location`` without what pydantic adds behind a field for the members of a union."""
     models = {model}
     kept: list[int | str] = []
-    for part in location:
+    for place, part in enumerate(location, 1):
         if isinstance(part, str) and not models:
             break
+        # The kind of a source, by which pydantic chose the model whose fields follow.
+        if place < len(location) and isinstance(part, str) and not any(part in each.model_fields for each in models):
+            continue
         kept.append(part)
         models = _models_below(models, part)
     return kept
@@ -115,6 +118,8 @@ def _models_below(models: set[type[BaseModel]], part: int | str) -> set[type[Bas
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
+    elif get_origin(annotation) is Annotated:
+        yield from _models_in(get_args(annotation)[0])
     elif get_origin(annotation) in {Union, UnionType, tuple}:
         for argument in get_args(annotation):
             yield from _models_in(argument)

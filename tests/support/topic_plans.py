@@ -1,14 +1,23 @@
 """Planning of one topic from values alone, as tests of it need."""
 
+import datetime as dt
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.kafka_spec import SizeEstimator
-from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicOffsets
+from gobblin_assets.ingest.sources.kafka.cluster import (
+    Isolation,
+    PartitionOffsets,
+    TopicDescription,
+    TopicOffsets,
+    TopicPartition,
+)
+from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.planning import (
     TopicDecision,
     cut_ranges,
@@ -26,6 +35,7 @@ from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit
 
 TOPIC = "MyTopic"
+CONNECTION = KafkaConnection(bootstrap_servers="nowhere:9092")
 _IDS = itertools.count(1)
 
 
@@ -42,16 +52,17 @@ class Follower:
     split: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int | Watermark | None] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
+    topic: str = TOPIC
 
     def request(self, restart: Restart | None = None) -> PlanRequest:
         keys = {
             (name, ""): KeyState(KeyId(number), name, "", long_watermark(at) if isinstance(at, int) else at)
             for number, (name, at) in enumerate(self.watermarks.items())
         }
-        spec = DatasetSpec.model_validate({"topic": TOPIC, "kafka": self.kafka, "split": self.split})
-        state = DatasetState(DatasetId(1), JobName("job"), DatasetUrn(TOPIC), 0, keys, source_facts=self.facts)
+        spec = DatasetSpec.model_validate({"topic": self.topic, "kafka": self.kafka, "split": self.split})
+        state = DatasetState(DatasetId(1), JobName("job"), DatasetUrn(self.topic), 0, keys, source_facts=self.facts)
         return PlanRequest(
-            spec, DatasetUrn(TOPIC), AssetPartition(None), state, mode=Mode.AUTO, by_hand=False, restart=restart
+            spec, DatasetUrn(self.topic), AssetPartition(None), state, mode=Mode.AUTO, by_hand=False, restart=restart
         )
 
     def decide(
@@ -61,7 +72,7 @@ class Follower:
         at_time: Mapping[int, int | None] | None = None,
     ) -> TopicDecision:
         request = self.request(restart)
-        memory = recall_topic(request, TOPIC, offsets)
+        memory = recall_topic(request, self.topic, offsets)
         asked = find_beginners(request, memory, offsets.partitions)
         return decide_ranges(
             request, memory, offsets, at_time={name: (at_time or {})[name.partition] for name in asked}
@@ -86,3 +97,25 @@ class Follower:
 
 def ranges_of(decision: TopicDecision) -> dict[str, tuple[int, int]]:
     return {str(chosen.key): (chosen.offsets.low, chosen.offsets.high) for chosen in decision.ranges.values()}
+
+
+@dataclass
+class FixedCluster:
+    """Brokers whose logs stand still; a topic without offsets is unknown."""
+
+    offsets: Mapping[str, TopicOffsets]
+    at_time: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    asked: list[list[str]] = field(default_factory=list)
+
+    def list_topics(self) -> Mapping[str, TopicDescription]:
+        return {
+            name: TopicDescription(name, each.topic_id, tuple(each.partitions)) for name, each in self.offsets.items()
+        }
+
+    def find_offsets(self, topics: Sequence[str], *, isolation: Isolation) -> Mapping[str, TopicOffsets | GobblinError]:
+        self.asked.append(list(topics))
+        unknown = RejectedError("there is no such topic", field="topic", hint="Make it.")
+        return {topic: self.offsets.get(topic, unknown) for topic in topics}
+
+    def find_offsets_at(self, wanted: Mapping[TopicPartition, dt.datetime]) -> Mapping[TopicPartition, int | None]:
+        return {name: self.at_time[name] for name in wanted}

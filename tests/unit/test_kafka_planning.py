@@ -8,6 +8,7 @@ import pytest
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
 from gobblin_assets.ingest.sources.kafka.keys import PartitionKey, parse_key
+from gobblin_assets.ingest.sources.kafka.planning import limit_run
 from gobblin_assets.ingest.sources.port import Restart
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark
@@ -253,6 +254,34 @@ def test_a_bound_of_offsets_leaves_the_rest_to_later_runs_without_a_gap() -> Non
     runs = [follower.follow(offsets_of({0: (0, 100), 1: (0, 10)})) for _ in range(5)]
     assert [run["MyTopic:0"] for run in runs] == [(0, 30), (30, 60), (60, 90), (90, 100), (100, 100)]
     assert [run["MyTopic:1"] for run in runs] == [(0, 10), *[(10, 10)] * 4]
+
+
+def test_a_bound_of_the_run_is_shared_by_all_topics_and_nothing_is_left_out() -> None:
+    topics = {"huge": offsets_of({0: (0, 700), 1: (0, 400)}), "small": offsets_of({0: (0, 20)})}
+    followers = {name: Follower(topic=name) for name in topics}
+    runs = []
+    for _run in range(7):
+        decisions = [followers[name].decide(offsets) for name, offsets in topics.items()]
+        limit_run(decisions, 200)
+        for decision in decisions:
+            followers[decision.topic].publish(decision)
+        runs.append({key: found for decision in decisions for key, found in ranges_of(decision).items()})
+
+    assert runs[0] == {"huge:0": (0, 90), "huge:1": (0, 90), "small:0": (0, 20)}
+    assert runs[1]["small:0"] == (20, 20)
+    assert runs[-1] == {"huge:0": (700, 700), "huge:1": (400, 400), "small:0": (20, 20)}
+    for key in runs[0]:
+        assert all(one[key][1] == other[key][0] for one, other in itertools.pairwise(runs))
+    assert all(sum(high - low for low, high in run.values()) <= 200 for run in runs)
+
+
+def test_what_a_bound_leaves_to_the_next_run_is_said() -> None:
+    decision = Follower({"records_per_partition_max": 60}).decide(offsets_of({0: (0, 100), 1: (0, 70)}))
+    limit_run([decision], 100)
+    assert decision.notes == [
+        "MyTopic: 50 offsets are left to the next run",
+        "MyTopic: 20 offsets are left to the next run",
+    ]
 
 
 @pytest.mark.parametrize(("end", "count"), [(0, 1), (1, 1), (10, 1), (11, 2), (35, 4), (10_000, 6)])

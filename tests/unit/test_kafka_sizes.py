@@ -100,7 +100,12 @@ def test_a_topic_that_was_never_read_takes_the_geometric_mean_of_the_others() ->
 
 
 def test_a_run_teaches_bytes_and_times_of_offsets_and_what_a_task_can_do() -> None:
-    figures = [TaskFigures(100, 20_000, 0.1), TaskFigures(100, 60_000, 10.0), TaskFigures(0, 0, 1.0), TaskFigures(9, 9, 0.0)]
+    figures = [
+        TaskFigures(100, 20_000, 0.1),
+        TaskFigures(100, 60_000, 10.0),
+        TaskFigures(0, 0, 1.0),
+        TaskFigures(9, 9, 0.0),
+    ]
 
     learned = learn_sizes({"topic_id": "x"}, figures)
 

@@ -84,6 +84,51 @@ def test_what_does_not_fit_a_topic_is_refused_by_name(dataset: dict[str, Any], f
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "options", "field", "said"),
+    [
+        ({}, {"packer": {"container_capacity": 5}}, "packer.container_capacity", "bi_level has no such"),
+        ({}, {"packer": {"type": "single_level", "containers_min": 2}}, "packer.containers_min", "single_level has no"),
+        (
+            {},
+            {"packer": {"type": "topic_grouping", "capacity_strategy": "max"}},
+            "packer.capacity_strategy",
+            "produce_rate",
+        ),
+        (
+            {},
+            {"packer": {"type": "topic_grouping", "containers_min": 9}},
+            "packer.containers_min",
+            "split.max_multi_work_units, 8; found 9",
+        ),
+        ({}, {"packer": {"type": "topic_grouping", "container_capacity": 0}}, "packer.container_capacity", "greater"),
+        ({}, {"packer": {"type": "tri_level"}}, "packer.type", "topic_grouping"),
+        ({"catch_up_sla_hours": 2}, {}, "source.catch_up_sla_hours", "size_estimator: produce_rate"),
+        ({"produce_rate_scaling": 2, "size_estimator": "unit"}, {}, "source.produce_rate_scaling", "produce_rate"),
+        ({"size_estimator": "produce_rate", "catch_up_sla_hours": 0}, {}, "source.catch_up_sla_hours", "greater"),
+        ({"size_estimator": "average"}, {}, "source.size_estimator", "average_record_size"),
+        ({"records_per_run": 0}, {}, "source.records_per_run", "Did you mean 'records_per_run_max'"),
+        ({"records_per_run_max": 0}, {}, "source.records_per_run_max", "greater"),
+    ],
+)
+def test_what_does_not_fit_the_packing_is_refused_by_name(
+    source: dict[str, Any], options: dict[str, Any], field: str, said: str
+) -> None:
+    with pytest.raises(RejectedError) as caught:
+        parse_job(job({"topic": "a"}, source={**KAFKA, **source}, **options))
+
+    assert caught.value.field == field
+    assert said in str(caught.value)
+
+
+def test_packing_by_rates_and_capacities_is_accepted_and_read_again() -> None:
+    source = {**KAFKA, "size_estimator": "produce_rate", "catch_up_sla_hours": 0.5, "records_per_run_max": 10}
+    packer = {"type": "topic_grouping", "capacity_strategy": "mean", "containers_min": 12}
+    spec = parse_job(job({"topic": "a", "split": {"max_multi_work_units": 12}}, source=source, packer=packer))
+
+    assert parse_job(spec.model_dump(mode="json")) == spec
+
+
 @pytest.mark.parametrize("option", [{"topic": "a"}, {"kafka": {"keep": ["key"]}}])
 def test_a_table_has_no_options_of_topics(option: dict[str, Any]) -> None:
     with pytest.raises(RejectedError, match="jdbc source has no such option"):

@@ -4,7 +4,7 @@ The broker was asked before. What is decided is shared out among the run's topic
 """
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,6 +21,7 @@ from gobblin_assets.ingest.sources.kafka.offsets import (
     limit_range,
     skip_range,
 )
+from gobblin_assets.ingest.sources.kafka.shares import share_out
 from gobblin_assets.ingest.sources.kafka.sizes import STATISTICS_FACTS, Sizes
 from gobblin_assets.ingest.sources.port import PlanRequest, Restart
 from gobblin_assets.model.interval import Interval
@@ -63,12 +64,13 @@ class ChosenRange:
 class TopicDecision:
     """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published."""
 
+    topic: str
     facts: dict[str, object]
     ranges: dict[int, ChosenRange] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     degraded: list[str] = field(default_factory=list)
 
-    def limit(self, topic: str, offsets_max: Mapping[int, int]) -> None:
+    def limit(self, offsets_max: Mapping[int, int]) -> None:
         """At most so many offsets of each partition that is named; what is left is said."""
         before = sum(chosen.width for chosen in self.ranges.values())
         for number, count in offsets_max.items():
@@ -76,7 +78,7 @@ class TopicDecision:
             self.ranges[number] = replace(chosen, offsets=limit_range(chosen.offsets, count))
         left = before - sum(chosen.width for chosen in self.ranges.values())
         if left:
-            self.notes.append(f"{topic}: {left:,} offsets are left to the next run")
+            self.notes.append(f"{self.topic}: {left:,} offsets are left to the next run")
 
 
 def recall_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
@@ -134,12 +136,13 @@ def decide_ranges(
 ) -> TopicDecision:
     """Which offsets this run reads. RejectedError: one is out of range and the rule says ``fail``."""
     decision = TopicDecision(
+        memory.topic,
         {
             **memory.facts,
             TOPIC_ID_FACT: offsets.topic_id,
             PARTITIONS_FACT: sorted(memory.at_bootstrap),
             GENERATION_FACT: memory.generation,
-        }
+        },
     )
     for number in sorted({*offsets.partitions, *offsets.failures, *memory.positions}):
         name = TopicPartition(memory.topic, number)
@@ -159,8 +162,21 @@ def decide_ranges(
             decision.notes.append(chosen.note)
     offsets_max = request.spec.kafka.records_per_partition_max
     if offsets_max is not None:
-        decision.limit(memory.topic, dict.fromkeys(decision.ranges, offsets_max))
+        decision.limit(dict.fromkeys(decision.ranges, offsets_max))
     return decision
+
+
+def limit_run(decisions: Sequence[TopicDecision], offsets_max: int) -> None:
+    """At most so many offsets of all topics in one run, shared out among all their partitions."""
+    ranges = {(place, number): chosen for place, each in enumerate(decisions) for number, chosen in each.ranges.items()}
+    shares = share_out(
+        {name: chosen.width for name, chosen in ranges.items()},
+        offsets_max,
+        # What was read so far: the run after this one begins to give out where this one ends.
+        turn=sum(chosen.offsets.low for chosen in ranges.values()),
+    )
+    for place, each in enumerate(decisions):
+        each.limit({number: shares[place, number] for number in each.ranges})
 
 
 def cut_ranges(

@@ -24,12 +24,12 @@ from gobblin_assets.ingest.sources.kafka.planning import (
     cut_ranges,
     decide_ranges,
     find_beginners,
+    limit_run,
     recall_topic,
 )
 from gobblin_assets.ingest.sources.kafka.read_failures import judge_read
 from gobblin_assets.ingest.sources.kafka.reading import join_ranges, plan_options
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
-from gobblin_assets.ingest.sources.kafka.shares import share_out
 from gobblin_assets.ingest.sources.kafka.sizes import (
     average_record_time_ms,
     learn_sizes,
@@ -131,15 +131,8 @@ class KafkaPlanSession:
                 self._decisions[request.urn] = self._decide(request)
             except GobblinError as error:
                 self._decisions[request.urn] = error
-        decided = {urn: each for urn, each in self._decisions.items() if isinstance(each, TopicDecision)}
-        ranges = {(urn, number): chosen for urn, each in decided.items() for number, chosen in each.ranges.items()}
-        shares = share_out(
-            {name: chosen.width for name, chosen in ranges.items()},
-            self._spec.records_per_run_max,
-            turn=sum(chosen.offsets.low for chosen in ranges.values()),
-        )
-        for urn, each in decided.items():
-            each.limit(str(urn), {number: shares[urn, number] for number in each.ranges})
+        decided = [each for each in self._decisions.values() if isinstance(each, TopicDecision)]
+        limit_run(decided, self._spec.records_per_run_max)
 
     def plan(self, request: PlanRequest) -> PartitionPlan:
         """RejectedError for a refresh: a log gives no guarantee that it still has what was read of it."""
