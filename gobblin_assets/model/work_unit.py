@@ -23,8 +23,8 @@ class WorkUnit:
     ``number`` orders the WorkUnits of a key; their intervals follow each other without a gap. ``interval``
     None means the whole partition as it is now (a snapshot). ``reread_from`` lies below ``interval.low``
     when a late window is read again. ``estimated_load`` is what packing counts instead of bytes, in millionths of the
-    source's own unit; a run's WorkUnits all count alike. ``skipped`` marks the empty WorkUnit of a dataset that this run leaves
-    out: it carries the state, and nothing is read. ``properties`` are the source's own, plain JSON values.
+    source's own unit; a run's WorkUnits all count alike. ``skipped`` marks the empty WorkUnit of a dataset that this
+    run leaves out: it carries the state, and nothing is read. ``properties`` are the source's own, plain JSON values.
     """
 
     id: WorkUnitId
