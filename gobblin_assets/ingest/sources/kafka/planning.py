@@ -32,8 +32,6 @@ TOPIC_ID_FACT: Final = "topic_id"
 PARTITIONS_FACT: Final = "partitions_at_bootstrap"
 GENERATION_FACT: Final = "generation"
 
-OFFSET: Final = "kafka_offset"
-
 
 @dataclass(frozen=True, slots=True)
 class TopicMemory:
