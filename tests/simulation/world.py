@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Final
 from unittest import mock
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.operations import LogOperations
@@ -35,22 +34,19 @@ from gobblin_assets.ingest.job_spec import (
 )
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
 from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.model.watermark import long_watermark
-from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import KilledError, Process, Watched
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+from tests.support.numbered_rows import NumberedRows
 
 JOB: Final = "sim"
 ROOT: Final = "/lake"
@@ -193,7 +189,14 @@ class Runner:
             fs=self._fs,
             root=ROOT,
             open_file_system=lambda _uri: (self._fs, ROOT),
-            source=_NumberedRows(self),
+            source=NumberedRows(
+                key="rows",
+                columns={"number": "bigint"},
+                count_rows=lambda asked: self.process.call("source.plan", lambda: self.world.source[asked.urn]),
+                list_names=lambda: list(self.world.source),
+                new_id=self.clock.new_id,
+                units=UNITS,
+            ),
             open_extractor=lambda _session: _Extractor(self),
             interrupt=lambda _attempt: None,
             spark=_no_spark,
@@ -303,57 +306,6 @@ class _InlinePool(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         pass
-
-
-class _NumberedRows:
-    """Source and plan session in one: positions are the rows' numbers."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    @contextmanager
-    def open_plan(self, spark: object, report: object, wanted: object = ()) -> Iterator[PlanSession]:
-        yield self
-
-    def discover(self, spark: object) -> Sequence[str]:
-        return sorted(self._runner.world.source)
-
-    def plan(self, request: PlanRequest) -> PartitionPlan:
-        high = self._runner.process.call("source.plan", lambda: self._runner.world.source[request.urn])
-        refresh = request.mode is Mode.REFRESH
-        before = request.state.find_watermark("rows", "")
-        low = 0 if refresh or before is None else int(str(before))
-        cuts = [low + (high - low) * i // UNITS for i in range(UNITS + 1)]
-        units = tuple(
-            WorkUnit(
-                id=WorkUnitId(self._runner.clock.new_id()),
-                dataset=request.urn,
-                partition=request.partition,
-                key="rows",
-                number=number,
-                interval=Interval(long_watermark(start), long_watermark(end)),
-                # One to a MultiWorkUnit: a run then has two attempts for each dataset.
-                estimated_bytes=1 << 40,
-            )
-            for number, (start, end) in enumerate(pairwise(cuts))
-        )
-        return PartitionPlan(
-            urn=request.urn,
-            partition=request.partition,
-            mode=Mode.REFRESH if refresh else Mode.APPEND,
-            replaces=refresh,
-            is_snapshot=False,
-            work_units=units,
-            columns={"number": "bigint"},
-            watermark_column="number",
-            late_key=(),
-        )
-
-    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
-        raise AssertionError("this world reads without Spark")
-
-    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
-        return error
 
 
 class _Extractor:

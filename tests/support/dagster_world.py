@@ -5,15 +5,14 @@ The classes are importable, so that code locations in other processes (``dagster
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from gobblin_assets.assets.factory import build_gobblin_definitions
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
@@ -21,18 +20,15 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory, SessionFacts
-from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.run_values import Stores
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
+from gobblin_assets.ingest.sources.port import PlanSession, Source
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
-from gobblin_assets.model.watermark import long_watermark
-from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from resources import CommitStoreResource, FileSystemsResource
+from tests.support.numbered_rows import NumberedRows
 
 WORLD_VARIABLE = "GOBBLIN_TEST_WORLD"
 DATABASE_VARIABLE = "GOBBLIN_TEST_WORLD_DATABASE"
@@ -45,7 +41,15 @@ class NumbersResource(dg.ConfigurableResource["NumbersResource"]):
     folder: str
 
     def open_source(self, job: JobSpec) -> Source:
-        return Numbers(Path(self.folder))
+        folder = Path(self.folder)
+        return NumberedRows(
+            key=KEY,
+            columns={"number": "bigint"},
+            count_rows=lambda asked: len(read_numbers(folder, asked.urn, asked.partition.key)),
+            list_names=lambda: [path.name for path in folder.iterdir()],
+            new_id=SystemClock().new_id,
+            refreshes_published=True,
+        )
 
 
 class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
@@ -80,54 +84,6 @@ def read_numbers(folder: Path, urn: str, partition: str | None) -> list[int]:
         return [int(line) for line in lines]
     except ValueError as error:
         raise RejectedError(str(error), field=f"datasets[{urn}]", hint="Write numbers.") from error
-
-
-class Numbers:
-    """Source and plan session in one: a position is a line's number."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @contextmanager
-    def open_plan(self, spark: object, report: object, wanted: object = ()) -> Iterator[PlanSession]:
-        yield self
-
-    def discover(self, spark: object) -> Sequence[str]:
-        return sorted(path.name for path in self._folder.iterdir())
-
-    def plan(self, request: PlanRequest) -> PartitionPlan:
-        partition = request.partition.key or ""
-        before = request.state.find_watermark(KEY, partition)
-        refresh = request.mode is Mode.REFRESH or (
-            request.mode is Mode.AUTO and request.by_hand and partition in request.state.published
-        )
-        low = 0 if refresh or before is None else int(str(before))
-        high = max(low, len(read_numbers(self._folder, request.urn, request.partition.key)))
-        unit = WorkUnit(
-            id=WorkUnitId(SystemClock().new_id()),
-            dataset=request.urn,
-            partition=request.partition,
-            key=KEY,
-            number=0,
-            interval=Interval(long_watermark(low), long_watermark(high)),
-        )
-        return PartitionPlan(
-            urn=request.urn,
-            partition=request.partition,
-            mode=Mode.REFRESH if refresh else Mode.APPEND,
-            replaces=refresh,
-            is_snapshot=False,
-            work_units=(unit,),
-            columns={"number": "bigint"},
-            watermark_column="number",
-            late_key=(),
-        )
-
-    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
-        raise AssertionError("this world reads without Spark")
-
-    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
-        return error
 
 
 class NumbersExtractor:

@@ -11,15 +11,13 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from sqlalchemy import text
 
 from gobblin_assets import failpoints
@@ -41,19 +39,16 @@ from gobblin_assets.ingest.job_spec import (
 )
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.model.watermark import long_watermark
-from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+from tests.support.numbered_rows import NumberedRows
 
 JOB = "crash"
 URNS = ("orders", "a/b c.Ü")
@@ -108,58 +103,6 @@ class Lake:
             publish_tries_max=self.publish_tries_max,
             retire_grace_s=0.0,
         )
-
-
-class NumberedRows:
-    """Source and plan session in one: positions are line numbers."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-
-    @contextmanager
-    def open_plan(self, spark: object, report: object, wanted: object = ()) -> Iterator[PlanSession]:
-        yield self
-
-    def discover(self, spark: object) -> Sequence[str]:
-        return sorted(self._lake.urns)
-
-    def plan(self, request: PlanRequest) -> PartitionPlan:
-        clock = SystemClock()
-        refresh = request.mode is Mode.REFRESH
-        before = request.state.find_watermark("lines", "")
-        low = 0 if refresh or before is None else int(str(before))
-        high = max(low, len(self._lake.source_rows(request.urn)))
-        cuts = [low + (high - low) * i // UNITS for i in range(UNITS + 1)]
-        units = tuple(
-            WorkUnit(
-                id=WorkUnitId(clock.new_id()),
-                dataset=request.urn,
-                partition=request.partition,
-                key="lines",
-                number=number,
-                interval=Interval(long_watermark(start), long_watermark(end)),
-                # One to a MultiWorkUnit: a run then has two attempts for each dataset.
-                estimated_bytes=1 << 40,
-            )
-            for number, (start, end) in enumerate(pairwise(cuts))
-        )
-        return PartitionPlan(
-            urn=request.urn,
-            partition=request.partition,
-            mode=Mode.REFRESH if refresh else Mode.APPEND,
-            replaces=refresh,
-            is_snapshot=False,
-            work_units=units,
-            columns={"number": "bigint", "value": "text"},
-            watermark_column="number",
-            late_key=(),
-        )
-
-    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
-        raise AssertionError("this world reads without Spark")
-
-    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
-        return error
 
 
 class ArrowExtractor:
@@ -239,7 +182,14 @@ class World:
             fs=fs,
             root=root,
             open_file_system=open_file_system,
-            source=NumberedRows(lake),
+            source=NumberedRows(
+                key="lines",
+                columns={"number": "bigint", "value": "text"},
+                count_rows=lambda asked: len(lake.source_rows(asked.urn)),
+                list_names=lambda: lake.urns,
+                new_id=SystemClock().new_id,
+                units=UNITS,
+            ),
             open_extractor=lambda _session: ArrowExtractor(lake),
             interrupt=lambda _attempt: None,
             spark=_no_spark,
