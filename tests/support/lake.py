@@ -137,7 +137,7 @@ class ArrowExtractor:
             fs, _root = open_file_system(self._lake.root)
             identity = fs.find_identity(str(path))
             if identity is None:
-                # Whoever took the dataset over while this process slept has put its staging out of the way.
+                # Put out of the way by whoever took the dataset over while this process slept.
                 raise FileNotFoundError(f"{path} is gone")
             files.append(DataFile(path.name, identity, len(part)))
         written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
