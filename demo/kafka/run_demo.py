@@ -20,15 +20,17 @@ from rich.table import Table
 
 from demo.kafka.broker import COORDINATES, KafkaBroker, start_broker
 from demo.kafka.jars import resolve_jars
-from demo.kafka.places import APP, BROKER, CLONE, DEMO, HOME, JOB, JOB_FILE, LAKE, WEB, apply_environment
+from demo.kafka.places import APP, BROKER, CLONE, DEMO, HOME, JOB, JOB_FILE, LAKE, WEB, apply_environment, quicken_java
 from demo.kafka.proof import Verdict, compare
 from demo.kafka.registry_server import serve_registry
 from demo.kafka.stream import Stream
 from demo.stage import act, command, console, join_counts, killed_command, list_visible
 from gobblin_assets.cli.connections import open_log
+from gobblin_assets.cli.output import to_text
 from gobblin_assets.db import embedded
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.state.overview.port import list_gaps
 from resources.spark import GobblinSparkResource
 
 VIEWS: Final = 60_000
@@ -40,7 +42,7 @@ ROUNDS: Final = 3
 # Each day's directory is a step of its own: after the second, two of them are visible.
 FAILPOINT: Final = "step_after=kill@2"
 
-_TEXTS: Final = frozenset({"topic", "directory", "sent", "reason", ""})
+_TEXTS: Final = frozenset({"topic", "directory", "partition", "published", "sent", "reason", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     # Ended by a signal, too, it takes its servers along.
     signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))
     os.chdir(CLONE)
+    quicken_java()
     start_anew()
     try:
         with open_shop(views) as shop:
@@ -113,8 +116,7 @@ def play(shop: Shop) -> bool:
         show_records(verdicts)
         show_letters(verdicts)
         show_days(verdicts)
-        command("ledger", "--job", JOB, "--dataset", WEB)
-        command("watermark", "show", "--job", JOB)
+        show_ledger()
     return all(verdict.is_equal for verdict in verdicts)
 
 
@@ -208,6 +210,21 @@ def show_days(verdicts: Sequence[Verdict]) -> None:
     console.print(table)
 
 
+def show_ledger() -> None:
+    """A line for each partition: the commands have one for each interval, too wide for a small terminal."""
+    with open_log() as log:
+        lines = log.overview.list_ledger(JobName(JOB), None, with_retired=False)
+        watermarks = {each.key: each.watermark for each in log.overview.list_watermarks(JobName(JOB), None)}
+    intervals: dict[str, list[str]] = {}
+    for line in lines:
+        intervals.setdefault(line.key, []).append(to_text(line.interval))
+    table = open_table("the ledger: published offsets by partition", "partition", "published", "watermark")
+    for key, published in intervals.items():
+        table.add_row(key, " ".join(published), to_text(watermarks[key]))
+    console.print(table)
+    console.print(f"gaps between them: {len(list_gaps(lines)) or 'none'}")
+
+
 def open_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
@@ -227,6 +244,7 @@ def say_end(seconds: float, *, is_equal: bool) -> None:
         f"The job is {job_file()}; its files lie below {LAKE.relative_to(CLONE)}. All servers are stopped.\n"
         "What was published can still be looked at (this starts the embedded Postgres again):\n"
         f"    GOBBLIN_HOME={home} gobblin-assets status\n"
+        f"    GOBBLIN_HOME={home} gobblin-assets ledger --files\n"
         f"    GOBBLIN_HOME={home} gobblin-assets db stop"
     )
 

@@ -53,6 +53,7 @@ def test_the_demo_proves_every_committed_record_published_once_and_leaves_no_pro
     assert answer.returncode == 0, answer.stdout[-5_000:] + answer.stderr[-5_000:]
     assert answer.stdout.count("exactly once") == 2 + 1
     assert "killed: exit code -9" in answer.stdout
+    assert "gaps between them: none" in answer.stdout
     assert "Every committed record is published exactly once" in answer.stdout
     for fault in ("cut off in the middle", "an error page", "a clock 100 years ahead", "says no time"):
         assert re.search(rf"[1-9]\d* +{fault}", answer.stdout), fault
