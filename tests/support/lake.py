@@ -134,8 +134,7 @@ class ArrowExtractor:
             path = leaf / f"part-{start:05d}.parquet"
             table = pa.table({"number": [n for n, _ in part], "value": [v for _, v in part]})
             pq.write_table(table, path, write_page_checksum=True)
-            fs, _root = open_file_system(self._lake.root)
-            identity = fs.find_identity(str(path))
+            identity = open_file_system(self._lake.root)[0].find_identity(str(path))
             if identity is None:
                 # Put out of the way by whoever took the dataset over while this process slept.
                 raise FileNotFoundError(f"{path} is gone")
