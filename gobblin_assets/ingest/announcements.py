@@ -11,6 +11,7 @@ from typing import Any, Final
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.lag import lag_from_json
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
@@ -35,6 +36,7 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
         uri=details.get("uri"),
         notes=tuple(details.get("notes", ())),
         figures={"rows_read": int(details.get("rows_read", 0)), "duration_s": duration_s},
+        lag=lag_from_json(details.get("lag")),
     )
 
 

@@ -15,7 +15,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.dataset_rules import check_dataset, check_distinct_urns
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.spec_errors import refuse
-from gobblin_assets.ingest.topic_rules import check_packing, check_topic, check_words
+from gobblin_assets.ingest.topic_rules import check_new_data, check_packing, check_topic, check_words
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 
 # A URL never matches: so a password can't stand where a name belongs.
@@ -140,6 +140,7 @@ def _check_job(spec: JobSpec) -> None:
             hint="Write roles: [data], or [data, quarantine].",
         )
     check_packing(spec)
+    check_new_data(spec)
     if spec.retry.back_off_max_s < spec.retry.back_off_s:
         raise RejectedError(
             f"expected at least back_off_s, {spec.retry.back_off_s}; found {spec.retry.back_off_max_s}",

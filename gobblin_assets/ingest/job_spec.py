@@ -102,6 +102,9 @@ class QualitySpec(SpecModel):
     dead_letter_fraction_max: float = Field(
         0.05, ge=0, le=1, description="More dead letters than this share (undecodable, no event time) fail the task."
     )
+    lag_max: int | None = Field(
+        None, ge=0, description="Kafka: with more offsets than this unpublished, the check lag warns; default: no check."
+    )
 
 
 class WriterSpec(SpecModel):

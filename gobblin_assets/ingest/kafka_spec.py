@@ -91,6 +91,17 @@ class KafkaReadSpec(SpecModel):
     )
 
 
+class NewDataSpec(SpecModel):
+    """When the job's sensor for new data asks for a run of a topic."""
+
+    running: bool = Field(False, description="Whether the sensor runs from the start; else somebody turns it on.")
+    interval_s: int = Field(30, ge=5, description="How often it looks, at most.")
+    records_min: int = Field(1, ge=1, description="A topic with fewer new offsets waits for more.")
+    wait_s_max: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="It waits no longer than this; default: as long as it takes."
+    )
+
+
 class KafkaSourceSpec(SpecModel):
     """Topics of one Kafka cluster."""
 
@@ -102,6 +113,7 @@ class KafkaSourceSpec(SpecModel):
     records_per_run_max: int | None = Field(
         None, ge=1, description="Offsets of all topics in one run, shared out fairly; the rest follows in the next."
     )
+    new_data: NewDataSpec = NewDataSpec()
     size_estimator: SizeEstimator = SizeEstimator.AVERAGE_RECORD_SIZE
     catch_up_sla_hours: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="produce_rate: the lag is to be read within this time."

@@ -8,8 +8,10 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.lag import Lag, lag_to_json, measure_lag
 from gobblin_assets.ingest.quality import (
     check_dead_letters,
+    check_lag,
     check_quarantine,
     check_rows,
     check_tasks,
@@ -76,21 +78,17 @@ def publish_slice(
     # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
     aside = _rows(winners, Role.QUARANTINE)
     checks += check_rows(part.spec.quality.rows, broken=_find_broken(part.error), rows_set_aside=aside)
+    lag = measure_lag(part.plan.unread, {a.key: a.interval.high for a in decision.advances if a.interval is not None})
+    checks += _check_lag(part, lag)
     if part.plan.degraded:
         decision = replace(decision, complete=False)
     order = _seal_order(part, decision, winners, base_version)
-    rows_read = sum(task.extracted.rows_read for task in winners)
     details = {
         "uri": uri,
-        # Pairs, because a jsonb object forgets the order of its keys.
-        "columns": list(columns.items()),
-        "source_columns": list(part.plan.columns.items()),
-        "source_facts": dict(learn_facts(part, winners)),
-        "rows_read": rows_read,
-        "observed_high": _highest(winners),
+        **_describe(part, winners, columns),
         "duration_s": round(duration_s, 3),
-        "notes": [*part.plan.degraded, *part.plan.notes],
         "checks": [check_to_json(check) for check in checks],
+        **({} if lag is None else {"lag": lag_to_json(lag)}),
     }
     reach(Failpoint.STAGED_BEFORE_SEAL)
     driver.require(part.lease)
@@ -107,9 +105,15 @@ def publish_slice(
 
 def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
     """The quality results of a slice of which nothing was published."""
+    lag = _check_lag(part, measure_lag(part.plan.unread))
     if isinstance(error, QualityFailedError):
-        return error.checks
-    return check_rows(part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None)
+        return error.checks + lag
+    return check_rows(part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None) + lag
+
+
+def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
+    lag_max = part.spec.quality.lag_max
+    return () if lag is None or lag_max is None else (check_lag(lag, lag_max=lag_max),)
 
 
 def _find_broken(error: GobblinError | None) -> str | None:
@@ -137,6 +141,18 @@ def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str
         limit = quality.dead_letter_fraction_max
         checks += (check_dead_letters(rows=written + quarantined, dead_letters=letters, fraction_max=limit),)
     return checks
+
+
+def _describe(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> dict[str, object]:
+    return {
+        # Pairs, because a jsonb object forgets the order of its keys.
+        "columns": list(columns.items()),
+        "source_columns": list(part.plan.columns.items()),
+        "source_facts": dict(learn_facts(part, winners)),
+        "rows_read": sum(task.extracted.rows_read for task in winners),
+        "observed_high": _highest(winners),
+        "notes": [*part.plan.degraded, *part.plan.notes],
+    }
 
 
 def _rows(winners: Sequence[StagedTask], role: Role) -> int:

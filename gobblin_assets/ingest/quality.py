@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, assert_never
 
 from gobblin_assets.ingest.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
+from gobblin_assets.ingest.lag import Lag
 from gobblin_assets.ingest.run_values import CheckResult
 
 QUARANTINE_CHECK: Final = "quarantine_fraction"
 DEAD_LETTER_CHECK: Final = "dead_letter_fraction"
+LAG_CHECK: Final = "lag"
 COLUMNS_SHOWN_MAX: Final = 10
 
 
@@ -99,6 +101,20 @@ def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float) -> 
         blocking=True,
         description=f"{dead_letters} of {total} records are dead letters ({fraction:.4g}); allowed: {fraction_max:.4g}",
         figures={"dead_letters": dead_letters, "fraction": fraction, "fraction_max": fraction_max},
+    )
+
+
+def check_lag(lag: Lag, *, lag_max: int) -> CheckResult:
+    """Whether no more of the log is unread than ``quality.lag_max`` allows. It blocks nothing: reading on mends it."""
+    figures: dict[str, object] = {"lag": lag.total, "lag_max": lag_max}
+    for worst in lag.largest[:1]:
+        figures |= {"largest_lag": worst.count, "largest_lag_key": worst.key}
+    return CheckResult(
+        name=LAG_CHECK,
+        passed=lag.total <= lag_max,
+        blocking=False,
+        description=f"{lag.total} offsets were not published; allowed: {lag_max}",
+        figures=figures,
     )
 
 

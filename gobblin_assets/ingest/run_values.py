@@ -12,6 +12,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.ingest.lag import Lag
 from gobblin_assets.ingest.sources.port import PlanSession, Restart, Source
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
@@ -91,7 +92,8 @@ class DatasetReport:
     """How one dataset partition left the run. ``publication`` is set when a sequence was finished.
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
-    without secrets; ``error_family`` the name of its family in ``errors``.
+    without secrets; ``error_family`` the name of its family in ``errors``. ``lag``: of a log, what was left unread
+    of what it had when the run was planned.
     """
 
     urn: DatasetUrn
@@ -105,6 +107,7 @@ class DatasetReport:
     error_family: str | None = None
     notes: tuple[str, ...] = ()
     figures: Mapping[str, float | int] = field(default_factory=dict)
+    lag: Lag | None = None
 
 
 @dataclass(frozen=True, slots=True)

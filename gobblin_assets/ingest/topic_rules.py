@@ -28,8 +28,23 @@ def check_words(written: DatasetSpec, where: str, *, source: str) -> None:
             raise RejectedError(
                 "a Kafka source has no such option", field=f"{where}.{name}", hint=f"Take it out: {_OF_TABLES[name]}."
             )
-    elif foreign := sorted(given.intersection(_OF_TOPICS)):
+        return
+    foreign = [*sorted(given.intersection(_OF_TOPICS)), *["quality.lag_max"] * (written.quality.lag_max is not None)]
+    if foreign:
         raise RejectedError(f"a {source} source has no such option", field=f"{where}.{foreign[0]}", hint="Take it out.")
+
+
+def check_new_data(job: JobSpec) -> None:
+    """RejectedError for a longest wait where nothing waits."""
+    source = job.source
+    if not isinstance(source, KafkaSourceSpec) or source.new_data.wait_s_max is None:
+        return
+    if source.new_data.records_min == 1:
+        raise RejectedError(
+            "ends the wait for records_min, and one new record is waited for by nobody",
+            field="source.new_data.wait_s_max",
+            hint="Raise records_min, or take it out.",
+        )
 
 
 def check_packing(job: JobSpec) -> None:

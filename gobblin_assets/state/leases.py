@@ -75,6 +75,10 @@ class LeaseStore(Protocol):
 
     def get_status(self, dataset_id: DatasetId) -> LeaseStatus: ...
 
+    def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
+        """Those of them that somebody holds now; in one statement."""
+        ...
+
 
 class LeaseKeeper:
     """Renews leases from a thread of its own, and says when to stop.

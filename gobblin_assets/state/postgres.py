@@ -70,6 +70,11 @@ _LEASE_STATUS = text("""
      WHERE dataset_id = :dataset_id
 """)
 
+_LIST_LIVE = text("""
+    SELECT dataset_id FROM gobblin.lease
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[])) AND expires_at > clock_timestamp()
+""")
+
 
 class PostgresLeaseStore:
     """``LeaseStore`` over the table ``lease``.
@@ -117,6 +122,11 @@ class PostgresLeaseStore:
         if row is None:
             raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
         return LeaseStatus(dataset_id, row.fence, row.is_live, row.owner, row.run_id, row.dagster_run_id)
+
+    def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
+        arguments = {"dataset_ids": list(dataset_ids)}
+        rows = transact(self._engine, "read leases", lambda c: c.execute(_LIST_LIVE, arguments).scalars().all())
+        return frozenset(DatasetId(row) for row in rows)
 
 
 def _take_one(connection: Connection, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:

@@ -167,6 +167,18 @@ def test_a_dataset_that_was_never_registered_is_named(log: LogWorld) -> None:
     assert log.leases.get_status(orders).is_live
 
 
+def test_those_that_somebody_holds_are_told_from_free_and_unknown_ones(log: LogWorld) -> None:
+    held, gone, given = (log.take(log.register(urn)) for urn in ("held", "gone", "given"))
+    log.advance(TTL_S + 1)
+    log.leases.renew([held, given], ttl_s=TTL_S)
+    log.leases.release([given])
+    free = log.register("free")
+    asked = [held.dataset_id, gone.dataset_id, given.dataset_id, free, DatasetId(999)]
+
+    assert log.leases.list_live(asked) == {held.dataset_id}
+    assert log.leases.list_live([]) == frozenset()
+
+
 def test_the_fence_of_a_free_dataset_can_be_raised_and_never_lowered(log: LogWorld) -> None:
     orders = log.register("orders")
     assert log.leases.raise_fence(orders, floor=40)

@@ -70,6 +70,11 @@ class SimLeaseStore:
         live = _is_live(self._db, row)
         return LeaseStatus(dataset_id, row.fence, live, row.owner, row.run_id, row.dagster_run_id)
 
+    def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
+        with self._db.transaction() as db:
+            rows = [db.leases[number] for number in dataset_ids if number in db.leases]
+            return frozenset(row.dataset_id for row in rows if _is_live(db, row))
+
 
 def _take_one(db: SimDatabase, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:
     row = _get_lease(db, dataset_id)

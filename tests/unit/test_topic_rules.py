@@ -109,9 +109,11 @@ def test_what_does_not_fit_a_topic_is_refused_by_name(dataset: dict[str, Any], f
         ({"size_estimator": "average"}, {}, "source.size_estimator", "average_record_size"),
         ({"records_per_run": 0}, {}, "source.records_per_run", "Did you mean 'records_per_run_max'"),
         ({"records_per_run_max": 0}, {}, "source.records_per_run_max", "greater"),
+        ({"new_data": {"wait_s_max": 60}}, {}, "source.new_data.wait_s_max", "Raise records_min"),
+        ({"new_data": {"interval_s": 1}}, {}, "source.new_data.interval_s", "greater"),
     ],
 )
-def test_what_does_not_fit_the_packing_is_refused_by_name(
+def test_what_does_not_fit_the_source_or_the_packing_is_refused_by_name(
     source: dict[str, Any], options: dict[str, Any], field: str, said: str
 ) -> None:
     with pytest.raises(RejectedError) as caught:
@@ -129,7 +131,7 @@ def test_packing_by_rates_and_capacities_is_accepted_and_read_again() -> None:
     assert parse_job(spec.model_dump(mode="json")) == spec
 
 
-@pytest.mark.parametrize("option", [{"topic": "a"}, {"kafka": {"keep": ["key"]}}])
+@pytest.mark.parametrize("option", [{"topic": "a"}, {"kafka": {"keep": ["key"]}}, {"quality": {"lag_max": 5}}])
 def test_a_table_has_no_options_of_topics(option: dict[str, Any]) -> None:
     with pytest.raises(RejectedError, match="jdbc source has no such option"):
         parse_job(job({"table": "a", **option}, source={"connection": "shop"}))

@@ -13,6 +13,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.lag import Unread
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetState
@@ -62,6 +63,7 @@ class PartitionPlan:
     could not be asked for this time and is left to a later run; the publication then does not count as complete.
     ``learn`` gives the facts to remember in place of ``facts``, from how the published tasks went; it is pure.
     ``task_capacities`` are the loads that earlier tasks bore, in what ``WorkUnit.weight`` counts.
+    ``unread`` is what a log had that is not published, whether this run reads all of it or not; empty for tables.
     """
 
     urn: DatasetUrn
@@ -78,6 +80,7 @@ class PartitionPlan:
     degraded: tuple[str, ...] = ()
     learn: Callable[[Sequence[TaskFigures]], Mapping[str, object]] | None = None
     task_capacities: tuple[int, ...] = ()
+    unread: Unread = field(default_factory=dict)
 
 
 class PlanSession(Protocol):

@@ -60,13 +60,22 @@ class ChosenRange:
 
 @dataclass(slots=True)
 class TopicDecision:
-    """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published."""
+    """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published.
+
+    ``ends`` are the partitions' ends as the broker gave them, where limits may end the ranges before.
+    """
 
     topic: str
     facts: dict[str, object]
     ranges: dict[int, ChosenRange] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     degraded: list[str] = field(default_factory=list)
+
+    @property
+    def unread(self) -> dict[str, tuple[int, int]]:
+        """By watermark key, from where on nothing was published and where the log ends."""
+        return {str(chosen.key): (chosen.offsets.low, self.ends[number]) for number, chosen in self.ranges.items()}
 
     def limit(self, offsets_max: Mapping[int, int]) -> None:
         """At most so many offsets of each partition that is named; what is left is said."""
@@ -77,6 +86,10 @@ class TopicDecision:
         left = before - sum(chosen.width for chosen in self.ranges.values())
         if left:
             self.notes.append(f"{self.topic}: {left:,} offsets are left to the next run")
+
+
+def topic_of(request: PlanRequest) -> str:
+    return request.spec.topic or str(request.urn)
 
 
 def recall_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
@@ -156,6 +169,7 @@ def decide_ranges(
             continue
         key = PartitionKey(name, memory.generation) if position is None else position.key
         decision.ranges[number] = ChosenRange(key.next() if chosen.restarts else key, chosen)
+        decision.ends[number] = chosen.high
         if chosen.note is not None:
             decision.notes.append(chosen.note)
     offsets_max = request.spec.kafka.records_per_partition_max

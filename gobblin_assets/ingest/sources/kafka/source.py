@@ -26,6 +26,7 @@ from gobblin_assets.ingest.sources.kafka.planning import (
     find_beginners,
     limit_run,
     recall_topic,
+    topic_of,
 )
 from gobblin_assets.ingest.sources.kafka.read_failures import judge_read
 from gobblin_assets.ingest.sources.kafka.reading import join_ranges, plan_options
@@ -85,7 +86,7 @@ class KafkaSource:
             changes = find_changes(self._known, self._cluster.list_topics(), self._spec)
             if changes:
                 report(changes)
-        wanted = sorted({_topic_of(request) for request in requests})
+        wanted = sorted({topic_of(request) for request in requests})
         offsets = self._cluster.find_offsets(wanted, isolation=self._spec.isolation) if wanted else {}
         session = KafkaPlanSession(
             self._cluster, self._connection, self._spec, offsets, spark, self._registry, self._clock
@@ -136,7 +137,7 @@ class KafkaPlanSession:
 
     def plan(self, request: PlanRequest) -> PartitionPlan:
         """RejectedError for a refresh: a log gives no guarantee that it still has what was read of it."""
-        topic = _topic_of(request)
+        topic = topic_of(request)
         found = self._decisions.pop(request.urn) if request.urn in self._decisions else self._decide(request)
         if isinstance(found, GobblinError):
             raise found
@@ -162,6 +163,7 @@ class KafkaPlanSession:
             notes=tuple(found.notes),
             facts=found.facts,
             degraded=tuple(found.degraded),
+            unread=found.unread,
             learn=partial(learn_sizes, found.facts),
             task_capacities=recall_task_rates(found.facts)
             if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE
@@ -220,7 +222,7 @@ class KafkaPlanSession:
         return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
 
     def _decide(self, request: PlanRequest) -> TopicDecision:
-        topic = _topic_of(request)
+        topic = topic_of(request)
         if request.mode is Mode.REFRESH:
             raise RejectedError(
                 f"{request.urn} follows a log, which is read once",
@@ -255,7 +257,3 @@ class KafkaPlanSession:
             given = dt.datetime.combine(given or dt.date.min, dt.time())
         moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
         return self._cluster.find_offsets_at(dict.fromkeys(beginners, moment))
-
-
-def _topic_of(request: PlanRequest) -> str:
-    return request.spec.topic or str(request.urn)
