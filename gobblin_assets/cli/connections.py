@@ -11,14 +11,14 @@ import click
 
 from gobblin_assets.assets.factory import build_gobblin_layout
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.runless import find_runless_events
+from gobblin_assets.assets.runless import RunlessEvents, find_runless_events
 from gobblin_assets.cli.output import say
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.db.engine import connect
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, Stores
 from gobblin_assets.ingest.runner import owner_text
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.sources.port import Source
@@ -95,6 +95,38 @@ def open_log() -> Iterator[Log]:
         yield Log(open_stores(engine), PostgresOverview(engine))
     finally:
         engine.dispose()
+
+
+@contextmanager
+def open_ports(layout: JobLayout, job: JobSpec, spark: SparkChoice) -> Iterator[tuple[RunPorts, RunlessEvents | None]]:
+    """What a run of ``job`` needs, and the Dagster instance that is told of it, if DAGSTER_HOME names one.
+
+    ``job`` is the layout's, or as it is run now.
+    """
+    source = open_source(job)
+    fs, root = open_file_system(job.destination, umask=job.umask)
+    events = find_runless_events(layout, say)
+    engine = spark.open(job)
+
+    def tell(report: DatasetReport) -> None:
+        if events is not None:
+            events.report_publication(report)
+
+    with open_log() as log:
+        ports = RunPorts(
+            stores=log.stores,
+            fs=fs,
+            root=root,
+            open_file_system=open_file_system,
+            source=source,
+            open_extractor=lambda session: engine.open_extractor(job, log.stores, session),
+            interrupt=engine.interrupt,
+            spark=engine.get_session,
+            clock=SystemClock(),
+            report=say,
+            on_publication=tell,
+        )
+        yield ports, events
 
 
 def open_source(job: JobSpec) -> Source:

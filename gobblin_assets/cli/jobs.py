@@ -7,22 +7,22 @@ from pathlib import Path
 import click
 
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.runless import find_runless_events
 from gobblin_assets.assets.selection import select_partitions
 from gobblin_assets.cli.connections import (
     SparkChoice,
     job_file_argument,
     open_log,
+    open_ports,
     open_source,
     read_layout,
     spark_options,
 )
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.reports import print_report
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.ingest.job_files import read_job_file
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.discovery import select_tables, write_discovery
 from gobblin_assets.ingest.sources.port import Restart
@@ -94,33 +94,11 @@ def run(
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode)
     request = replace(request, restart=_read_restart(layout, start_over=start_over, move_to_latest=move_to_latest))
-    source = open_source(layout.job)
-    fs, root = open_file_system(layout.job.destination, umask=layout.job.umask)
-    events = find_runless_events(layout, say)
-    engine = SparkChoice(master, remote).open(layout.job)
-    with open_log() as log:
-
-        def tell(report: DatasetReport) -> None:
-            if events is not None:
-                events.report_publication(report)
-
-        ports = RunPorts(
-            stores=log.stores,
-            fs=fs,
-            root=root,
-            open_file_system=open_file_system,
-            source=source,
-            open_extractor=lambda session: engine.open_extractor(layout.job, log.stores, session),
-            interrupt=engine.interrupt,
-            spark=engine.get_session,
-            clock=SystemClock(),
-            report=say,
-            on_publication=tell,
-        )
+    with open_ports(layout, layout.job, SparkChoice(master, remote)) as (ports, events):
         report = run_job(request, ports)
-    if events is not None:
-        events.report_unpublished(report)
-    _print_report(report, as_json=as_json)
+        if events is not None:
+            events.report_unpublished(report)
+    print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(1)
 
@@ -137,33 +115,6 @@ def _read_restart(layout: JobLayout, *, start_over: bool, move_to_latest: bool) 
             f"is for topics, and {layout.job.job} reads tables", field=option, hint="Use --mode refresh for tables."
         )
     return Restart.START_OVER if start_over else Restart.MOVE_TO_LATEST
-
-
-def _print_report(report: RunReport, *, as_json: bool) -> None:
-    if as_json:
-        print_json(report)
-        return
-    columns = ("dataset", "partition", "outcome", "rows", "files", "watermark before", "after", "note")
-    lines = [_line(each, "recovered") for each in report.recovered]
-    lines += [_line(each, each.outcome.value) for each in sorted(report.datasets, key=_place)]
-    print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
-
-
-def _place(report: DatasetReport) -> tuple[str, str]:
-    return report.urn, report.partition.key or ""
-
-
-def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
-    publication = report.publication
-    note = report.error or "; ".join(report.notes)
-    if publication is None:
-        return report.urn, report.partition.key, outcome, None, None, None, None, note
-    moves = list(publication.watermarks.values())
-    before, after = moves[0] if len(moves) == 1 else (None, f"{len(moves)} keys moved" if moves else None)
-    return (
-        *(report.urn, report.partition.key, outcome, publication.row_count, publication.file_count),
-        *(before, after, note),
-    )
 
 
 @click.command()

@@ -103,7 +103,9 @@ class QualitySpec(SpecModel):
         0.05, ge=0, le=1, description="More dead letters than this share (undecodable, no event time) fail the task."
     )
     lag_max: int | None = Field(
-        None, ge=0, description="Kafka: with more offsets than this unpublished, the check lag warns; default: no check."
+        None,
+        ge=0,
+        description="Kafka: with more offsets than this unpublished, the check lag warns; default: no check.",
     )
 
 
@@ -217,6 +219,13 @@ class LeaseSpec(SpecModel):
     wait_s: float = Field(30.0, ge=0, description="How long a run by hand waits for a busy dataset; sensors skip.")
 
 
+class StreamSpec(SpecModel):
+    """The pace of `gobblin-assets stream`: whichever comes first."""
+
+    publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish what came, this often.")
+    records_max: int = Field(1_000_000, ge=1, description="Publish at once when so many records wait; no more at once.")
+
+
 class JobSpec(SpecModel):
     """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
 
@@ -230,6 +239,7 @@ class JobSpec(SpecModel):
     retry: RetrySpec = RetrySpec()
     lease: LeaseSpec = LeaseSpec()
     packer: PackerSpec = PackerSpec()
+    stream: StreamSpec = StreamSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(

@@ -1,4 +1,4 @@
-"""One round of a run, under the leases that it got: from recovery to cleanup.
+"""One round of a run, under the leases that it got: from recovery to cleanup. A stream goes round many times.
 
 Tasks run in a bounded pool. Everything else happens on the run's own thread, so that a slice, once its last
 task has ended, is decided and published while other tasks still read.
@@ -7,7 +7,6 @@ task has ended, is decided and published while other tasks still read.
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -39,10 +38,11 @@ from gobblin_assets.state.leases import Lease, LeaseKeeper
 _TICK_S: Final = 1.0
 
 Keep = Callable[[DatasetId, DatasetReport], None]
+Choose = Callable[[list[Slice]], list[Slice]]
 
 
 class Round:
-    """Runs once, by ``run``. ``keep`` is given the report of each slice as soon as there is one."""
+    """``run``, or its parts in their order. ``keep`` is given the report of each slice as soon as there is one."""
 
     def __init__(
         self,
@@ -74,20 +74,15 @@ class Round:
 
     def run(self, leases: Mapping[DatasetUrn, Lease]) -> list[DatasetReport]:
         """Give the publications of earlier runs that were completed on the way."""
-        recovered, ready = self._recover_all(leases)
-        if ready:
-            with ExitStack() as stack:
-                wanted = self._make_requests(ready)
-                opening = self._ports.source.open_plan(self._ports.spark, self._ports.report, wanted)
-                session = stack.enter_context(opening)
-                slices = self._plan_all(session, wanted, ready)
-                self._work(session, slices)
-        self._clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})
+        recovered, ready = self.recover(leases)
+        self.publish_new(ready)
+        self.clean(leases)
         return recovered
 
     # Recover --------------------------------------------------------------------------------------------
 
-    def _recover_all(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
+    def recover(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
+        """Complete what earlier runs left open; give those publications, and the datasets that can go on."""
         reports: list[DatasetReport] = []
         ready: dict[DatasetUrn, Lease] = {}
         for urn, lease in leases.items():
@@ -132,6 +127,18 @@ class Round:
             self._keep(lease.dataset_id, _failure(urn, partition, error))
 
     # Plan -----------------------------------------------------------------------------------------------
+
+    def publish_new(self, ready: Mapping[DatasetUrn, Lease], choose: Choose | None = None) -> None:
+        """Plan what is new, read it and publish it. ``choose``: the slices to go on with; what is left out is as
+        if it had not been planned. All datasets must have been recovered since anything of theirs failed.
+        """
+        if not ready:
+            return
+        self._started_at = self._ports.clock.monotonic()
+        wanted = self._make_requests(ready)
+        with self._ports.source.open_plan(self._ports.spark, self._ports.report, wanted) as session:
+            slices = self._plan_all(session, wanted, ready)
+            self._work(session, slices if choose is None else choose(slices))
 
     def _make_requests(self, ready: Mapping[DatasetUrn, Lease]) -> list[PlanRequest]:
         states = self._ports.stores.datasets.load(self._job, list(ready))
@@ -328,10 +335,13 @@ class Round:
 
     # Clean ----------------------------------------------------------------------------------------------
 
-    def _clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+    def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """Remove staging and retired files, but not of a dataset whose log is behind its storage."""
         reach(Failpoint.EVENTS_BEFORE_CLEANUP)
         cleanup = Cleanup(self._store, self._ports.open_file_system, self._ports.interrupt, self._keeper.require)
         for urn, lease in leases.items():
+            if urn in self._behind:
+                continue
             try:
                 cleanup.clean(
                     lease,

@@ -7,7 +7,7 @@ so that two runs never wait for each other.
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gobblin_assets.commit.attempts import staging_root
@@ -16,7 +16,9 @@ from gobblin_assets.ingest.announcements import announce_left_over
 from gobblin_assets.ingest.round import Round
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.slices import partition_text
+from gobblin_assets.ingest.streaming import Stream, WaitForStop
 from gobblin_assets.ingest.task import job_directory
+from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, parse_job_name
 from gobblin_assets.state.datasets import RunDatasetRecord
@@ -32,7 +34,18 @@ def run_job(request: RunRequest, ports: RunPorts) -> RunReport:
     Raises a family only for what concerns the whole run before anything was begun (a destination that can't
     be written, a log that can't be reached); all else is in the report.
     """
-    return _Run(request, ports).run()
+    return _Run(request, ports).run(_Run.go_round_once)
+
+
+def run_stream(request: RunRequest, ports: RunPorts, wait_for_stop: WaitForStop) -> RunReport:
+    """Publish what comes, at the job's pace, until ``wait_for_stop`` says so: one run, a sequence after the other.
+
+    The report has each dataset's last outcome. Raises as ``run_job`` does.
+    """
+    return _Run(request, ports).run(lambda run, ids: run.stream(ids, wait_for_stop))
+
+
+_Work = Callable[["_Run", Mapping[DatasetUrn, DatasetId]], list[DatasetReport]]
 
 
 class _Run:
@@ -43,9 +56,10 @@ class _Run:
         self._job = parse_job_name(request.job.job)
         self._run_id = RunId(ports.clock.new_id())
         self._holder = Holder(owner_text(), self._run_id, request.dagster_run_id)
-        self._reports: list[DatasetReport] = []
+        self._reports: dict[tuple[DatasetUrn, AssetPartition], DatasetReport] = {}
+        self._figures = {"rows": 0, "bytes": 0, "files": 0}
 
-    def run(self) -> RunReport:
+    def run(self, work: _Work) -> RunReport:
         self._require_known()
         self._probe_destination()
         started = JobState(
@@ -59,14 +73,14 @@ class _Run:
         self._stores.runs.begin(started, owner=self._holder.owner)
         try:
             left_over = announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
-            recovered = [*left_over, *self._run_all(ids)]
+            recovered = [*left_over, *work(self, ids)]
         except BaseException as error:
             self._end(WorkingState.CANCELLED if isinstance(error, KeyboardInterrupt) else WorkingState.FAILED, error)
             raise
-        failed = [report for report in self._reports if not report.outcome.is_good]
+        failed = [report for report in self._reports.values() if not report.outcome.is_good]
         state = WorkingState.FAILED if failed else WorkingState.COMMITTED
         self._end(state, None)
-        return RunReport(self._run_id, state, tuple(self._reports), tuple(recovered))
+        return RunReport(self._run_id, state, tuple(self._reports.values()), tuple(recovered))
 
     def _require_known(self) -> None:
         for urn in self._request.selection:
@@ -82,28 +96,44 @@ class _Run:
         self._ports.fs.probe(staging_root(directory), directory)
         self._ports.fs.make_destination(self._ports.root)
 
-    def _run_all(self, ids: Mapping[DatasetUrn, DatasetId]) -> list[DatasetReport]:
+    def go_round_once(self, ids: Mapping[DatasetUrn, DatasetId]) -> list[DatasetReport]:
+        """Each dataset once: those that are free, then those that were waited for."""
         recovered: list[DatasetReport] = []
         waiting = dict(sorted(ids.items()))
         wait_until = self._ports.clock.monotonic() + (self._request.job.lease.wait_s if self._request.by_hand else 0)
         while waiting:
-            keeper = LeaseKeeper(
-                self._stores.leases,
-                self._ports.clock,
-                ttl_s=self._request.job.lease.ttl_s,
-                report=self._ports.report,
-            )
+            keeper = self._make_keeper()
             leases = {lease.dataset_id: lease for lease in keeper.take(list(waiting.values()), self._holder)}
             taken = {urn: leases[i] for urn, i in waiting.items() if i in leases}
             if taken:
                 recovered += self._round(keeper, taken)
                 waiting = {urn: i for urn, i in waiting.items() if urn not in taken}
             elif self._ports.clock.monotonic() >= wait_until:
-                self._skip_busy(waiting)
+                self._skip_busy(waiting.items())
                 break
             else:
                 self._ports.clock.sleep(_BUSY_POLL_S)
         return recovered
+
+    def stream(self, ids: Mapping[DatasetUrn, DatasetId], wait_for_stop: WaitForStop) -> list[DatasetReport]:
+        """All datasets again and again, under leases that are kept."""
+        keeper = self._make_keeper()
+        keeper.start()
+        stream = Stream(self._request, self._ports, self._job, self._holder, keeper, self._keep, wait_for_stop, ids)
+        try:
+            recovered = stream.run()
+        finally:
+            keeper.stop()
+        self._skip_busy(stream.list_never_held())
+        return recovered
+
+    def _make_keeper(self) -> LeaseKeeper:
+        return LeaseKeeper(
+            self._stores.leases,
+            self._ports.clock,
+            ttl_s=self._request.job.lease.ttl_s,
+            report=self._ports.report,
+        )
 
     def _round(self, keeper: LeaseKeeper, taken: dict[DatasetUrn, Lease]) -> list[DatasetReport]:
         keeper.start()
@@ -114,8 +144,12 @@ class _Run:
         return done
 
     def _keep(self, dataset_id: DatasetId, report: DatasetReport) -> None:
-        self._reports.append(report)
+        self._reports[report.urn, report.partition] = report
         publication = report.publication
+        if publication is not None:
+            self._figures["rows"] += publication.row_count
+            self._figures["bytes"] += publication.file_bytes
+            self._figures["files"] += publication.file_count
         self._stores.runs.record_dataset(
             self._run_id,
             RunDatasetRecord(
@@ -128,8 +162,8 @@ class _Run:
             ),
         )
 
-    def _skip_busy(self, waiting: dict[DatasetUrn, DatasetId]) -> None:
-        for urn, dataset_id in waiting.items():
+    def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
+        for urn, dataset_id in waiting:
             status = self._stores.leases.get_status(dataset_id)
             text = f"{urn} is being worked on by {status.owner} (run {status.run_id}); skipped"
             self._ports.report(text)
@@ -137,14 +171,8 @@ class _Run:
                 self._keep(dataset_id, DatasetReport(urn, partition, DatasetOutcome.SKIPPED, error=text))
 
     def _end(self, state: WorkingState, error: BaseException | None) -> None:
-        publications = [report.publication for report in self._reports if report.publication is not None]
-        figures = {
-            "rows": sum(p.row_count for p in publications),
-            "bytes": sum(p.file_bytes for p in publications),
-            "files": sum(p.file_count for p in publications),
-            "datasets": len(self._reports),
-        }
-        failed = [report.urn for report in self._reports if not report.outcome.is_good]
+        figures = {**self._figures, "datasets": len(self._reports)}
+        failed = [report.urn for report in self._reports.values() if not report.outcome.is_good]
         text = f"failed: {', '.join(dict.fromkeys(failed))}" if failed else None
         if error is not None:
             text = f"{type(error).__name__}: {error}"

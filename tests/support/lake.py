@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import uuid
 from collections import Counter
@@ -35,10 +36,12 @@ from gobblin_assets.ingest.job_spec import (
     JobSpec,
     LeaseSpec,
     RetrySpec,
+    StreamSpec,
     WatermarkSpec,
 )
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
-from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.runner import run_job, run_stream
+from gobblin_assets.ingest.streaming import WaitForStop
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.files import DataFile
@@ -70,6 +73,7 @@ class Lake:
     policy: str = "full"
     bad_units: tuple[int, ...] = ()
     publish_tries_max: int = 5
+    publish_every_s: float = 0.01
 
     @property
     def root(self) -> str:
@@ -102,6 +106,7 @@ class Lake:
             lease=LeaseSpec(ttl_s=self.lease_ttl_s, wait_s=self.lease_wait_s),
             publish_tries_max=self.publish_tries_max,
             retire_grace_s=0.0,
+            stream=StreamSpec(publish_every_s=self.publish_every_s),
         )
 
 
@@ -165,18 +170,25 @@ class World:
         self.engine.dispose()
 
     def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
-        lake = self.lake
-        fs, root = open_file_system(lake.root)
-        chosen = [DatasetUrn(urn) for urn in (urns or lake.urns)]
+        return run_job(self._request(urns or self.lake.urns, mode=mode, by_hand=by_hand), self._ports())
+
+    def stream(self, wait_for_stop: WaitForStop) -> RunReport:
+        return run_stream(self._request(self.lake.urns, mode=Mode.APPEND, by_hand=False), self._ports(), wait_for_stop)
+
+    def _request(self, urns: Sequence[str], *, mode: Mode, by_hand: bool) -> RunRequest:
         spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"))
-        request = RunRequest(
-            job=lake.job(),
-            datasets={DatasetUrn(urn): spec for urn in lake.urns},
-            selection=dict.fromkeys(chosen, (WHOLE,)),
+        return RunRequest(
+            job=self.lake.job(),
+            datasets={DatasetUrn(urn): spec for urn in self.lake.urns},
+            selection=dict.fromkeys(map(DatasetUrn, urns), (WHOLE,)),
             mode=mode,
             by_hand=by_hand,
         )
-        ports = RunPorts(
+
+    def _ports(self) -> RunPorts:
+        lake = self.lake
+        fs, root = open_file_system(lake.root)
+        return RunPorts(
             stores=self.stores,
             fs=fs,
             root=root,
@@ -196,7 +208,6 @@ class World:
             report=self.lines.append,
             on_publication=self._record_event,
         )
-        return run_job(request, ports)
 
     def operations(self) -> LogOperations:
         clock = SystemClock()
@@ -314,6 +325,9 @@ class Worker:
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGCONT)
 
+    def terminate(self) -> None:
+        self.process.terminate()
+
     def reached(self) -> list[str]:
         return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
 
@@ -327,7 +341,7 @@ _count = iter(range(1_000_000))
 def start_worker(
     lake: Lake, *, failpoint: str = "", mode: Mode = Mode.APPEND, action: str = "run", argument: str = ""
 ) -> Worker:
-    """Start a run (or ``recover``, ``abandon``, ``clean``) with these failpoints armed."""
+    """Start a run (or ``stream``, ``recover``, ``abandon``) with these failpoints armed."""
     log = Path(lake.directory, f"failpoints-{next(_count)}.log")
     process = FORKS.Process(target=_work, args=(lake, failpoint, str(log), mode, action, argument))
     process.start()
@@ -341,6 +355,11 @@ def _work(lake: Lake, failpoint: str, log: str, mode: Mode, action: str, argumen
     match action:
         case "run":
             report = world.run(mode=mode)
+            raise SystemExit(1 if report.failed else 0)
+        case "stream":
+            stopping = threading.Event()
+            signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
+            report = world.stream(stopping.wait)
             raise SystemExit(1 if report.failed else 0)
         case "recover":
             world.operations().recover_due(None, on_publication=lambda _publication: None)

@@ -1,0 +1,31 @@
+"""A run's report, as a table of its datasets or as JSON."""
+
+from gobblin_assets.cli.output import print_json, print_table
+from gobblin_assets.ingest.run_values import DatasetReport, RunReport
+
+
+def print_report(report: RunReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    columns = ("dataset", "partition", "outcome", "rows", "files", "watermark before", "after", "note")
+    lines = [_line(each, "recovered") for each in report.recovered]
+    lines += [_line(each, each.outcome.value) for each in sorted(report.datasets, key=_place)]
+    print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
+
+
+def _place(report: DatasetReport) -> tuple[str, str]:
+    return report.urn, report.partition.key or ""
+
+
+def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
+    publication = report.publication
+    note = report.error or "; ".join(report.notes)
+    if publication is None:
+        return report.urn, report.partition.key, outcome, None, None, None, None, note
+    moves = list(publication.watermarks.values())
+    before, after = moves[0] if len(moves) == 1 else (None, f"{len(moves)} keys moved" if moves else None)
+    return (
+        *(report.urn, report.partition.key, outcome, publication.row_count, publication.file_count),
+        *(before, after, note),
+    )

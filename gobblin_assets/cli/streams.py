@@ -1,0 +1,80 @@
+"""The command that follows topics until it is told to stop."""
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import click
+
+from gobblin_assets.assets.selection import select_partitions
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
+from gobblin_assets.cli.output import json_option, say
+from gobblin_assets.cli.reports import print_report
+from gobblin_assets.ingest.run_values import RunRequest
+from gobblin_assets.ingest.runner import run_stream
+from gobblin_assets.ingest.streaming import WaitForStop, plan_stream_job
+from gobblin_assets.model.extract import Mode
+
+_STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@click.command()
+@job_file_argument
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@click.option("--every", "every_s", type=click.FloatRange(min=0, min_open=True), help="Seconds between publications.")
+@click.option("--records-max", type=click.IntRange(min=1), help="Publish at once when so many records wait.")
+@spark_options
+@json_option
+def stream(
+    job_file: Path,
+    datasets: Sequence[str],
+    every_s: float | None,
+    records_max: int | None,
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Follow the topics of the job in JOB_FILE: publish what comes every few seconds, until SIGTERM or Ctrl-C.
+
+    The pace is the job's `stream`, or that of the options. A stop waits for the publication under way; a second one
+    does not, and leaves it to the next run.
+    """
+    layout = read_layout(job_file)
+    given = {"publish_every_s": every_s, "records_max": records_max}
+    pace = layout.job.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
+    job = plan_stream_job(layout.job.model_copy(update={"stream": pace}))
+    selection = select_partitions(layout, urns=datasets, keys=(), ranges=())
+    request = RunRequest(job, layout.datasets, selection, mode=Mode.APPEND, by_hand=False)
+    with open_ports(layout, job, SparkChoice(master, remote)) as (ports, events):
+        # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
+        ports.spark()
+        with _stop_signals() as wait_for_stop:
+            report = run_stream(request, ports, wait_for_stop)
+        if events is not None:
+            events.report_unpublished(report)
+    print_report(report, as_json=as_json)
+    if report.failed:
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[WaitForStop]:
+    """The first signal asks for a stop; the second one interrupts."""
+    stopping = threading.Event()
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        if stopping.is_set():
+            raise KeyboardInterrupt
+        stopping.set()
+        say(f"{signal.Signals(number).name}: stopping after the publication under way; once more stops at once")
+
+    before = {number: signal.signal(number, hear) for number in _STOPPING_SIGNALS}
+    try:
+        yield stopping.wait
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,276 @@
+"""A stream: a run that goes round until it is told to stop, and publishes what came as one sequence after the other.
+
+A sequence of a stream is no other than that of a single run, and so is what a crash leaves of it. What is new is read
+every ``stream.publish_every_s``, or as soon as there are ``stream.records_max``; a dataset without news gets no
+sequence. A stop is heard between two publications, never within one.
+
+A dataset whose publication fails is given back and taken again later: with a new fence, and recovered first, as by
+another run. What only a person can mend leaves the stream, and the others go on.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.ingest.announcements import announce_left_over
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
+from gobblin_assets.ingest.progress import MIB
+from gobblin_assets.ingest.round import Keep, Round
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
+from gobblin_assets.ingest.slices import Slice, partition_text
+from gobblin_assets.model.state import DatasetId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
+
+LOOKS_PER_PUBLICATION: Final = 10
+"""So often is asked, between two publications, whether there is a batch full of records already."""
+
+LOOK_S_MIN: Final = 0.5
+SAME_LINE_S: Final = 600.0
+PROGRESS_S: Final = 5.0
+_LINES_REMEMBERED_MAX: Final = 1_000
+
+_MENDED_BY_TIME: Final = frozenset({error.__name__ for error in (RetryableError, OutcomeUnknownError, FencedError)})
+
+WaitForStop = Callable[[float], bool]
+"""Waits for so many seconds, or until the stream is to stop; True then."""
+
+
+@dataclass(slots=True)
+class _Follower:
+    """Where the stream is with one dataset. Without a lease it is taken when ``not_before_s`` has come."""
+
+    urn: DatasetUrn
+    dataset_id: DatasetId
+    lease: Lease | None = None
+    not_before_s: float = 0.0
+    failures: int = 0
+    was_held: bool = False
+    has_left: bool = False
+
+
+@dataclass(slots=True)
+class _SeldomAgain:
+    """Says a line again only after a while: what is wrong with a topic is found at every look."""
+
+    report: Callable[[str], None]
+    monotonic: Callable[[], float]
+    said_at: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, line: str) -> None:
+        now = self.monotonic()
+        if now - self.said_at.get(line, float("-inf")) < SAME_LINE_S:
+            return
+        if len(self.said_at) >= _LINES_REMEMBERED_MAX:
+            self.said_at.clear()
+        self.said_at[line] = now
+        self.report(line)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was published since the last line about it, which is said every few seconds at most."""
+
+    report: Callable[[str], None]
+    said_at_s: float
+    rows: int = 0
+    file_bytes: int = 0
+    sequences: int = 0
+    rows_in_all: int = 0
+
+    def add(self, publication: Publication) -> None:
+        self.rows += publication.row_count
+        self.rows_in_all += publication.row_count
+        self.file_bytes += publication.file_bytes
+        self.sequences += 1
+
+    def say(self, now_s: float) -> None:
+        passed_s = now_s - self.said_at_s
+        if not self.sequences or passed_s < PROGRESS_S:
+            return
+        self.report(
+            f"{self.rows:,} rows in {self.sequences:,} publications, {self.file_bytes / MIB:,.1f} MiB, "
+            f"{self.rows / passed_s:,.0f} rows/s; {self.rows_in_all:,} rows so far"
+        )
+        self.rows = self.file_bytes = self.sequences = 0
+        self.said_at_s = now_s
+
+
+class Stream:
+    """Runs once, by ``run``, under leases of ``keeper``, whose heart beats already."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        ports: RunPorts,
+        job: JobName,
+        holder: Holder,
+        keeper: LeaseKeeper,
+        keep: Keep,
+        wait_for_stop: WaitForStop,
+        ids: Mapping[DatasetUrn, DatasetId],
+    ) -> None:
+        self._ports = ports
+        self._clock = ports.clock
+        self._job = job
+        self._holder = holder
+        self._keeper = keeper
+        self._keep_for_run = keep
+        self._pace = request.job.stream
+        self._wait_for_stop = wait_for_stop
+        self._retry = request.job.retry
+        self._report = _SeldomAgain(ports.report, ports.clock.monotonic)
+        self._tally = _Tally(ports.report, ports.clock.monotonic())
+        self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
+        self._round = Round(request, replace(ports, report=self._report), job, holder.run_id, keeper, self._keep)
+        self._publish_at_s = ports.clock.monotonic()
+        self._chosen: set[DatasetUrn] = set()
+        self._failed_before = False
+
+    def run(self) -> list[DatasetReport]:
+        """Give the publications of earlier owners that were completed on the way."""
+        recovered: list[DatasetReport] = []
+        is_stopping = False
+        while not is_stopping and any(not each.has_left for each in self._followers.values()):
+            recovered += self._take_what_is_due()
+            self._look()
+            self._tally.say(self._clock.monotonic())
+            is_stopping = self._wait_for_stop(self._decide_wait_s())
+        self._report("stopped at a published boundary" if is_stopping else "no dataset is left to follow")
+        return recovered
+
+    def list_never_held(self) -> Iterator[tuple[DatasetUrn, DatasetId]]:
+        """The datasets that somebody else worked on all the while."""
+        return ((each.urn, each.dataset_id) for each in self._followers.values() if not each.was_held)
+
+    def _decide_wait_s(self) -> float:
+        every_s = self._pace.publish_every_s
+        look_s = min(every_s, max(LOOK_S_MIN, every_s / LOOKS_PER_PUBLICATION))
+        if all(each.lease is None for each in self._followers.values()):
+            return look_s
+        return min(look_s, max(0.0, self._publish_at_s - self._clock.monotonic()))
+
+    # Leases ---------------------------------------------------------------------------------------------
+
+    def _take_what_is_due(self) -> list[DatasetReport]:
+        """Take what is free, and complete what was left open of it."""
+        now = self._clock.monotonic()
+        wanted = {
+            each.dataset_id: each
+            for each in self._followers.values()
+            if each.lease is None and not each.has_left and each.not_before_s <= now
+        }
+        if not wanted:
+            return []
+        try:
+            leases = {lease.dataset_id: lease for lease in self._keeper.take(list(wanted), self._holder)}
+            for dataset_id, each in wanted.items():
+                each.lease = leases.get(dataset_id)
+                each.was_held = each.was_held or each.lease is not None
+                each.not_before_s = now + self._pace.publish_every_s
+            reports = self._announce_left_over()
+            recovered, _ready = self._round.recover({each.urn: each.lease for each in wanted.values() if each.lease})
+        except GobblinError as error:
+            self._rest_all(error)
+            return []
+        return [*reports, *recovered]
+
+    def _announce_left_over(self) -> list[DatasetReport]:
+        """What was finished and could not be told. At first the run itself has done that."""
+        if not self._failed_before:
+            return []
+        self._failed_before = False
+        return list(announce_left_over(self._ports.stores.commits, self._job, self._ports.on_publication))
+
+    def _rest_all(self, error: GobblinError) -> None:
+        """What concerns all: raised again, where time does not mend it."""
+        if not isinstance(error, RetryableError | OutcomeUnknownError | FencedError):
+            raise error
+        self._report(f"{error}")
+        for each in self._followers.values():
+            if not each.has_left:
+                self._rest(each)
+
+    def _rest(self, follower: _Follower) -> None:
+        self._failed_before = True
+        follower.failures += 1
+        wait_s = self._retry.back_off_s * 2.0 ** min(follower.failures - 1, 30)
+        follower.not_before_s = self._clock.monotonic() + min(wait_s, self._retry.back_off_max_s)
+        self._give_back(follower)
+
+    def _give_back(self, follower: _Follower) -> None:
+        if follower.lease is None:
+            return
+        try:
+            self._keeper.release([follower.lease])
+        except GobblinError as error:
+            self._report(f"{follower.urn}: the lease could not be given back and will run out: {error}")
+        follower.lease = None
+
+    # Publications ---------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See what is new; publish it if it is time, or enough."""
+        ready = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
+        self._chosen = set()
+        try:
+            self._round.publish_new(ready, self._choose)
+        except GobblinError as error:
+            self._rest_all(error)
+            return
+        held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
+        if self._chosen:
+            self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})
+
+    def _choose(self, slices: list[Slice]) -> list[Slice]:
+        now = self._clock.monotonic()
+        waiting = sum(unit.estimated_row_count or 0 for part in slices for unit in part.plan.work_units)
+        if now < self._publish_at_s and waiting < self._pace.records_max:
+            return []
+        self._publish_at_s = now + self._pace.publish_every_s
+        chosen = [part for part in slices if _has_news(part)]
+        self._chosen = {part.urn for part in chosen}
+        return chosen
+
+    def _keep(self, dataset_id: DatasetId, report: DatasetReport) -> None:
+        """The report of one slice: the run keeps it, and the stream decides how it goes on with its dataset."""
+        self._keep_for_run(dataset_id, report)
+        follower = self._followers[report.urn]
+        if report.error is None:
+            follower.failures = 0
+        elif report.error_family in _MENDED_BY_TIME:
+            self._rest(follower)
+            wait_s = max(0.0, follower.not_before_s - self._clock.monotonic())
+            self._report(f"{report.urn}: will be tried again in {wait_s:.0f} s")
+        else:
+            follower.has_left = True
+            self._give_back(follower)
+            self._report(f"{report.urn} leaves the stream: {report.error}")
+        if report.publication is not None:
+            self._tally.add(report.publication)
+
+
+def _has_news(part: Slice) -> bool:
+    """There is something to read, or a position to remember that the log does not have yet."""
+    partition = partition_text(part.partition)
+    return any(
+        not unit.is_empty
+        or (unit.interval is not None and unit.interval.high != part.state.find_watermark(unit.key, partition))
+        for unit in part.plan.work_units
+    )
+
+
+def plan_stream_job(job: JobSpec) -> JobSpec:
+    """The job as a stream runs it: no batch is larger than ``stream.records_max``. RejectedError without a log."""
+    source = job.source
+    if not isinstance(source, KafkaSourceSpec):
+        raise RejectedError(
+            f"a stream follows a log, and {job.job} reads tables",
+            field="source.type",
+            hint="Have a schedule or a sensor run it instead.",
+        )
+    records_max = min(job.stream.records_max, source.records_per_run_max or job.stream.records_max)
+    return job.model_copy(update={"source": source.model_copy(update={"records_per_run_max": records_max})})

@@ -1,0 +1,274 @@
+"""A stream: many publications of one run, whatever happens between, within and after them."""
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.model.state import DatasetOutcome, WorkingState
+from tests.support.lake import Lake, World, start_worker
+from tests.support.spark import wait_until
+
+KILLED = -signal.SIGKILL
+LOOKS_MAX = 2_000
+
+# Of the second publication: the first one lies behind it. The first of a dataset each, or of an attempt.
+KILLS = (
+    Failpoint.SEQUENCE_BEGUN,
+    Failpoint.ATTEMPT_REGISTERED,
+    Failpoint.ATTEMPT_WRITTEN,
+    Failpoint.ATTEMPT_DURABLE,
+    Failpoint.STAGE_COMMITTED,
+    Failpoint.STAGED_BEFORE_SEAL,
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.SEALED_BEFORE_EXECUTE,
+    Failpoint.MARKER_WRITTEN,
+    Failpoint.STEP_BEFORE,
+    Failpoint.STEP_AFTER,
+    Failpoint.EXECUTED_BEFORE_SYNC,
+    Failpoint.SYNCED_BEFORE_VERIFY,
+    Failpoint.VERIFIED_BEFORE_FINISH,
+    Failpoint.FINISH_COMMITTED,
+    Failpoint.FINISHED_BEFORE_EVENTS,
+    Failpoint.EVENTS_BEFORE_CLEANUP,
+    Failpoint.CLEANUP_MARKED,
+    Failpoint.CLEANUP_CAPTURED,
+    Failpoint.CLEANUP_REMOVED,
+)
+
+
+class Looks:
+    """``wait_for_stop`` of a stream: calls one act after the other, each when the one before shows, then stops it."""
+
+    def __init__(self, *acts: Callable[[], Callable[[], bool] | None]) -> None:
+        self._acts = list(acts)
+        self._is_done: Callable[[], bool] = lambda: True
+        self._left = LOOKS_MAX
+
+    def __call__(self, seconds: float) -> bool:
+        # Short enough to be quick, long enough for a rest after a failure to be over.
+        threading.Event().wait(min(seconds, 0.01))
+        self._left -= 1
+        assert self._left > 0, "the stream did not get on"
+        if not self._is_done():
+            return False
+        if not self._acts:
+            return True
+        self._is_done = self._acts.pop(0)() or (lambda: True)
+        return False
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> Lake:
+    return Lake(database_url, str(tmp_path))
+
+
+@pytest.fixture
+def world(lake: Lake) -> Iterator[World]:
+    opened = World(lake)
+    yield opened
+    opened.close()
+
+
+def add_and_wait(world: World, urn: str, count: int) -> Callable[[], Callable[[], bool]]:
+    """Write rows at the source; done when the dataset's watermark is behind them."""
+
+    def act() -> Callable[[], bool]:
+        world.lake.add_rows(urn, count)
+        rows = len(world.lake.source_rows(urn))
+        return lambda: world.watermark(urn) == rows
+
+    return act
+
+
+def count_sequences(world: World, urn: str, state: str = "DONE") -> object:
+    return world.scalar(
+        "SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)"
+        " WHERE d.urn = :urn AND s.state = :state",
+        urn=urn,
+        state=state,
+    )
+
+
+def hold(world: World, urn: str) -> None:
+    """Somebody else has the dataset for an hour."""
+    query = """
+        UPDATE gobblin.lease SET owner = 'somebody', expires_at = clock_timestamp() + interval '1 hour'
+         WHERE dataset_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
+    """
+    with world.engine.begin() as connection:
+        connection.execute(text(query), {"urn": urn})
+
+
+def outcomes(report: RunReport) -> dict[str, DatasetOutcome]:
+    return {each.urn: each.outcome for each in report.datasets}
+
+
+def fail_once(point: Failpoint, error: Exception) -> Callable[[Failpoint], None]:
+    left = [error]
+
+    def hook(reached: Failpoint) -> None:
+        if reached is point and left:
+            raise left.pop()
+
+    return hook
+
+
+def test_what_comes_is_published_in_one_sequence_after_the_other_of_one_run(lake: Lake, world: World) -> None:
+    first, second = lake.urns
+    lake.add_rows(first, 5)
+
+    report = world.stream(Looks(add_and_wait(world, first, 7), add_and_wait(world, second, 4)))
+
+    assert report.state is WorkingState.COMMITTED
+    assert outcomes(report) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.COMMITTED}
+    world.check_exactly_once()
+    # The second dataset's first sequence keeps its position, although there was nothing to read yet.
+    assert (count_sequences(world, first), count_sequences(world, second)) == (2, 2)
+    assert world.scalar("SELECT count(*) FROM gobblin.run") == 1
+    assert world.scalar("SELECT count(*) FROM gobblin.lease WHERE owner IS NOT NULL") == 0
+    assert len(world.events) == 4
+    assert Counter(world.events) == Counter(set(world.events))
+
+
+def test_looks_without_news_write_nothing(lake: Lake, world: World) -> None:
+    lake.add_rows(lake.urns[0], 5)
+
+    world.stream(Looks(*[lambda: None] * 20))
+
+    assert [count_sequences(world, urn) for urn in lake.urns] == [1, 1]
+
+
+@pytest.mark.parametrize("point", KILLS, ids=str)
+def test_a_stream_killed_anywhere_is_gone_on_with_by_the_next(lake: Lake, world: World, point: Failpoint) -> None:
+    for urn in lake.urns:
+        lake.add_rows(urn, 7)
+    # Of the first publication each point is reached twice at least, and no more than four times.
+    worker = start_worker(lake, action="stream", failpoint=f"{point}=kill@5")
+    for round_number in range(20):
+        if worker.process.exitcode is not None:
+            break
+        for urn in lake.urns:
+            lake.add_rows(urn, 2 + round_number % 3)
+        worker.process.join(0.05)
+
+    assert worker.wait() == KILLED
+    world.expire_leases()
+    report = world.stream(Looks(add_and_wait(world, lake.urns[1], 1), add_and_wait(world, lake.urns[0], 2)))
+    assert not report.failed
+    world.check_exactly_once()
+
+
+def test_sigterm_ends_at_a_published_boundary(lake: Lake, world: World) -> None:
+    worker = start_worker(lake, action="stream")
+    lake.add_rows(lake.urns[0], 50)
+    wait_until(lambda: (world.watermark(lake.urns[0]) or 0) > 0, "a publication of the stream")
+    for _ in range(20):
+        lake.add_rows(lake.urns[1], 5)
+
+    worker.terminate()
+
+    assert worker.wait() == 0
+    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE'") == 0
+    assert world.scalar("SELECT state FROM gobblin.run") == "COMMITTED"
+    for urn in lake.urns:
+        rows = lake.source_rows(urn)[: world.watermark(urn)]
+        assert world.published_rows(urn) == Counter(rows)
+    assert not world.run().failed
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize(
+    ("point", "error"),
+    [
+        (Failpoint.SEQUENCE_BEGUN, RetryableError("the network is gone")),
+        (Failpoint.STAGED_BEFORE_SEAL, RetryableError("the network is gone")),
+        (Failpoint.SEAL_COMMITTED, OutcomeUnknownError("the connection broke at COMMIT")),
+        (Failpoint.SEALED_BEFORE_EXECUTE, RetryableError("the network is gone")),
+        (Failpoint.STEP_AFTER, RetryableError("the disk was full for a moment")),
+        (Failpoint.FINISH_COMMITTED, OutcomeUnknownError("the connection broke at COMMIT")),
+        (Failpoint.FINISHED_BEFORE_EVENTS, RetryableError("Dagster's storage does not answer")),
+    ],
+    ids=str,
+)
+def test_what_time_mends_is_recovered_and_gone_on_with(
+    lake: Lake, world: World, point: Failpoint, error: Exception
+) -> None:
+    for urn in lake.urns:
+        lake.add_rows(urn, 7)
+
+    with install(fail_once(point, error)):
+        report = world.stream(
+            Looks(*(add_and_wait(world, urn, count) for count in (3, 4) for urn in lake.urns)),
+        )
+
+    assert not report.failed
+    world.check_exactly_once()
+    assert len(set(world.events)) == world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'DONE'")
+    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE announced_at IS NULL AND state='DONE'") == 0
+
+
+def test_a_dataset_that_only_a_person_can_mend_leaves_and_the_others_go_on(lake: Lake, world: World) -> None:
+    refused, other = sorted(lake.urns)
+    for urn in lake.urns:
+        lake.add_rows(urn, 7)
+
+    with install(fail_once(Failpoint.STAGED_BEFORE_SEAL, RejectedError("a column was dropped", field="columns"))):
+        report = world.stream(Looks(add_and_wait(world, other, 3), add_and_wait(world, other, 3)))
+
+    assert outcomes(report) == {refused: DatasetOutcome.FAILED, other: DatasetOutcome.COMMITTED}
+    assert report.state is WorkingState.FAILED
+    assert world.watermark(refused) is None
+    assert [line for line in world.lines if line.startswith(f"{refused} leaves the stream")]
+    assert not world.run().failed
+    world.check_exactly_once()
+
+
+def test_a_stream_that_all_datasets_have_left_ends(lake: Lake, world: World) -> None:
+    def refuse(reached: Failpoint) -> None:
+        if reached is Failpoint.STAGED_BEFORE_SEAL:
+            raise RejectedError("a column was dropped", field="columns")
+
+    with install(refuse):
+        report = world.stream(Looks(*[lambda: None] * LOOKS_MAX))
+
+    assert {each.urn for each in report.failed} == set(lake.urns)
+
+
+def test_a_busy_dataset_is_taken_when_it_is_free(lake: Lake, world: World) -> None:
+    first, second = lake.urns
+    world.run()
+    lake.add_rows(second, 3)
+    hold(world, second)
+
+    busy = world.stream(Looks(add_and_wait(world, first, 3)))
+    freed = world.stream(
+        Looks(add_and_wait(world, first, 3), world.expire_leases, add_and_wait(world, second, 3))
+    )
+
+    assert outcomes(busy) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.SKIPPED}
+    assert outcomes(freed) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.COMMITTED}
+    world.check_exactly_once()
+
+
+def test_a_stream_whose_lease_is_taken_waits_for_its_turn(lake: Lake, world: World) -> None:
+    def steal() -> None:
+        world.expire_leases()
+        other = World(lake)
+        assert not other.run().failed
+        other.close()
+
+    for urn in lake.urns:
+        lake.add_rows(urn, 7)
+
+    report = world.stream(Looks(steal, *(add_and_wait(world, urn, 3) for urn in lake.urns)))
+
+    assert not report.failed
+    world.check_exactly_once()
