@@ -42,7 +42,12 @@ def build_definitions(
     resources = gobblin_resources(connections, spark=spark)
     return dg.Definitions.merge(
         dg.Definitions(resources=resources, executor=dg.in_process_executor),
-        *(build_gobblin_definitions(job, discovered=_find_tables(job, settings)) for job in jobs),
+        *(
+            build_gobblin_definitions(
+                job, discovered=_find_tables(job, settings), discovery_path=settings.discovery_path(job.job)
+            )
+            for job in jobs
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import dagster as dg
@@ -15,6 +16,7 @@ from gobblin_assets.ingest.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.ingest.sources.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.ingest.sources.kafka.registry import RegistryConnection, SchemaRegistry
 from gobblin_assets.ingest.sources.kafka.source import KafkaSource
+from gobblin_assets.ingest.sources.kafka.watch import TopicWatch
 from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.settings import read_settings
 
@@ -81,18 +83,28 @@ class KafkaConnectionResource(dg.ConfigurableResource["KafkaConnectionResource"]
 
     def open_source(self, job: JobSpec) -> Source:
         """The job's topics over this connection. Nothing is connected to yet."""
-        if not isinstance(job.source, KafkaSourceSpec):
-            raise RejectedError(
-                f"expected a JDBC connection under this name, found the Kafka cluster that {job.job!r} names",
-                field="source.connection",
-                hint="Write source: {type: kafka, …}, or name the resource of a database.",
-            )
-        name = job.source.connection
-        connection = self.connection(name)
-        known = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
-        return KafkaSource(
-            ConfluentCluster(connection), connection, job.source, registry=self.registry(name), known=known
-        )
+        source = _source_of(job)
+        connection = self.connection(source.connection)
+        known = find_discovery(read_settings().discovery_path(job.job)) if source.include else None
+        registry = self.registry(source.connection)
+        return KafkaSource(ConfluentCluster(connection), connection, source, registry=registry, known=known)
+
+    def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> TopicWatch:
+        """What looks at the job's topics without reading them. Nothing is connected to yet."""
+        source = _source_of(job)
+        connection = self.connection(source.connection)
+        bounded = replace(connection, timeout_s=min(connection.timeout_s, timeout_s_max))
+        return TopicWatch(ConfluentCluster(bounded), source)
+
+
+def _source_of(job: JobSpec) -> KafkaSourceSpec:
+    if isinstance(job.source, KafkaSourceSpec):
+        return job.source
+    raise RejectedError(
+        f"expected a JDBC connection under this name, found the Kafka cluster that {job.job!r} names",
+        field="source.connection",
+        hint="Write source: {type: kafka, …}, or name the resource of a database.",
+    )
 
 
 def require_no_written_secret(name: str, resource: KafkaConnectionResource) -> None:

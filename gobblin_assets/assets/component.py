@@ -117,6 +117,7 @@ class GobblinJobComponent(dg.Component):
         return build_gobblin_definitions(
             self.job,
             discovered=self._read_discovered(),
+            discovery_path=self._discovery_path,
             translator=_ComponentTranslator(self),
             executor=dg.in_process_executor if self.options.executor == "in_process" else None,
         )
@@ -129,10 +130,14 @@ class GobblinJobComponent(dg.Component):
         names = {"urn": data.urn, "role": data.role.value, "job": data.job, "dataset": data.dataset, "spec": base}
         return self._translation.get_asset_spec(base, names)
 
+    @property
+    def _discovery_path(self) -> Path | None:
+        return None if self.options.discovered is None else self._folder / self.options.discovered
+
     def _read_discovered(self) -> tuple[str, ...] | None:
-        if self.options.discovered is None:
+        path = self._discovery_path
+        if path is None:
             return None
-        path = self._folder / self.options.discovered
         found = find_discovery(path)
         if found is None:
             raise RejectedError(

@@ -5,6 +5,7 @@ and the tables that patterns choose from stand in the state file that `gobblin-a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Never
 
 import dagster as dg
@@ -16,8 +17,10 @@ from gobblin_assets.assets.naming import GobblinTranslator
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.assets.recovery import build_recovery_job, recovery_job_name
 from gobblin_assets.assets.sensors import build_recovery_sensor
+from gobblin_assets.assets.topic_sensors import build_discovery_sensor, build_new_data_sensor
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
 from gobblin_assets.model.urn import DatasetUrn
 
 _UNPARTITIONED_NAME: Final = "whole"
@@ -96,24 +99,39 @@ def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
     return jobs
 
 
+def build_gobblin_sensors(
+    layout: JobLayout, *, discovered: Sequence[str] | None = None, discovery_path: Path | None = None
+) -> list[dg.SensorDefinition]:
+    """The recovery sensor; for topics also one for new data and, where patterns choose them, one for discovery."""
+    sensors, source = [build_recovery_sensor(layout)], layout.job.source
+    if isinstance(source, KafkaSourceSpec):
+        # Topics have no partitions in Dagster, so that one job has all of them.
+        (whole,) = build_gobblin_jobs(layout)
+        sensors.append(build_new_data_sensor(layout, source, job_name=whole.name))
+        if source.include:
+            sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
+    return sensors
+
+
 def build_gobblin_definitions(
     spec: JobSpec | Mapping[str, object],
     *,
     discovered: Sequence[str] | None = None,
+    discovery_path: Path | None = None,
     translator: GobblinTranslator | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> dg.Definitions:
-    """Assets, checks, jobs, the recovery job and its sensor of one job.
+    """Assets, checks, jobs, the recovery job and the sensors of one job.
 
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
-    process more).
+    process more). ``discovery_path`` is the state file that ``discovered`` was read from, for the sensor that keeps it.
     """
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator)
     return dg.Definitions(
         assets=[build_gobblin_assets(layout)],
         jobs=[*build_gobblin_jobs(layout), build_recovery_job(layout)],
-        sensors=[build_recovery_sensor(layout)],
+        sensors=build_gobblin_sensors(layout, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
 

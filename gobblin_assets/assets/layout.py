@@ -19,7 +19,7 @@ from gobblin_assets.assets.partitions import build_partitions_def, list_keys
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.partition_keys import asset_partition
-from gobblin_assets.ingest.quality import DEAD_LETTER_CHECK, QUARANTINE_CHECK, may_have_dead_letters
+from gobblin_assets.ingest.quality import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK, may_have_dead_letters
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -128,13 +128,15 @@ def _list_checks(dataset: DatasetSpec) -> list[tuple[str, bool, str]]:
     if may_have_dead_letters(dataset):
         limit = dataset.quality.dead_letter_fraction_max
         rows.append((DEAD_LETTER_CHECK, True, f"Share of the records that are dead letters: at most {limit:.4g}"))
+    if dataset.quality.lag_max is not None:
+        rows.append((LAG_CHECK, False, f"Offsets that are not published: at most {dataset.quality.lag_max:,}"))
     tasks = [(p.name, p.blocking, f"{p.kind} of each published partition") for p in dataset.quality.tasks]
     published = (PUBLISHED_CHECK, False, "What was asked for is published; no publication waits for a person.")
     checks = [*rows, *tasks, published]
     if len({name for name, _, _ in checks}) < len(checks):
         raise RejectedError(
             "two quality policies share a name, or one is called "
-            f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK} or {DEAD_LETTER_CHECK}",
+            f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK}, {DEAD_LETTER_CHECK} or {LAG_CHECK}",
             field=f"datasets[{dataset.urn}].quality",
             hint="Each becomes an asset check: give them names that differ.",
         )

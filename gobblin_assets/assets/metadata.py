@@ -7,6 +7,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.ingest.lag import Lag
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
 from gobblin_assets.model.urn import Role
 
@@ -40,6 +41,8 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
     }
     if role is not Role.DATA:
         return metadata
+    if report.lag is not None:
+        metadata.update(_describe_lag(report.lag))
     metadata.update(_describe_watermarks(publication))
     metadata.update(_describe_figures(report.figures))
     # Only a sequence that replaced or began everything knows how many rows there are in all.
@@ -99,7 +102,7 @@ def build_evaluations(
     without it, whatever was found counts as older than the data.
     """
     for check in (*report.checks, decide_published(report)):
-        yield _build_evaluation(key, report, check, target)
+        yield build_evaluation(key, check, partition=report.partition.key, target=target)
 
 
 def decide_published(report: DatasetReport) -> CheckResult:
@@ -114,12 +117,14 @@ def decide_published(report: DatasetReport) -> CheckResult:
     )
 
 
-def _build_evaluation(
+def build_evaluation(
     key: dg.AssetKey,
-    report: DatasetReport,
     check: CheckResult,
-    target: AssetCheckEvaluationTargetMaterializationData | None,
+    *,
+    partition: str | None = None,
+    target: AssetCheckEvaluationTargetMaterializationData | None = None,
 ) -> dg.AssetCheckEvaluation:
+    """One result as Dagster takes it; ``target`` as for ``build_evaluations``."""
     is_error = check.blocking or check.name == PUBLISHED_CHECK
     return dg.AssetCheckEvaluation(
         asset_key=key,
@@ -130,8 +135,21 @@ def _build_evaluation(
         metadata=dict(_describe_figures(check.figures, prefix="")),
         target_materialization_data=target,
         blocking=check.blocking,
-        partition=report.partition.key,
+        partition=partition,
     )
+
+
+def _describe_lag(lag: Lag) -> Iterator[tuple[str, dg.MetadataValue]]:
+    yield "gobblin/lag", dg.MetadataValue.int(lag.total)
+    yield "gobblin/lag_largest", dg.MetadataValue.int(lag.largest[0].count if lag.largest else 0)
+    if lag.largest:
+        records = [
+            dg.TableRecord({"key": each.key, "lag": each.count, "published": each.position, "end": each.end})
+            for each in lag.largest[:_KEYS_SHOWN_MAX]
+        ]
+        kinds = {"key": "string", "lag": "int", "published": "int", "end": "int"}
+        schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in kinds.items()])
+        yield "gobblin/lag_by_key", dg.MetadataValue.table(records, schema)
 
 
 def _describe_watermarks(publication: Publication) -> Iterator[tuple[str, dg.MetadataValue]]:

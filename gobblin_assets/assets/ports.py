@@ -13,6 +13,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.run_values import Stores
+from gobblin_assets.ingest.sources.kafka.watch import TopicWatch
 from gobblin_assets.ingest.sources.port import PlanSession, Source
 
 STORES_KEY: Final = "gobblin_stores"
@@ -53,6 +54,14 @@ class Connection(Protocol):
 
     def open_source(self, job: JobSpec) -> Source:
         """The job's source over this connection. Nothing is connected to yet."""
+        ...
+
+
+class TopicConnection(Connection, Protocol):
+    """A ``Connection`` to a Kafka cluster."""
+
+    def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> TopicWatch:
+        """What looks at the job's topics without reading them, each question bounded. Nothing is connected to yet."""
         ...
 
 

@@ -107,7 +107,7 @@ def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, no
     first = _find_due(stores, job)
     if first is None:
         return None
-    working = dg.RunsFilter(job_name=recovery_job_name(job), statuses=_UNFINISHED)
+    working = dg.RunsFilter(job_name=recovery_job_name(job), statuses=UNFINISHED)
     if instance.get_runs_count(working) > 0:
         return None
     records = instance.get_run_records(dg.RunsFilter(tags={SEQUENCE_TAG: str(first)}), limit=TRIES_READ_MAX)
@@ -155,7 +155,7 @@ def _read_cursor(cursor: str | None) -> dict[str, float]:
         return {}
 
 
-_UNFINISHED: Final = [
+UNFINISHED: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,

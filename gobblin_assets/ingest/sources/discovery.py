@@ -63,15 +63,21 @@ def select_tables(names: Iterable[str], source: SourceSpec) -> tuple[str, ...]:
 
 def find_changes(known: Discovery, now: Iterable[str], source: SourceSpec) -> str | None:
     """A sentence on the chosen tables that came or went since ``known``; None when there are none."""
-    before, after = set(known.selected(source)), set(select_tables(now, source))
+    changes = describe_changes(known.selected(source), select_tables(now, source))
+    if changes is None:
+        return None
+    return f"The tables of {known.connection} have changed ({changes}). Run gobblin-assets discover."
+
+
+def describe_changes(known: Iterable[str], now: Iterable[str]) -> str | None:
+    """Which names are new and which are gone, in a few words; None when they are the same."""
+    before, after = set(known), set(now)
     changes = [
         f"{word}: {', '.join(sorted(names)[:_SHOWN_MAX])}{', …' if len(names) > _SHOWN_MAX else ''}"
         for word, names in (("new", after - before), ("gone", before - after))
         if names
     ]
-    if not changes:
-        return None
-    return f"The tables of {known.connection} have changed ({'; '.join(changes)}). Run gobblin-assets discover."
+    return "; ".join(changes) or None
 
 
 def find_discovery(path: Path) -> Discovery | None:
