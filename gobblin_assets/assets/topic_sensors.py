@@ -81,7 +81,8 @@ def build_new_data_sensor(layout: JobLayout, source: KafkaSourceSpec, *, job_nam
         left_out = describe_left_out(due, [urn for urn, each in news.items() if find_finding(each) is None])
         if due.wanted:
             wanted = list(due.wanted)
-            context.log.info("Something is new in %d topics: %s. %s", len(wanted), name_some(wanted), left_out)
+            said = f"Something is new in {len(wanted)} topics: {name_some(wanted)}. {left_out}"
+            context.log.info(said.rstrip())
         return dg.SensorResult(
             run_requests=[_request_run(layout, list(due.wanted), due.run_key)] if due.wanted else None,
             skip_reason=None if due.wanted else left_out or f"Nothing is new in the {len(news)} topics of the job.",
