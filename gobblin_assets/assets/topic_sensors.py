@@ -46,6 +46,9 @@ DISCOVERY_INTERVAL_S: Final = 60
 RUNS_READ_MAX: Final = 1_000
 """Of Dagster's unfinished runs. What one beyond them holds once it runs is known by its leases."""
 
+EVALUATIONS_PER_TICK_MAX: Final = 100
+"""Each is written by Dagster's daemon in about 8 ms, in which no other sensor gets on; the next tick tells the rest."""
+
 _CHOICE_DIGITS: Final = 16
 
 
@@ -175,7 +178,10 @@ def _find_lag_changes(
     news: Mapping[DatasetUrn, TopicNews | GobblinError],
     busy: Collection[DatasetUrn],
 ) -> list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation]:
-    """Evaluations of the check ``lag`` that say something else than what Dagster knows. A run says it by itself."""
+    """Evaluations of the check ``lag`` that say something else than what Dagster knows, bad news first.
+
+    A dataset at work is left out: its run says it.
+    """
     found: dict[dg.AssetCheckKey, CheckResult] = {}
     for urn, each in news.items():
         lag_max = layout.datasets[urn].quality.lag_max
@@ -187,11 +193,12 @@ def _find_lag_changes(
         AssetCheckExecutionRecordStatus.SUCCEEDED: True,
         AssetCheckExecutionRecordStatus.FAILED: False,
     }
-    return [
-        build_evaluation(key.asset_key, check)
-        for key, check in found.items()
+    changed = [
+        (key, check)
+        for key, check in sorted(found.items(), key=lambda each: each[1].passed)
         if key not in known or told.get(known[key].status) is not check.passed
     ]
+    return [build_evaluation(key.asset_key, check) for key, check in changed[:EVALUATIONS_PER_TICK_MAX]]
 
 
 def _keep_discovery(

@@ -13,6 +13,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from sqlalchemy import Engine
 
 from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.assets.topic_sensors import EVALUATIONS_PER_TICK_MAX
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
 from gobblin_assets.ingest.run_values import Stores
@@ -143,6 +144,23 @@ class TestDefinitions:
         sensors.options = {"datasets": [{"topic": "a", "quality": {"lag_max": 5}}, {"topic": "b"}]}
         graph = sensors.define({}).get_repository_def().asset_graph
         assert {key.asset_key for key in graph.asset_check_keys if key.name == "lag"} == {A}
+
+
+class TestLag:
+    def test_of_many_topics_is_told_in_several_ticks_the_late_ones_first(self, sensors: Sensors) -> None:
+        names = [f"t{number:03}" for number in range(EVALUATIONS_PER_TICK_MAX + 10)]
+        late = set(names[-3:])
+        sensors.topics = {name: offsets_of({0: (0, 9 if name in late else 1)}) for name in names}
+        sensors.options = {"datasets": [{"topic": name} for name in names], "defaults": {"quality": {"lag_max": 5}}}
+        definitions = sensors.define({})
+        told: list[tuple[str, bool]] = []
+        for _tick in range(3):
+            for event in sensors.tick(definitions).asset_events:
+                assert isinstance(event, dg.AssetCheckEvaluation)
+                sensors.instance.report_runless_asset_event(event)
+                told.append((event.asset_key.path[-1], event.passed))
+        assert {name for name, passed in told[:3] if not passed} == late
+        assert sorted(name for name, _passed in told) == names, "each once, in as many ticks as it takes"
 
 
 class TestDiscovery:
