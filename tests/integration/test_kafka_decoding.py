@@ -1,6 +1,7 @@
 """Records to rows on a real Spark, against a registry over real HTTP. The same on Connect at the end."""
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -222,6 +223,8 @@ def test_a_decoded_field_and_a_kept_column_of_one_name_are_refused(spark: SparkS
     with pytest.raises(RejectedError, match="'KAFKA_offset' and the kept column 'kafka_offset'") as refused:
         decode(kafka_frame(spark, []), planned(spark, spec))
     assert refused.value.field == "kafka.keep"
+    with pytest.raises(RejectedError, match="'KAFKA_offset' and the kept column 'kafka_offset'"):
+        decoded_columns(spark, planned(spark, spec))
 
 
 @pytest.fixture
@@ -229,6 +232,28 @@ def descriptor_file(tmp_path: Path) -> Path:
     path = tmp_path / "view.desc"
     path.write_bytes(view_descriptors())
     return path
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"format": "bytes"},
+        {"format": "string"},
+        {"format": "json", "schema": "array<map<string, int>>"},
+        {"format": "json", "schema": "id decimal(9,2), tags array<struct<x: string, `y z`: date>>, at timestamp"},
+        {"format": "avro", "framing": "none", "schema": '"long"'},
+        {"format": "avro", "framing": "none", "schema": json.dumps(VIEW)},
+        {"format": "protobuf", "framing": "none", "message": "shop.View"},
+    ],
+)
+def test_columns_are_planned_as_they_come_out(
+    spark: SparkSession, descriptor_file: Path, part: dict[str, object]
+) -> None:
+    if part["format"] == "protobuf":
+        part = {**part, "descriptor_file": str(descriptor_file)}
+    plan = planned(spark, {"value": part, "key": part, "keep": ["key", "headers", "timestamp", "timestamp_type"]})
+    shown = [field for field in decode(kafka_frame(spark, []), plan).schema.fields if REASON not in field.name]
+    assert dict(decoded_columns(spark, plan)) == {field.name: field.dataType.simpleString() for field in shown}
 
 
 def _view(**fields: object) -> bytes:
