@@ -100,7 +100,8 @@ def _describe(data: DatasetTranslation) -> str:
     table = data.dataset.table or data.urn
     match data.role:
         case Role.DATA:
-            return f"The table {table} of the connection {data.job.source.connection}."
+            kind = "topic" if data.job.source.type == "kafka" else "table"
+            return f"The {kind} {table} of the connection {data.job.source.connection}."
         case Role.QUARANTINE:
             return f"Rows of {table} that a quality policy set aside."
         case Role.DEAD_LETTER:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.errors import RetryableError
 from gobblin_assets.ingest.job_parsing import parse_job
 from gobblin_assets.ingest.sources.discovery import find_discovery, write_discovery
 from gobblin_assets.ingest.spark.settings import SparkSettings
@@ -212,8 +213,20 @@ def test_a_topic_that_came_or_went_is_said_once_and_kept_for_the_next_load(
     assert f"gone: {second}" in str(events.tick(DISCOVERY).skip_message)
 
 
-def test_brokers_that_are_away_are_one_line_in_both_sensors(events: Events, topic: Callable[..., str]) -> None:
-    events.resources["kafka"] = KafkaConnectionResource(bootstrap_servers="127.0.0.1:1", timeout_s=2.0)
+def test_a_look_ends_before_dagster_ends_the_tick_however_patient_the_connection_is() -> None:
+    patient = KafkaConnectionResource(bootstrap_servers="127.0.0.1:1", timeout_s=600.0)
+    job = parse_job({
+        "job": "events",
+        "source": {"type": "kafka", "connection": "kafka"},
+        "destination": "/lake",
+        "datasets": [{"topic": "a"}],
+    })  # fmt: skip
+    with pytest.raises(RetryableError, match=r"answered in 1 s"):
+        patient.open_watch(job, timeout_s_max=1.0).list_topics()
+
+
+def test_brokers_that_are_away_are_one_line_in_both_sensors(events: Events) -> None:
+    events.resources["kafka"] = KafkaConnectionResource(bootstrap_servers="127.0.0.1:1", timeout_s=1.0)
     events.define({"topic": "a"}, source={"include": ["b*"]}, discovered=["b1"])
     for name in (NEW_DATA, DISCOVERY):
         said = str(events.tick(name).skip_message)
