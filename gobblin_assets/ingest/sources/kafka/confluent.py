@@ -74,6 +74,7 @@ _LOST: Final = frozenset({
 _HIDDEN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})
 
 _Answers = dict[TopicPartition, int | ClientFailure]
+_Batch = tuple[tuple[TopicPartition, OffsetSpec], ...]
 
 
 class ConfluentCluster:
@@ -219,7 +220,7 @@ class _Session:
             if round_number:
                 time.sleep(pause_s)
                 self.list_names()  # has the client forget the leaders that it knew
-            for known, found in zip(answers, self._ask(left, isolation), strict=True):
+            for known, found in zip(answers, self._ask(left, isolation, together=round_number > 0), strict=True):
                 known.update(found)
             passing = _MOVING | _LOST if round_number + 1 < LOST_ROUNDS_MAX else _MOVING
             left = [
@@ -229,19 +230,36 @@ class _Session:
         return answers
 
     def _ask(
-        self, questions: Sequence[Mapping[TopicPartition, OffsetSpec]], isolation: IsolationLevel
+        self, questions: Sequence[Mapping[TopicPartition, OffsetSpec]], isolation: IsolationLevel, *, together: bool
     ) -> list[_Answers]:
+        """One part of each question after the other: an answer that is waited for takes several KB in the client.
+
+        Once a broker is silent, or half of the time is up, the rest is asked ``together``: waits must not add up.
+        """
+        answers: list[_Answers] = [{} for _ in questions]
+        parts = list(itertools.zip_longest(*(_batches(asked.items()) for asked in questions), fillvalue=()))
+        while parts:
+            at_once = len(parts) if together or self.left_s() < self.connection.timeout_s / 2 else 1
+            for known, found in zip(answers, self._ask_parts(parts[:at_once], isolation), strict=True):
+                known.update(found)
+                together = together or any(_failed_by(answer, _LOST) for answer in found.values())
+            del parts[:at_once]
+        return answers
+
+    def _ask_parts(self, parts: Sequence[tuple[_Batch, ...]], isolation: IsolationLevel) -> list[_Answers]:
+        """By question; each part has a batch of each of them."""
         timeout_s = min(self.left_s(), self.connection.timeout_s / CALL_SHARE)
         calls = [
             [
                 self.admin.list_offsets(
-                    {ClientPartition(name.topic, name.partition): spec for name, spec in part},
+                    {ClientPartition(name.topic, name.partition): spec for name, spec in batch},
                     isolation_level=isolation,
                     request_timeout=timeout_s,
                 )
-                for part in _batches(asked.items())
+                for batch in of_question
+                if batch
             ]
-            for asked in questions
+            for of_question in zip(*parts, strict=True)
         ]
         self.wait(future for of_question in calls for call in of_question for future in call.values())
         return [
@@ -274,7 +292,7 @@ def _open(connection: KafkaConnection, action: str) -> _Session:
 
 def _batches(
     items: Iterable[tuple[TopicPartition, OffsetSpec]],
-) -> Iterator[tuple[tuple[TopicPartition, OffsetSpec], ...]]:
+) -> Iterator[_Batch]:
     rest = iter(items)
     while batch := tuple(itertools.islice(rest, PARTITIONS_PER_CALL)):
         yield batch
