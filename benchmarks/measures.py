@@ -2,7 +2,16 @@
 
 from collections.abc import Callable
 
-from benchmarks import outage, small_increment, steps, write_overhead
+from benchmarks import (
+    kafka_alternatives,
+    kafka_planning,
+    kafka_small_topics,
+    kafka_throughput,
+    outage,
+    small_increment,
+    steps,
+    write_overhead,
+)
 from benchmarks.machine import describe_machine
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
@@ -12,6 +21,10 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "small_increment": small_increment.measure,
     "steps": steps.measure,
     "outage": outage.measure,
+    "kafka_throughput": kafka_throughput.measure,
+    "kafka_alternatives": kafka_alternatives.measure,
+    "kafka_planning": kafka_planning.measure,
+    "kafka_small_topics": kafka_small_topics.measure,
 }
 
 

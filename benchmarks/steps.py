@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
+from benchmarks.memory import peak_mb, reset_peak, resident_mb
 from benchmarks.tables import Laps, Options, Samples, Table, timed, verdict
 from benchmarks.world import World, new_job
 from gobblin_assets import failpoints
@@ -55,15 +56,15 @@ def _measure_log(world: World, options: Options, counts: Sequence[int]) -> Table
         for count in counts:
             steps = _imagined_steps(world, count)
             before = _log_bytes(world)
-            _reset_peak()
-            resident = _status_mb("VmRSS")
+            reset_peak()
+            resident = resident_mb()
             begun = _begin(world)
             laps = Laps()
             _stage_and_seal(world, begun, steps, laps)
             laps.spent["T1 + T2"] = sum(laps.spent.values())
             samples.add_all({f"{count:,} steps: {name}": spent for name, spent in laps.spent.items()})
             sizes.add(f"{count:,}", (_log_bytes(world) - before) / _MB)
-            peaks.add(f"{count:,}", _status_mb("VmHWM") - resident)
+            peaks.add(f"{count:,}", peak_mb() - resident)
             del steps
     largest = f"{counts[-1]:,}"
     notes = [
@@ -96,10 +97,10 @@ def _measure_execution(world: World, options: Options, count: int) -> Table:
         for (way, source, make), target in zip(ways, (root / "by directory", root / "by file"), strict=True):
             begun = _begin(world)
             _stage_and_seal(world, begun, make(fs, source, target), Laps())
-            _reset_peak()
-            resident = _status_mb("VmRSS")
+            reset_peak()
+            resident = resident_mb()
             samples.add_all({f"{way}: {name}": spent for name, spent in _publish(world, begun).items()})
-            peaks.add(way, _status_mb("VmHWM") - resident)
+            peaks.add(way, peak_mb() - resident)
         for name in ("staged", "by directory", "by file"):
             shutil.rmtree(root / name)
     notes = (
@@ -233,13 +234,3 @@ def _log_bytes(world: World) -> int:
     """Segments with all that Postgres keeps for them; other tables hold a few rows for each sequence."""
     with world.engine.connect() as connection:
         return int(connection.execute(text("SELECT pg_total_relation_size('gobblin.segment')")).scalar_one())
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _status_mb(name: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    kib = next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-    return kib * 1024 / _MB

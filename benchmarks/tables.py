@@ -82,5 +82,11 @@ def verdict(name: str, found: float, allowed: float, unit: str = "s") -> str:
     return f"{name}: {found:.3f} {unit}, allowed {allowed:.3f} {unit}: {met}."
 
 
+def verdict_at_least(name: str, found: float, needed: float, unit: str) -> str:
+    """The same for a figure that is the better the larger it is."""
+    met = "met" if found >= needed else "**missed**"
+    return f"{name}: {found:.3f} {unit}, needed {needed:.3f} {unit}: {met}."
+
+
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"

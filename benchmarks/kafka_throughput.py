@@ -1,0 +1,214 @@
+"""How fast a topic becomes Parquet: by the product, and by Spark's own Kafka read and write of the same offsets."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
+
+from benchmarks.kafka_world import (
+    AVRO,
+    DDL,
+    PARTITIONS,
+    RECORDS,
+    RECORDS_QUICK,
+    Topic,
+    count_rows,
+    describe_topics,
+    make_order_topic,
+    open_broker,
+    open_kafka_session,
+    require_rows,
+    run_topics,
+    to_avro,
+    to_json,
+)
+from benchmarks.tables import Laps, Options, Samples, Table, seconds, timed, verdict_at_least
+from benchmarks.world import World, new_job
+from demo.kafka.registry_server import serve_registry
+from gobblin_assets import failpoints
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.ingest.spark.parquet_writer import write_parquet
+
+SHARE_MIN = 0.95
+FRAME_BYTES = 5
+
+ONE_TASK = {"max_multi_work_units": 1}
+
+_ENDS = {
+    Failpoint.LEASE_TAKEN: "start: probe, register, leases",
+    Failpoint.SEQUENCE_BEGUN: "recover, ask the brokers, plan",
+    Failpoint.ATTEMPT_REGISTERED: "register the attempt",
+    Failpoint.ATTEMPT_WRITTEN: "Spark's read and write, footers",
+    Failpoint.ATTEMPT_DURABLE: "sync files and directories",
+    Failpoint.FINISH_COMMITTED: "stage, seal, execute, finish",
+    Failpoint.CLEANUP_REMOVED: "events, cleanup",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """``select`` is what one writes without us; ``value`` is what a job says."""
+
+    name: str
+    topic: Topic
+    select: Callable[[DataFrame], DataFrame]
+    value: Mapping[str, Any]
+
+    @property
+    def bare(self) -> str:
+        return f"{self.name}: bare"
+
+    @property
+    def ours(self) -> str:
+        return f"{self.name}: the product"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where everything is that a write needs."""
+
+    world: World
+    spark: SparkSession
+    bootstrap: str
+    registry_url: str
+
+
+def measure(world: World, options: Options) -> list[Table]:
+    records = RECORDS_QUICK if options.quick else RECORDS
+    with serve_registry() as registry, open_broker(world) as broker:
+        schema_id = registry.register("avro_orders-value", AVRO)
+        json_topic = make_order_topic(broker.bootstrap, "json_orders", records, to_json)
+        avro_topic = make_order_topic(broker.bootstrap, "avro_orders", records, to_avro(schema_id))
+        spark = open_kafka_session(world.home)
+        try:
+            place = Place(world, spark, broker.bootstrap, registry.url)
+            return _measure(place, options, plan_formats(json_topic, avro_topic))
+        finally:
+            spark.stop()
+
+
+def plan_formats(json_topic: Topic, avro_topic: Topic) -> list[Format]:
+    return [
+        Format("bytes", json_topic, lambda raw: raw.select("value"), {"format": "bytes"}),
+        Format("text", json_topic, lambda raw: raw.select(_text()), {"format": "string"}),
+        Format(
+            "JSON", json_topic, lambda raw: raw.select(f.from_json(_text(), DDL).alias("order")).select("order.*"),
+            {"format": "json", "schema": DDL},
+        ),
+        Format("Avro", avro_topic, _select_avro, {"format": "avro"}),
+    ]  # fmt: skip
+
+
+def _text() -> Column:
+    return f.col("value").cast("string").alias("value")
+
+
+def _select_avro(raw: DataFrame) -> DataFrame:
+    record = f.expr(f"substring(value, {FRAME_BYTES + 1}, length(value) - {FRAME_BYTES})")
+    return raw.select(from_avro(record, json.dumps(AVRO)).alias("order")).select("order.*")
+
+
+def _measure(place: Place, options: Options, formats: list[Format]) -> list[Table]:
+    samples, phases = Samples(), Samples()
+    plain = formats[0]
+    default = f"{plain.ours}, in tasks as by default"
+    ways: dict[str, tuple[Format, Callable[[], object]]] = {}
+    for each in formats:
+        ways[each.bare] = (each, lambda each=each: write_bare(place, each))
+        ways[each.ours] = (each, lambda each=each: write_ours(place, each, ONE_TASK))
+    ways[default] = (plain, lambda: write_ours(place, plain, {}))
+    for each, way in ways.values():
+        way()  # the first of each compiles
+        require_rows(_clear(place.world), each.topic.records, each.name)
+    names = list(ways)
+    for run in range(options.runs):
+        # Turned by one each time, so that none always follows the same other.
+        for name in names[run % len(names) :] + names[: run % len(names)]:
+            # Nobody pays for what another left to be written back.
+            os.sync()
+            laps = Laps()
+            with failpoints.install(lambda point, laps=laps: laps.lap(_ENDS[point]) if point in _ENDS else None):
+                samples.add(name, timed(ways[name][1]))
+            if name == plain.ours:
+                laps.lap("end of the run")
+                phases.add_all(laps.spent)
+            _clear(place.world)
+    cores = len(os.sched_getaffinity(0))
+    rows = [
+        samples.row(
+            name,
+            f"{each.topic.records / samples.median(name):,.0f}",
+            f"{each.topic.records / samples.median(name) / cores:,.0f}",
+            f"{each.topic.value_bytes / samples.median(name) / 1e6:.1f}",
+            f"{each.topic.value_bytes / samples.median(name) / 1e6 / cores:.1f}",
+            f"{samples.median(each.bare) / samples.median(name):.2f}",
+        )
+        for name, (each, _way) in ways.items()
+    ]
+    shares = {each.ours: samples.median(each.bare) / samples.median(each.ours) for each in formats}
+    shares[default] = samples.median(plain.bare) / samples.median(default)
+    table = Table(
+        f"{plain.topic.records:,} records of a topic as Parquet, by the product and by Spark alone",
+        ("way", "median", "min", "max", "records/s", "per core", "MB/s", "per core", "of the bare one"),
+        tuple(rows),
+        (
+            f"A topic of {PARTITIONS} partitions on a broker on the same machine; its records are not compressed.",
+            f"Values are {_value_bytes(plain.topic):.0f} bytes of JSON, {_value_bytes(formats[-1].topic):.0f} of Avro.",
+            "Bytes and text are the JSON topic's. MB are those of the values alone.",
+            "Bare: Spark's Kafka source with the same offsets in the same session, its own functions, the same writer.",
+            "A record that can't be decoded is NULLs in the bare one; the product would set it aside, with the reason.",
+            f"One task reads all, but for the last row. Per core: of {cores}, which the broker uses as well.",
+            *(
+                verdict_at_least(f"{name}, of the bare read and write", share, SHARE_MIN, "times")
+                for name, share in shares.items()
+            ),
+        ),
+    )
+    detail = Table(f"Where a run of the product spends its time ({plain.name}, one task)",
+                   ("phase", "median", "min", "max"), tuple(phases.row(name) for name in phases.by_name),
+                   (f"The bare read and write beside it: {seconds(samples.median(plain.bare))}.",))  # fmt: skip
+    return [table, detail]
+
+
+def _value_bytes(topic: Topic) -> float:
+    return topic.value_bytes / topic.records
+
+
+def write_bare(place: Place, each: Format) -> None:
+    """What one writes without us."""
+    topic = each.topic
+    starts = {str(number): 0 for number in range(topic.partitions)}
+    ends = {str(number): topic.records // topic.partitions for number in range(topic.partitions)}
+    raw = (
+        place.spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", place.bootstrap)
+        .option("assign", json.dumps({topic.name: list(range(topic.partitions))}))
+        .option("startingOffsets", json.dumps({topic.name: starts}))
+        .option("endingOffsets", json.dumps({topic.name: ends}))
+        .load()
+    )
+    write_parquet(each.select(raw), f"file://{place.world.destination / 'bare' / uuid.uuid4().hex}")
+
+
+def write_ours(place: Place, each: Format, split: Mapping[str, int]) -> None:
+    dataset = {"topic": each.topic.name, "kafka": {"value": dict(each.value)}, "split": dict(split)}
+    described = describe_topics(place.world.destination, new_job(), [dataset])
+    report = run_topics(place.world, place.spark, place.bootstrap, described, registry_url=place.registry_url)
+    require_rows(count_rows(report), each.topic.records, each.ours)
+
+
+def _clear(world: World) -> int:
+    """Make room for the next one; how many rows there were."""
+    rows = 0
+    for child in world.destination.iterdir():
+        rows += sum(int(pq.read_metadata(file).num_rows) for file in child.rglob("*.parquet"))
+        shutil.rmtree(child)
+    return rows
