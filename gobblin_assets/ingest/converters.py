@@ -34,7 +34,7 @@ from gobblin_assets.ingest.columns import (
     require_distinct,
 )
 from gobblin_assets.ingest.job_spec import ConverterSpec
-from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, is_dead_letter
+from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, hidden_columns, is_dead_letter
 
 FLATTEN_DEPTH_MAX: Final = 50
 
@@ -46,8 +46,8 @@ def convert(frame: DataFrame, links: Sequence[ConverterSpec], *, dataset: str) -
     """Apply the links in order. RejectedError names dataset, link (counted from 0), column and what there is."""
     if any(link.cast or link.sql or link.where for link in links):
         _require_ansi(frame, dataset)
-    hidden = dead_letter_columns(frame.columns)
-    if hidden and any(link.function for link in links):
+    hidden = hidden_columns(frame.columns)
+    if dead_letter_columns(hidden) and any(link.function for link in links):
         rows = frame.where(~is_dead_letter()).drop(*hidden)
         letters = frame.where(is_dead_letter()).select(*(named(name) for name in hidden))
         return _apply(rows, links, (), dataset).unionByName(letters, allowMissingColumns=True)
@@ -73,6 +73,7 @@ class _Link:
             )
         self._spec = spec
         self._hidden = hidden
+        self._may_be_dead = DEAD_LETTER_COLUMN in hidden
         self._kind = chosen[0]
         self._field = f"converters[{number}].{chosen[0]}"
         self._label = f"dataset {dataset!r}"
@@ -95,7 +96,7 @@ class _Link:
         except AnalysisException as error:
             field = self._find_culprit(frame)
             raise refuse_expression(error, label=self._label, field=field, available=available) from error
-        if dead_letter_columns(schema.names) != tuple(self._hidden):
+        if hidden_columns(schema.names) != tuple(self._hidden):
             raise RejectedError(
                 f"{self._label}: a column would be called {DEAD_LETTER_COLUMN!r}, which marks dead letters",
                 field=self._field,
@@ -127,7 +128,7 @@ class _Link:
 
     def _of_rows(self, expression: Column) -> Column:
         """The expression, evaluated for rows that are no dead letters; NULL for those."""
-        return f.when(~is_dead_letter(), expression) if self._hidden else expression
+        return f.when(~is_dead_letter(), expression) if self._may_be_dead else expression
 
     def _require(self, frame: DataFrame, name: str) -> str:
         return require_column(self._visible(frame), name, label=self._label, field=self._field)
@@ -161,7 +162,9 @@ class _Link:
 
     def _where(self, frame: DataFrame) -> DataFrame:
         condition = f.expr(self._spec.where or "")
-        return frame.where(f.when(is_dead_letter(), f.lit(True)).otherwise(condition) if self._hidden else condition)
+        if self._may_be_dead:
+            condition = f.when(is_dead_letter(), f.lit(True)).otherwise(condition)
+        return frame.where(condition)
 
     def _flatten(self, frame: DataFrame) -> DataFrame:
         """A NULL struct becomes NULL columns; arrays and maps stay as they are, structs inside them too."""

@@ -6,7 +6,7 @@ pyarrow, so that thousands of real runs cost seconds.
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -88,6 +88,13 @@ class Extractor(Protocol):
 
     def extract(self, order: ExtractOrder) -> Extracted:
         """Do it, or raise a family; whatever was raised, the directory may hold anything."""
+        ...
+
+    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+        """As ``extract`` for each of them, by one read and one write: their plans share, and so does their tag.
+
+        A failure is that of all of them. It says nothing of which one it came from.
+        """
         ...
 
     def cancel(self, tag: str) -> None:

@@ -20,7 +20,7 @@ from gobblin_assets.ingest.columns import find_column, find_raised, named, raisi
 from gobblin_assets.ingest.event_time import add_event_time, find_event_time_failure, find_zone_failure
 from gobblin_assets.ingest.event_time_spec import NULL_DIRECTORY
 from gobblin_assets.ingest.job_spec import WriterSpec
-from gobblin_assets.ingest.row_quality import dead_letter_columns
+from gobblin_assets.ingest.row_quality import hidden_columns
 from gobblin_assets.model.urn import Role
 
 _RAISED: Final = "partition_value"
@@ -71,7 +71,7 @@ def add_output_partitions(
         _require_utc(frame, dataset, "writer.event_time")
         partitioned = add_event_time(partitioned, writer.event_time, dataset=dataset, now=now)
         columns.append(writer.event_time.name)
-    if columns and set(partitioned.columns) <= {*columns, *dead_letter_columns(partitioned.columns)}:
+    if columns and set(partitioned.columns) <= {*columns, *hidden_columns(partitioned.columns)}:
         raise RejectedError(
             f"dataset {dataset!r}: all of its columns would become directories",
             field="writer.partition_by",

@@ -4,9 +4,10 @@ Tasks run in a bounded pool. Everything else happens on the run's own thread, so
 task has ended, is decided and published while other tasks still read.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Final
 
@@ -23,15 +24,16 @@ from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.ingest.progress import Progress
 from gobblin_assets.ingest.publishing import SealForgottenError, check_failure, publish_slice
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
-from gobblin_assets.ingest.slices import Slice, StagedTask, family_of, partition_text
+from gobblin_assets.ingest.slices import Slice, family_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
-from gobblin_assets.ingest.task import TaskOrder, TaskRunner
+from gobblin_assets.ingest.task import TaskOrder, TaskResult, TaskRunner
+from gobblin_assets.ingest.task_groups import group_orders, make_orders
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId
+from gobblin_assets.model.work_unit import WorkUnitId
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
@@ -216,8 +218,8 @@ class Round:
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
         begun = self._begin(slices, numbers)
         owners = {unit.id: part for part in begun for unit in part.plan.work_units}
-        orders = [order for multi in packed for order in _orders(multi, owners)]
-        for order in orders:
+        tasks = [task for multi in packed for task in group_orders(make_orders(multi, owners))]
+        for order in itertools.chain.from_iterable(tasks):
             order.slice.open_tasks += 1
         for part in begun:
             part.results += [
@@ -225,10 +227,10 @@ class Round:
             ]
             if part.open_tasks == 0:
                 self._publish(part)
-        if orders:
-            self._run_tasks(session, orders, sum(unit.estimated_row_count or 0 for unit in units))
+        if tasks:
+            self._run_tasks(session, tasks, sum(unit.estimated_row_count or 0 for unit in units))
 
-    def _run_tasks(self, session: PlanSession, orders: list[TaskOrder], estimated_rows: int) -> None:
+    def _run_tasks(self, session: PlanSession, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
         extractor = self._ports.open_extractor(session)
         runner = TaskRunner(
             job=self._job,
@@ -243,17 +245,21 @@ class Round:
             wait=self._stopping.wait,
         )
         progress = Progress(
-            self._ports.clock, self._ports.report, task_count=len(orders), estimated_rows=estimated_rows
+            self._ports.clock,
+            self._ports.report,
+            task_count=sum(len(orders) for orders in tasks),
+            estimated_rows=estimated_rows,
         )
         pool = ThreadPoolExecutor(self._request.job.parallelism, thread_name_prefix="gobblin-task")
         try:
-            running: dict[Future[StagedTask], TaskOrder] = {pool.submit(runner.run, order): order for order in orders}
+            running = {pool.submit(runner.run_together, orders): orders for orders in tasks}
             while running:
                 ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 progress.tick()
                 # In the order of submission, so that equal runs do equal things.
                 for future in [each for each in running if each in ended]:
-                    self._take(running.pop(future), future, progress)
+                    for order, result in zip(running.pop(future), future.result(), strict=True):
+                        self._take(order, result, progress)
         except BaseException:
             # Terminated from outside: no new task starts, and those that read are interrupted.
             self._stopping.set()
@@ -263,20 +269,18 @@ class Round:
         finally:
             pool.shutdown(wait=True)
 
-    def _take(self, order: TaskOrder, future: Future[StagedTask], progress: Progress) -> None:
+    def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> None:
         part = order.slice
-        try:
-            task = future.result()
-        except GobblinError as error:
-            part.error = error if isinstance(error, FencedError) else part.error or error
+        if isinstance(result, GobblinError):
+            part.error = result if isinstance(result, FencedError) else part.error or result
             part.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
-            self._ports.report(f"{part.label}: {error}")
+            self._ports.report(f"{part.label}: {result}")
         else:
-            part.staged.append(task)
-            part.results += [UnitResult(unit, succeeded=True, attempt=task.attempt_id) for unit in order.units]
+            part.staged.append(result)
+            part.results += [UnitResult(unit, succeeded=True, attempt=result.attempt_id) for unit in order.units]
             progress.add(
-                rows=sum(segment.row_count for segment in task.segments),
-                file_bytes=sum(segment.file_bytes for segment in task.segments),
+                rows=sum(segment.row_count for segment in result.segments),
+                file_bytes=sum(segment.file_bytes for segment in result.segments),
             )
         part.open_tasks -= 1
         if part.open_tasks == 0:
@@ -351,15 +355,6 @@ class Round:
                 prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
-
-
-def _orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> list[TaskOrder]:
-    """One order for each slice that has WorkUnits in this MultiWorkUnit."""
-    shares: dict[SequenceId, list[WorkUnit]] = {}
-    for unit in multi.work_units:
-        if unit.id in owners:
-            shares.setdefault(owners[unit.id].sequence_id, []).append(unit)
-    return [TaskOrder(owners[share[0].id], multi.number, tuple(share)) for share in shares.values()]
 
 
 def _failure(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:

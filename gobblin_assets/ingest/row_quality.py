@@ -37,6 +37,10 @@ to them, ``fail`` ones included. What is published of that role is all columns o
 
     <attempt>/gobblin_role=dead_letter/<output partitions>/part-….parquet
 
+A frame may hold the rows of several datasets, which are read and written together. Its hidden column
+``gobblin_share``, text and never NULL, then says whose row each is, dead letters included. It goes through unseen as
+well, and becomes the directory that is outermost of all; ``parse_share_path`` takes it off.
+
 Output partitions of a dead letter are those of its columns (NULL has a directory), but for the directory of its
 event time: it has none. Spark must be given some value there; ``output_partitions`` writes a fixed one, takes that
 directory off the published path again, and names the column to ``split_rows``, which leaves it out of the schema.
@@ -54,7 +58,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.ingest.columns import (
     find_column,
     find_raised,
@@ -69,6 +73,7 @@ ROLE_COLUMN: Final = "gobblin_role"
 FAILED_COLUMN: Final = "failed_policies"
 FAILED_TYPE: Final = t.ArrayType(t.StringType(), containsNull=False)
 DEAD_LETTER_COLUMN: Final = "gobblin_dead_letter"
+SHARE_COLUMN: Final = "gobblin_share"
 REASON_COLUMN: Final = "dead_letter_reason"
 
 _HIDDEN_PREFIX: Final = "gobblin_"
@@ -96,8 +101,14 @@ def dead_letter_columns(names: Iterable[str]) -> tuple[str, ...]:
     return (DEAD_LETTER_COLUMN, *(name for name in known if name.startswith(f"{DEAD_LETTER_COLUMN}_")))
 
 
+def hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """All hidden columns among ``names``: those of dead letters, and whose row it is."""
+    known = list(names)
+    return (*dead_letter_columns(known), *([SHARE_COLUMN] if SHARE_COLUMN in known else []))
+
+
 def is_dead_letter() -> Column:
-    """The condition, never NULL, for frames that have hidden columns."""
+    """The condition, never NULL, for frames that have the columns of dead letters."""
     return named(DEAD_LETTER_COLUMN).isNotNull()
 
 
@@ -109,7 +120,8 @@ def split_rows(
     ``event_time_name`` is the directory column that a published dead letter does not have.
     """
     hidden = dead_letter_columns(frame.columns)
-    data = t.StructType([field for field in frame.schema.fields if field.name not in hidden])
+    share = (SHARE_COLUMN,) if SHARE_COLUMN in frame.columns else ()
+    data = t.StructType([field for field in frame.schema.fields if field.name not in (*hidden, *share)])
     for number, policy in enumerate(policies):
         _require_check(frame, policy, field=f"quality.rows[{number}].check", dataset=dataset)
     passing = {policy.name: _passes(policy, may_be_dead=bool(hidden)) for policy in policies}
@@ -135,18 +147,28 @@ def split_rows(
     if hidden:
         # First: whatever else it is, a dead letter is never data.
         aside[Role.DEAD_LETTER] = is_dead_letter()
-        schemas[Role.DEAD_LETTER] = _dead_letter_schema(frame.schema, hidden, event_time_name)
+        schemas[Role.DEAD_LETTER] = _dead_letter_schema(data, frame.schema, hidden, event_time_name)
         columns += [named(name).alias(_published_name(name)) for name in hidden]
     if by_kind["err_file"]:
         aside[Role.QUARANTINE] = ~reduce(and_, (passing[name] for name in by_kind["err_file"]))
         schemas[Role.QUARANTINE] = annotated
+    columns += [named(name) for name in share]
     if not aside:
-        return RowSplit(frame.select(*columns), (), MappingProxyType(schemas))
+        return RowSplit(frame.select(*columns), share, MappingProxyType(schemas))
     role = f.lit(Role.DATA.value)
     for other, condition in reversed(aside.items()):
         role = f.when(condition, f.lit(other.value)).otherwise(role)
     columns.append(role.alias(ROLE_COLUMN))
-    return RowSplit(frame.select(*columns), (ROLE_COLUMN,), MappingProxyType(schemas))
+    return RowSplit(frame.select(*columns), (*share, ROLE_COLUMN), MappingProxyType(schemas))
+
+
+def parse_share_path(partition_path: str) -> tuple[str, str]:
+    """Take the share off a path such as ``gobblin_share=orders/gobblin_role=data``: its name, and the rest."""
+    first, _slash, rest = partition_path.partition("/")
+    column, _equals, name = first.partition("=")
+    if column != SHARE_COLUMN or not name:
+        raise CorruptionError(f"{partition_path!r} does not begin with the directory of a share")
+    return name, rest
 
 
 def parse_role_path(partition_path: str) -> tuple[Role, str]:
@@ -191,8 +213,10 @@ def _published_name(hidden: str) -> str:
     return REASON_COLUMN if hidden == DEAD_LETTER_COLUMN else hidden.removeprefix(_HIDDEN_PREFIX)
 
 
-def _dead_letter_schema(schema: t.StructType, hidden: Sequence[str], event_time_name: str | None) -> t.StructType:
-    own = [field for field in schema.fields if field.name not in hidden and field.name != event_time_name]
+def _dead_letter_schema(
+    data: t.StructType, schema: t.StructType, hidden: Sequence[str], event_time_name: str | None
+) -> t.StructType:
+    own = [field for field in data.fields if field.name != event_time_name]
     about = [t.StructField(_published_name(name), schema[name].dataType) for name in hidden]
     return t.StructType([*own, *about])
 
@@ -222,7 +246,7 @@ def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, datas
             _ = frame.select("*", _passes(policy).alias(_PROBE)).schema
             return
     except AnalysisException as error:
-        hidden = dead_letter_columns(frame.columns)
+        hidden = hidden_columns(frame.columns)
         available = [name for name in frame.columns if name not in hidden]
         raise refuse_expression(error, label=label, field=field, available=available) from error
     raise RejectedError(

@@ -1,11 +1,15 @@
 """One task: attempts at the WorkUnits of one MultiWorkUnit for one slice, until one is staged.
 
+Tasks of several slices whose plans share are attempted by one read. What fails for all of them is tried again in
+halves, so that one of them can't keep the others from being published; each of them is still an attempt of its own.
+
 Each attempt writes to a directory of its own that no other attempt ever gets. It is recorded before its
 first byte, made durable before it is staged, and staged in one transaction with its steps.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +33,8 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.state.leases import Lease
 
 _ERROR_TEXT_MAX: Final = 4_000
+_REASON_SHOWN_MAX: Final = 300
+_NAMED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,9 @@ class TaskOrder:
     slice: Slice
     number: int
     units: tuple[WorkUnit, ...]
+
+
+TaskResult = StagedTask | GobblinError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,28 @@ class TaskRunner:
         for tag in tuple(self.running):
             self.extractor.cancel(tag)
 
+    def run_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
+        """One order for each slice; their results are in the same order."""
+        if len(orders) == 1:
+            return [self._run_one(orders[0])]
+        try:
+            return self._attempt_together(orders)
+        except GobblinError as error:
+            half = len(orders) // 2
+            if self.wait(0):
+                return [FencedError("the run is stopping")] * len(orders)
+            self.report(
+                f"{len(orders)} datasets that are read together failed, and are read in two halves: "
+                f"{' '.join(str(error).split())[:_REASON_SHOWN_MAX]}"
+            )
+            return [*self.run_together(orders[:half]), *self.run_together(orders[half:])]
+
+    def _run_one(self, order: TaskOrder) -> TaskResult:
+        try:
+            return self.run(order)
+        except GobblinError as error:
+            return error
+
     def run(self, order: TaskOrder) -> StagedTask:
         """Try until an attempt is staged; raise the family of the last failure otherwise."""
         for try_number in range(1, self.retry.task_tries_max + 1):
@@ -76,27 +107,65 @@ class TaskRunner:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _attempt(self, order: TaskOrder, try_number: int) -> StagedTask:
-        self.require(order.slice.lease)
         attempt_id = AttemptId(self.clock.new_id())
-        directory = staging_directory(job_directory(self.root, self.job), attempt_id)
-        self._register(order, attempt_id, directory, try_number)
+        tag = task_tag(attempt_id)
+        work = self._register(order, attempt_id, try_number, tag)
         started_s = self.clock.monotonic()
-        self.running.add(task_tag(attempt_id))
+        self.running.add(tag)
         try:
-            extracted = self._extract(order, attempt_id, directory)
-            self.require(order.slice.lease)
-            return self._stage(order, attempt_id, extracted, started_s)
+            with self._recording_failure([work]):
+                return self._finish(order, work, self.extractor.extract(work), started_s)
+        finally:
+            self.running.discard(tag)
+
+    def _attempt_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
+        """Raises what failed for all; what failed for one of them is its result."""
+        ids = [AttemptId(self.clock.new_id()) for _order in orders]
+        tag = task_tag(ids[0])
+        works: list[ExtractOrder] = []
+        started_s = self.clock.monotonic()
+        self.running.add(tag)
+        try:
+            with self._recording_failure(works):
+                for order, attempt_id in zip(orders, ids, strict=True):
+                    works.append(self._register(order, attempt_id, 1, tag))
+                extracted = self.extractor.extract_together(works)
+        finally:
+            self.running.discard(tag)
+        return [
+            self._finish_one(order, work, each, started_s)
+            for order, work, each in zip(orders, works, extracted, strict=True)
+        ]
+
+    def _finish_one(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> TaskResult:
+        try:
+            with self._recording_failure([work]):
+                return self._finish(order, work, extracted, started_s)
+        except RetryableError as error:
+            self.report(f"{order.slice.label}: is read again by itself: {error}")
+            return self._run_one(order)
         except GobblinError as error:
-            self._record_failure(attempt_id, error)
+            return error
+
+    @contextmanager
+    def _recording_failure(self, works: Sequence[ExtractOrder]) -> Iterator[None]:
+        try:
+            yield
+        except GobblinError as error:
+            for work in works:
+                self._record_failure(work.attempt_id, error)
             raise
         except OSError as error:
-            failure = RetryableError(f"{order.slice.label}: {error}")
-            self._record_failure(attempt_id, failure)
+            failure = RetryableError(f"{', '.join(work.plan.urn for work in works[:_NAMED_MAX])}: {error}")
+            for work in works:
+                self._record_failure(work.attempt_id, failure)
             raise failure from error
-        finally:
-            self.running.discard(task_tag(attempt_id))
 
-    def _register(self, order: TaskOrder, attempt_id: AttemptId, directory: str, try_number: int) -> None:
+    def _register(self, order: TaskOrder, attempt_id: AttemptId, try_number: int, tag: str) -> ExtractOrder:
+        """Record the attempt before its first byte; give what is to be extracted for it."""
+        part = order.slice
+        self.require(part.lease)
+        directory = staging_directory(job_directory(self.root, self.job), attempt_id)
         facts = self.extractor.session_facts()
         self.store.register_attempt(
             NewAttempt(
@@ -109,32 +178,31 @@ class TaskRunner:
                 staging_path=directory,
                 spark_session_id=facts.session_id,
                 spark_user=facts.user,
-                spark_tag=task_tag(attempt_id),
+                spark_tag=tag,
             )
+        )
+        return ExtractOrder(
+            job=self.job,
+            dataset_id=part.state.dataset_id,
+            plan=part.plan,
+            spec=part.spec,
+            units=order.units,
+            attempt_id=attempt_id,
+            directory=directory,
+            started_at=self.clock.now(),
+            tag=tag,
         )
 
-    def _extract(self, order: TaskOrder, attempt_id: AttemptId, directory: str) -> Extracted:
-        part = order.slice
-        extracted = self.extractor.extract(
-            ExtractOrder(
-                job=self.job,
-                dataset_id=part.state.dataset_id,
-                plan=part.plan,
-                spec=part.spec,
-                units=order.units,
-                attempt_id=attempt_id,
-                directory=directory,
-                started_at=self.clock.now(),
-                tag=task_tag(attempt_id),
-            )
-        )
+    def _finish(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> StagedTask:
+        """What was written becomes durable, and is then staged."""
         reach(Failpoint.ATTEMPT_WRITTEN)
         if extracted.directories:
-            self.fs.apply_modes(directory)
+            self.fs.apply_modes(work.directory)
         self.fs.make_durable(f"{d.path}/{f.name}" for d in extracted.directories for f in d.files)
-        self.fs.sync_directories(list_upwards((directory, *(d.path for d in extracted.directories)), self.root))
+        self.fs.sync_directories(list_upwards((work.directory, *(d.path for d in extracted.directories)), self.root))
         reach(Failpoint.ATTEMPT_DURABLE)
-        return extracted
+        self.require(order.slice.lease)
+        return self._stage(order, work.attempt_id, extracted, started_s)
 
     def _stage(self, order: TaskOrder, attempt_id: AttemptId, extracted: Extracted, started_s: float) -> StagedTask:
         segments = self._segments(order, extracted)

@@ -249,9 +249,7 @@ def test_a_busy_dataset_is_taken_when_it_is_free(lake: Lake, world: World) -> No
     hold(world, second)
 
     busy = world.stream(Looks(add_and_wait(world, first, 3)))
-    freed = world.stream(
-        Looks(add_and_wait(world, first, 3), world.expire_leases, add_and_wait(world, second, 3))
-    )
+    freed = world.stream(Looks(add_and_wait(world, first, 3), world.expire_leases, add_and_wait(world, second, 3)))
 
     assert outcomes(busy) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.SKIPPED}
     assert outcomes(freed) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.COMMITTED}

@@ -320,6 +320,9 @@ class _Extractor:
     def cancel(self, tag: str) -> None:
         pass
 
+    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+        return [self.extract(order) for order in orders]
+
     def extract(self, order: ExtractOrder) -> Extracted:
         files = []
         leaf = f"{order.directory}/data"

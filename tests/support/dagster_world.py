@@ -98,6 +98,9 @@ class NumbersExtractor:
     def cancel(self, tag: str) -> None:
         pass
 
+    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+        return [self.extract(order) for order in orders]
+
     def extract(self, order: ExtractOrder) -> Extracted:
         numbers = read_numbers(self._folder, order.plan.urn, order.plan.partition.key)
         directories = []

@@ -122,6 +122,9 @@ class ArrowExtractor:
     def cancel(self, tag: str) -> None:
         pass
 
+    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+        return [self.extract(order) for order in orders]
+
     def extract(self, order: ExtractOrder) -> Extracted:
         source = self._lake.source_rows(order.plan.urn)
         rows: list[tuple[int, str]] = []

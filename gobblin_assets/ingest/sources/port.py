@@ -4,7 +4,7 @@
 readers see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -51,6 +51,20 @@ class TaskFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Sharing:
+    """That a plan can be read, and written, together with others whose ``key`` is equal.
+
+    ``read`` gives one lazy DataFrame of the rows of all of them, each plan with its WorkUnits; every row has the
+    ``name`` of its plan in ``row_quality.SHARE_COLUMN``. Names differ, and consist of letters, digits, ``.``, ``_`` and
+    ``-``. What the datasets' specifications say of rows and files is equal as well, and mixes no rows.
+    """
+
+    key: Hashable
+    name: str
+    read: Callable[[SparkSession, Sequence[tuple["PartitionPlan", Sequence[WorkUnit]]]], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """What to read for one dataset partition.
 
@@ -62,7 +76,8 @@ class PartitionPlan:
     ``reread_from``. ``facts`` replace the dataset's ``source_facts`` when this is published. ``degraded`` says what
     could not be asked for this time and is left to a later run; the publication then does not count as complete.
     ``learn`` gives the facts to remember in place of ``facts``, from how the published tasks went; it is pure.
-    ``task_capacities`` are the loads that earlier tasks bore, in what ``WorkUnit.weight`` counts.
+    ``task_capacities`` are the loads that earlier tasks bore, in what ``WorkUnit.weight`` counts. ``sharing``: None
+    where a plan is always read by itself.
     ``unread`` is what a log had that is not published, whether this run reads all of it or not; empty for tables.
     """
 
@@ -80,6 +95,7 @@ class PartitionPlan:
     degraded: tuple[str, ...] = ()
     learn: Callable[[Sequence[TaskFigures]], Mapping[str, object]] | None = None
     task_capacities: tuple[int, ...] = ()
+    sharing: Sharing | None = None
     unread: Unread = field(default_factory=dict)
 
 

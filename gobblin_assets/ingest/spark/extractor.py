@@ -4,7 +4,7 @@ read -> converters -> late window -> output partitions -> row quality -> Parquet
 its own: rows that were written are counted in the files' footers, rows that were read are observed on the way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,13 +14,19 @@ from pyspark.sql import types as t
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.ingest.converters import convert
 from gobblin_assets.ingest.dataset_reader import read_published
 from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
 from gobblin_assets.ingest.late_rows import without_published
 from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure, published_path
-from gobblin_assets.ingest.row_quality import explain_row_failure, parse_role_path, split_rows
+from gobblin_assets.ingest.row_quality import (
+    SHARE_COLUMN,
+    explain_row_failure,
+    parse_role_path,
+    parse_share_path,
+    split_rows,
+)
 from gobblin_assets.ingest.slices import partition_text
 from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.ingest.spark.cancellation import (
@@ -31,11 +37,17 @@ from gobblin_assets.ingest.spark.cancellation import (
     open_cancellation,
 )
 from gobblin_assets.ingest.spark.observation import EVERYTHING, Observed, ObservedPositions, observe_positions
-from gobblin_assets.ingest.spark.parquet_writer import collect_output, plan_file_rows_max, write_parquet
+from gobblin_assets.ingest.spark.parquet_writer import (
+    WrittenDirectory,
+    collect_output,
+    plan_file_rows_max,
+    write_parquet,
+)
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import Watermark
 
 _DATA_DIRECTORY: Final = "files"
+_SHARED_DIRECTORY: Final = "shared"
 
 
 class SparkExtractor:
@@ -60,16 +72,9 @@ class SparkExtractor:
     def extract(self, order: ExtractOrder) -> Extracted:
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
-        try:
-            with self._cancellation.tagged(order.tag):
-                written = self._write(order, self._fs.to_uri(directory))
-        except RetryableError as error:
-            # The write's own family says that it failed; its cause may say why, and whose fault it is.
-            raise self._explain(order, error.__cause__ or error) from error
-        except GobblinError:
-            raise
-        except Exception as error:
-            raise self._explain(order, error) from error
+        written = self._write_explained(
+            order, lambda: self._session.read(self._spark, order.plan, order.spec, order.units), directory
+        )
         high = None if written.observed is None else written.observed.high
         _require_below(order, high)
         writer = order.spec.writer
@@ -78,19 +83,74 @@ class SparkExtractor:
             for found in collect_output(self._fs, directory)
             for role, path in [parse_role_path(found.partition_path)]
         )
-        counted = sum(file.row_count for each in directories for file in each.files)
-        return Extracted(
-            directories=directories,
-            # Where the server kept its observation to itself, the footers say what there is to say.
-            rows_read=counted if written.observed is None else written.observed.row_count,
-            file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
-            columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
-            observed_high=high,
+        return _describe(
+            directories, written, row_count=None if written.observed is None else written.observed.row_count
         )
 
-    def _write(self, order: ExtractOrder, uri: str) -> "_Written":
+    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+        """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
+        first = orders[0]
+        sharing = first.plan.sharing
+        if sharing is None:
+            return [self.extract(order) for order in orders]
+        directory = f"{first.directory}/{_SHARED_DIRECTORY}"
+        self._fs.make_directories(first.directory)
+        parts = [(order.plan, order.units) for order in orders]
+        written = self._write_explained(first, lambda: sharing.read(self._spark, parts), directory)
+        shares: dict[str, list[tuple[str, WrittenDirectory]]] = {}
+        for found in collect_output(self._fs, directory):
+            name, partition_path = parse_share_path(found.partition_path)
+            shares.setdefault(name, []).append((partition_path, found))
+        counted = sum(found.row_count for share in shares.values() for _path, found in share)
+        if written.observed is not None and written.observed.row_count != counted:
+            raise RetryableError(
+                f"{len(orders)} datasets gave {written.observed.row_count:,} rows, and {counted:,} were written",
+                hint="Fewer of them are read together.",
+            )
+        extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
+        if shares:
+            raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(shares))}")
+        self._fs.remove_tree(directory)
+        return extracted
+
+    def _hand_out(
+        self,
+        order: ExtractOrder,
+        shared: str,
+        share: Sequence[tuple[str, WrittenDirectory]],
+        written: "_Written",
+    ) -> Extracted:
+        directory = f"{order.directory}/{_DATA_DIRECTORY}"
+        if share:
+            self._fs.make_directories(order.directory)
+            source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
+            outcome = self._fs.rename_no_replace(source, directory)
+            if outcome is not RenameOutcome.RENAMED:
+                # Put out of the way by whoever took the dataset over while this process slept.
+                raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
+        directories = []
+        for path, found in share:
+            role, inner = parse_role_path(path)
+            place = f"{directory}/{path}" if path else directory
+            partition_path = published_path(role, inner, order.spec.writer)
+            directories.append(OutputDirectory(role, place, partition_path, found.files))
+        return _describe(tuple(directories), written, row_count=None)
+
+    def _write_explained(self, order: ExtractOrder, read: Callable[[], DataFrame], directory: str) -> "_Written":
+        try:
+            with self._cancellation.tagged(order.tag):
+                return self._write(order, read(), self._fs.to_uri(directory))
+        except RetryableError as error:
+            # The write's own family says that it failed; its cause may say why, and whose fault it is.
+            raise self._explain(order, error.__cause__ or error) from error
+        except GobblinError:
+            raise
+        except Exception as error:
+            raise self._explain(order, error) from error
+
+    def _write(self, order: ExtractOrder, raw: DataFrame, uri: str) -> "_Written":
         spec, urn = order.spec, order.plan.urn
-        frame, observed = self._observed(order, self._session.read(self._spark, order.plan, spec, order.units))
+        frame, observed = self._observed(order, raw)
         divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
         event_time_name = None if spec.writer.event_time is None else spec.writer.event_time.name
         split = split_rows(divided, spec.quality.rows, dataset=urn, event_time_name=event_time_name)
@@ -158,6 +218,24 @@ class SparkExtractor:
 class _Written:
     observed: Observed | None
     schemas: Mapping[Role, t.StructType]
+
+
+def _describe(directories: tuple[OutputDirectory, ...], written: _Written, *, row_count: int | None) -> Extracted:
+    """``row_count`` is what was read. Where that is not known, the footers say what there is to say."""
+    counted = sum(file.row_count for each in directories for file in each.files)
+    return Extracted(
+        directories=directories,
+        rows_read=counted if row_count is None else row_count,
+        file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
+        columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
+        observed_high=None if written.observed is None else written.observed.high,
+    )
+
+
+def _share_of(order: ExtractOrder) -> str:
+    if order.plan.sharing is None:
+        raise CorruptionError(f"{order.plan.urn} is read together with others, and its plan shares with none")
+    return order.plan.sharing.name
 
 
 def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:

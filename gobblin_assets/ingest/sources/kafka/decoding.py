@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.columns import named
-from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN
+from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.ingest.sources.kafka.decoding_plan import KEPT_ORDER, DecodingPlan
 from gobblin_assets.ingest.sources.kafka.part_decoders import (
     BytesDecoder,
@@ -58,8 +58,9 @@ _VALUE: Final = "gobblin_decoded_value"
 _KEY: Final = "gobblin_decoded_key"
 
 
-def decode(frame: DataFrame, plan: DecodingPlan) -> DataFrame:
-    """Lazy: nothing is read. RejectedError for two columns of one name.
+def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) -> DataFrame:
+    """Lazy: nothing is read. RejectedError for two columns of one name. ``with_share``: beside them the share, which
+    is the topic, of a frame of several.
 
     A record by a schema that the plan does not know fails the action that runs this; ``find_missing_schema`` tells.
     """
@@ -82,6 +83,7 @@ def decode(frame: DataFrame, plan: DecodingPlan) -> DataFrame:
         *(column.alias(name) for name, column in {**decoded, **kept}.items()),
         named(DEAD_LETTER_COLUMN),
         *(f.when(~is_good, column).alias(name) for name, column in _letter_columns(frame).items()),
+        *([named("topic").alias(SHARE_COLUMN)] if with_share else []),
     )
 
 
@@ -185,9 +187,9 @@ def _require_distinct_names(decoded: list[str], kept: list[str], plan: DecodingP
                 field=f"{plan.field}.keep" if "kept" in other else f"{plan.field}.value.schema",
                 hint="Leave the one out of keep, or give a reader's schema without the other as `value.schema`.",
             )
-        if name.casefold().startswith(DEAD_LETTER_COLUMN):
+        if name.casefold().startswith((DEAD_LETTER_COLUMN, SHARE_COLUMN)):
             raise RejectedError(
-                f"topic {plan.topic!r}: the decoded field {name!r} has the name of a column that marks dead letters",
+                f"topic {plan.topic!r}: the decoded field {name!r} has the name of a column that Gobblin hides in rows",
                 field=f"{plan.field}.value.schema",
                 hint="Give a reader's schema without it as `value.schema`.",
             )

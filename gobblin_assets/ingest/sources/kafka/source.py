@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.job_spec import DatasetSpec
@@ -15,7 +16,8 @@ from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec, SizeEstimator
 from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
-from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
+from gobblin_assets.ingest.sources.kafka.consumer import read_ranges
+from gobblin_assets.ingest.sources.kafka.decoding import KAFKA_SCHEMA, decode, decoded_columns
 from gobblin_assets.ingest.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
 from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
 from gobblin_assets.ingest.sources.kafka.planning import (
@@ -31,6 +33,7 @@ from gobblin_assets.ingest.sources.kafka.planning import (
 from gobblin_assets.ingest.sources.kafka.read_failures import judge_read
 from gobblin_assets.ingest.sources.kafka.reading import join_ranges, plan_options
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
+from gobblin_assets.ingest.sources.kafka.sharing import decide_sharing_key
 from gobblin_assets.ingest.sources.kafka.sizes import (
     average_record_time_ms,
     learn_sizes,
@@ -38,7 +41,7 @@ from gobblin_assets.ingest.sources.kafka.sizes import (
     recall_task_rates,
     track_production,
 )
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Sharing
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn
@@ -146,10 +149,13 @@ class KafkaPlanSession:
         to_read = [unit for unit in work_units if not unit.is_empty]
         self._topics[request.urn] = topic
         columns: Mapping[str, str] = {}
+        sharing: Sharing | None = None
         if to_read:
             decoding = self._plan_decoding(request, topic, to_read)
             self._decodings[request.urn] = decoding
             columns = decoded_columns(self._spark(), decoding)
+            key = decide_sharing_key(request.spec, decoding, to_read)
+            sharing = None if key is None else Sharing(key, topic, self._read_together)
         return PartitionPlan(
             urn=request.urn,
             partition=request.partition,
@@ -168,6 +174,7 @@ class KafkaPlanSession:
             task_capacities=recall_task_rates(found.facts)
             if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE
             else (),
+            sharing=sharing,
         )
 
     def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
@@ -177,6 +184,22 @@ class KafkaPlanSession:
             return decode(frame, self._decoding_of(plan.urn, frame))
         except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
             raise judge_read(error, self._connection, plan.urn, topic) from None
+
+    def _read_together(
+        self, spark: SparkSession, parts: Sequence[tuple[PartitionPlan, Sequence[WorkUnit]]]
+    ) -> DataFrame:
+        """The records of all of them, decoded as the first is: they share because it is the same for all."""
+        first = parts[0][0]
+        ranges = join_ranges(unit for _plan, units in parts for unit in units if not unit.is_empty)
+        decoding = self._decodings[first.urn]
+        records = read_ranges(self._connection, ranges, isolation=self._spec.isolation)
+        if "headers" not in decoding.keep:
+            records = records.drop_columns("headers")
+        schema = t.StructType([field for field in KAFKA_SCHEMA.fields if field.name in records.column_names])
+        try:
+            return decode(spark.createDataFrame(records, schema), decoding, with_share=True)
+        except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
+            raise judge_read(error, self._connection, first.urn, self._topics[first.urn]) from None
 
     def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:  # noqa: ARG002  the port's
         topic = self._topics.get(plan.urn, str(plan.urn))
