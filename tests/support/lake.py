@@ -36,6 +36,7 @@ from gobblin_assets.ingest.job_spec import (
     JobSpec,
     LeaseSpec,
     RetrySpec,
+    SplitSpec,
     StreamSpec,
     WatermarkSpec,
 )
@@ -74,6 +75,7 @@ class Lake:
     bad_units: tuple[int, ...] = ()
     publish_tries_max: int = 5
     publish_every_s: float = 0.01
+    shares: bool = False
 
     @property
     def root(self) -> str:
@@ -123,9 +125,24 @@ class ArrowExtractor:
         pass
 
     def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
-        return [self.extract(order) for order in orders]
+        """As Spark's does: all is written for the first of them, which then hands out what is the others'."""
+        shared = Path(orders[0].directory, "shared")
+        for number, order in enumerate(orders):
+            self._write(order, shared / str(number))
+        return [self._hand_out(order, shared / str(number)) for number, order in enumerate(orders)]
+
+    def _hand_out(self, order: ExtractOrder, written: Path) -> Extracted:
+        leaf = Path(order.directory, "data")
+        leaf.parent.mkdir(parents=True, exist_ok=True)
+        written.rename(leaf)
+        return self._describe(order, leaf)
 
     def extract(self, order: ExtractOrder) -> Extracted:
+        leaf = Path(order.directory, "data")
+        self._write(order, leaf)
+        return self._describe(order, leaf)
+
+    def _write(self, order: ExtractOrder, leaf: Path) -> None:
         source = self._lake.source_rows(order.plan.urn)
         rows: list[tuple[int, str]] = []
         for unit in order.units:
@@ -134,21 +151,24 @@ class ArrowExtractor:
             if unit.number in self._lake.bad_units:
                 raise OSError(5, "this WorkUnit can't be read")
             rows += source[int(str(unit.interval.low)) : int(str(unit.interval.high))]
-        leaf = Path(order.directory, "data")
         leaf.mkdir(parents=True, exist_ok=False)
-        files = []
         for start in range(0, len(rows), ROWS_PER_FILE):
             part = rows[start : start + ROWS_PER_FILE]
-            path = leaf / f"part-{start:05d}.parquet"
             table = pa.table({"number": [n for n, _ in part], "value": [v for _, v in part]})
-            pq.write_table(table, path, write_page_checksum=True)
-            identity = open_file_system(self._lake.root)[0].find_identity(str(path))
+            pq.write_table(table, leaf / f"part-{start:05d}.parquet", write_page_checksum=True)
+
+    def _describe(self, order: ExtractOrder, leaf: Path) -> Extracted:
+        fs, _root = open_file_system(self._lake.root)
+        files = []
+        for path in sorted(leaf.iterdir()):
+            identity = fs.find_identity(str(path))
             if identity is None:
                 # Put out of the way by whoever took the dataset over while this process slept.
                 raise FileNotFoundError(f"{path} is gone")
-            files.append(DataFile(path.name, identity, len(part)))
+            files.append(DataFile(path.name, identity, pq.read_metadata(path).num_rows))
         written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
-        return Extracted(written, rows_read=len(rows), columns={"number": "bigint", "value": "string"})
+        counted = sum(file.row_count for file in files)
+        return Extracted(written, rows_read=counted, columns={"number": "bigint", "value": "string"})
 
 
 @dataclass
@@ -179,7 +199,11 @@ class World:
         return run_stream(self._request(self.lake.urns, mode=Mode.APPEND, by_hand=False), self._ports(), wait_for_stop)
 
     def _request(self, urns: Sequence[str], *, mode: Mode, by_hand: bool) -> RunRequest:
-        spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"))
+        spec = DatasetSpec(
+            extract=ExtractType.APPEND_ONLY,
+            watermark=WatermarkSpec(column="number"),
+            split=SplitSpec(max_multi_work_units=1 if self.lake.shares else 8),
+        )
         return RunRequest(
             job=self.lake.job(),
             datasets={DatasetUrn(urn): spec for urn in self.lake.urns},
@@ -203,6 +227,7 @@ class World:
                 list_names=lambda: lake.urns,
                 new_id=SystemClock().new_id,
                 units=UNITS,
+                shares=lake.shares,
             ),
             open_extractor=lambda _session: ArrowExtractor(lake),
             interrupt=lambda _attempt: None,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Sharing
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import long_watermark
@@ -28,6 +28,8 @@ class NumberedRows:
     units: int = 1
     refreshes_published: bool = False
     """By hand, and in the mode auto, a partition that is published is read again."""
+    shares: bool = False
+    """All datasets are read together, as far as they are packed so."""
 
     @contextmanager
     def open_plan(
@@ -59,7 +61,7 @@ class NumberedRows:
                 number=number,
                 interval=Interval(long_watermark(start), long_watermark(end)),
                 # One to a MultiWorkUnit: a run then has as many attempts for each dataset.
-                estimated_bytes=1 << 40,
+                estimated_bytes=0 if self.shares else 1 << 40,
             )
             for number, (start, end) in enumerate(pairwise(cuts))
         )
@@ -73,6 +75,7 @@ class NumberedRows:
             columns=self.columns,
             watermark_column="number",
             late_key=(),
+            sharing=Sharing("all", request.urn, _read_nothing) if self.shares else None,
         )
 
     def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
@@ -80,3 +83,7 @@ class NumberedRows:
 
     def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:
         return error
+
+
+def _read_nothing(spark: SparkSession, parts: Sequence[tuple[PartitionPlan, Sequence[WorkUnit]]]) -> DataFrame:
+    raise AssertionError("these worlds read without Spark")
