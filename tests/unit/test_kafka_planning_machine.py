@@ -48,6 +48,7 @@ class FollowedTopic(RuleBasedStateMachine):
         self.read: set[int] = set()
         self.lost: set[int] = set()
         self.at_first: set[int] = set()
+        self.had_position: set[int] = set()
         self.published: dict[str, list[tuple[int, int]]] = {}
 
     @initialize(
@@ -127,13 +128,14 @@ class FollowedTopic(RuleBasedStateMachine):
 
     def publish(self, decision: TopicDecision, unread: frozenset[int]) -> None:
         if self.followed_id != self.topic_id:
-            self.at_first = set(self.logs)
+            self.at_first, self.had_position = set(self.logs), set()
         for number, chosen in decision.ranges.items():
-            if str(chosen.key) not in self.published and number not in self.at_first:
+            if number not in self.at_first | self.had_position:
                 assert chosen.offsets.low == self.logs[number].earliest, "what was added is read from its beginning"
             if number not in unread:
                 self.check(self.logs[number], chosen)
         self.follower.publish(decision, without=unread)
+        self.had_position |= set(decision.ranges) - unread
         self.followed_id = self.topic_id
 
     def check(self, log: Log, chosen: ChosenRange) -> None:
