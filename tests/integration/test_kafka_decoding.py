@@ -107,7 +107,18 @@ def test_a_dead_letter_keeps_where_it_stood_and_every_byte(spark: SparkSession) 
 
 def test_an_undecodable_key_matters_only_where_it_is_kept(spark: SparkSession) -> None:
     frame = kafka_frame(spark, [b"v"], [b"\xff"])
-    assert _reasons(decode(frame, planned(spark, {"key": {"format": "string"}}))) == [None]
+    spec: dict[str, object] = {"key": {"format": "string"}}
+    assert _reasons(decode(frame, planned(spark, {**spec, "keep": ["key"]}))) == ["key: it is not UTF-8"]
+    assert _reasons(decode(frame, planned(spark, {**spec, "value": {"format": "string"}}))) == [None]
+
+
+def test_bytes_have_no_dead_letters_and_need_no_columns_for_them(spark: SparkSession) -> None:
+    plan = planned(spark, {"keep": ["key", "offset", "headers"], "on_tombstone": "drop"})
+    frame = decode(kafka_frame(spark, [b"\xff", None], [b"\xfe", b"k"]), plan)
+    assert (
+        frame.columns == ["value", "kafka_key", "kafka_offset", "kafka_headers"] == list(decoded_columns(spark, plan))
+    )
+    assert [tuple(row)[:3] for row in frame.collect()] == [(bytearray(b"\xff"), bytearray(b"\xfe"), 100)]
 
 
 def test_tombstones_are_rows_of_nulls_or_left_out(spark: SparkSession) -> None:
