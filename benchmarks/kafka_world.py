@@ -1,6 +1,7 @@
 """A broker of the figures' own, topics of made-up orders in it, and runs of jobs over them."""
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
@@ -40,6 +41,8 @@ PARTITIONS = 4
 TIMEOUT_S = 60.0
 
 _DELIVERY_S_MAX = 300.0
+_MADE_S_MAX = 300.0
+_POLL_S = 0.2
 _TOPICS_PER_CALL = 50
 _STATUSES = ("placed", "paid", "packed", "shipped", "returned")
 _START_MS = 1_748_822_400_000
@@ -90,17 +93,27 @@ def open_kafka_session(home: Path) -> SparkSession:
 
 
 def make_topics(bootstrap: str, names: Sequence[str], partitions: int) -> None:
+    """All of them have leaders when this returns: the broker answers before it has made thousands of logs."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for start in range(0, len(names), _TOPICS_PER_CALL):
+        chosen = names[start : start + _TOPICS_PER_CALL]
         made = admin.create_topics(
-            [
-                NewTopic(name, num_partitions=partitions, replication_factor=1)
-                for name in names[start:][:_TOPICS_PER_CALL]
-            ],
+            [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in chosen],
             operation_timeout=TIMEOUT_S,
         )
         for each in made.values():
             each.result(TIMEOUT_S)
+    end = time.monotonic() + _MADE_S_MAX
+    while not _are_led(admin, names, partitions):
+        if time.monotonic() > end:
+            raise RuntimeError(f"{len(names)} topics of {partitions} partitions have no leaders after {_MADE_S_MAX} s")
+        time.sleep(_POLL_S)
+
+
+def _are_led(admin: AdminClient, names: Sequence[str], partitions: int) -> bool:
+    known = admin.list_topics(timeout=TIMEOUT_S).topics
+    leaders = [each.leader for name in names if name in known for each in known[name].partitions.values()]
+    return len(leaders) == len(names) * partitions and min(leaders) >= 0
 
 
 def make_order_topic(bootstrap: str, name: str, count: int, encode: Callable[[dict[str, Any]], bytes]) -> Topic:
@@ -167,7 +180,7 @@ def send(bootstrap: str, values: Iterator[tuple[str, int, bytes]]) -> None:
             except BufferError:
                 producer.poll(1.0)
     if producer.flush(_DELIVERY_S_MAX) or failures:
-        raise KafkaException(f"not all records were delivered: {failures[:1]}")
+        raise RuntimeError(f"not all records were delivered: {failures[:1]}")
 
 
 def describe_topics(
