@@ -236,6 +236,9 @@ class JobSpec(SpecModel):
     defaults: DatasetSpec = DatasetSpec()
     commit_policy: CommitPolicy = CommitPolicy.FULL
     parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
+    rows_per_s_max: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Tasks begin so slowly that rows come no faster, on average."
+    )
     retry: RetrySpec = RetrySpec()
     lease: LeaseSpec = LeaseSpec()
     packer: PackerSpec = PackerSpec()

@@ -23,6 +23,7 @@ from gobblin_assets.ingest.announcements import announce, report_of
 from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.ingest.progress import Progress
 from gobblin_assets.ingest.publishing import SealForgottenError, check_failure, publish_slice
+from gobblin_assets.ingest.rate_limit import RateLimit
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice, family_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
@@ -70,6 +71,7 @@ class Round:
         )
         self._abandonment = Abandonment(self._store, ports.open_file_system, ports.interrupt)
         self._stopping = threading.Event()
+        self._rate_limit = RateLimit(ports.clock, request.job.rows_per_s_max, self._stopping.wait)
         self._versions: dict[DatasetId, int] = {}
         self._behind: set[DatasetUrn] = set()
         self._started_at = ports.clock.monotonic()
@@ -243,6 +245,7 @@ class Round:
             require=self._keeper.require,
             report=self._ports.report,
             wait=self._stopping.wait,
+            rate_limit=self._rate_limit,
         )
         progress = Progress(
             self._ports.clock,
