@@ -96,7 +96,7 @@ def _measure(place: Place, options: Options) -> Table:
     notes = (
         f"A topic of {PARTITIONS} partitions, values of {place.topic.value_bytes / place.topic.records:.0f} bytes.",
         "The copying itself: without the start of processes and imports; for Connect from the first line in its file.",
-        "Only the product syncs its files, and only it would not double or lose a record if it were killed.",
+        "The product also syncs its files and publishes them by its log, so that a kill doubles and loses nothing.",
         "Connect's file sink writes values as lines of text, one task, neither compressed nor with offsets.",
         "dlt's Kafka source is a template out of a repository; its place is taken by the same few lines of consumer.",
         "dlt's fresh environment is made by this measure; whatever it does to files is as it does by default.",
