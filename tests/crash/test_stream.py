@@ -18,6 +18,8 @@ from tests.support.spark import wait_until
 
 KILLED = -signal.SIGKILL
 LOOKS_MAX = 2_000
+# A minute of them: a busy machine starts a process in seconds.
+ROUNDS_MAX = 1_200
 
 # Of the second publication: the first one lies behind it. The first of a dataset each, or of an attempt.
 KILLS = (
@@ -152,7 +154,7 @@ def test_a_stream_killed_anywhere_is_gone_on_with_by_the_next(lake: Lake, world:
         lake.add_rows(urn, 7)
     # Of the first publication each point is reached twice at least, and no more than four times.
     worker = start_worker(lake, action="stream", failpoint=f"{point}=kill@5")
-    for round_number in range(20):
+    for round_number in range(ROUNDS_MAX):
         if worker.process.exitcode is not None:
             break
         for urn in lake.urns:

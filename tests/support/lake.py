@@ -334,7 +334,10 @@ class Worker:
     def wait(self, timeout_s: float = 60.0) -> int | None:
         """The exit code; negative: the signal that ended it."""
         self.process.join(timeout_s)
-        assert self.process.exitcode is not None, "the worker did not end"
+        if self.process.exitcode is None:
+            # Else the tests themselves would wait for it when they end.
+            self.process.kill()
+            raise AssertionError("the worker did not end")
         return self.process.exitcode
 
     def wait_until_stopped(self, timeout_s: float = 60.0) -> None:
