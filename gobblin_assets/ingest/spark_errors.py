@@ -14,6 +14,9 @@ from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, Re
 LINE_LENGTH_MAX: Final = 400
 """Enough for the sentence; a query plan that follows it is not."""
 
+SPARK_RAISES: Final = (PySparkException, Py4JError, RpcError, ConnectionError)
+"""Whatever comes out of Spark's API; the last one where the JVM of this process is gone."""
+
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(.*)", re.MULTILINE)
 
 
@@ -39,5 +42,5 @@ def spark_families(action: str) -> Iterator[None]:
     """Raise what Spark raises in the block as one of the families."""
     try:
         yield
-    except (PySparkException, Py4JError, RpcError) as error:
+    except SPARK_RAISES as error:
         raise family_of_spark(error, action=action) from error

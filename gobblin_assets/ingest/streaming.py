@@ -21,6 +21,7 @@ from gobblin_assets.ingest.progress import MIB
 from gobblin_assets.ingest.round import Keep, Round
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice, partition_text
+from gobblin_assets.ingest.spark_errors import SPARK_RAISES, first_cause
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
@@ -76,27 +77,42 @@ class _Tally:
 
     report: Callable[[str], None]
     said_at_s: float
+    idle_until_s: float
     rows: int = 0
     file_bytes: int = 0
     sequences: int = 0
     rows_in_all: int = 0
+    sequences_in_all: int = 0
 
     def add(self, publication: Publication) -> None:
         self.rows += publication.row_count
         self.rows_in_all += publication.row_count
         self.file_bytes += publication.file_bytes
         self.sequences += 1
+        self.sequences_in_all += 1
 
     def say(self, now_s: float) -> None:
-        passed_s = now_s - self.said_at_s
-        if not self.sequences or passed_s < PROGRESS_S:
+        if not self.sequences:
+            # Hours without records are no part of a rate.
+            self.idle_until_s = now_s
             return
+        if now_s - self.said_at_s < PROGRESS_S:
+            return
+        passed_s = now_s - self.idle_until_s
+        rate = f", {self.rows / passed_s:,.0f} rows/s" if passed_s > 0 else ""
         self.report(
-            f"{self.rows:,} rows in {self.sequences:,} publications, {self.file_bytes / MIB:,.1f} MiB, "
-            f"{self.rows / passed_s:,.0f} rows/s; {self.rows_in_all:,} rows so far"
+            f"{_count(self.rows, self.sequences)}, {self.file_bytes / MIB:,.1f} MiB{rate}; "
+            f"{self.rows_in_all:,} rows so far"
         )
         self.rows = self.file_bytes = self.sequences = 0
-        self.said_at_s = now_s
+        self.said_at_s = self.idle_until_s = now_s
+
+    def describe_all(self) -> str:
+        return _count(self.rows_in_all, self.sequences_in_all)
+
+
+def _count(rows: int, sequences: int) -> str:
+    return f"{rows:,} rows in {sequences:,} publication{'' if sequences == 1 else 's'}"
 
 
 class Stream:
@@ -123,7 +139,8 @@ class Stream:
         self._wait_for_stop = wait_for_stop
         self._retry = request.job.retry
         self._report = _SeldomAgain(ports.report, ports.clock.monotonic)
-        self._tally = _Tally(ports.report, ports.clock.monotonic())
+        now = ports.clock.monotonic()
+        self._tally = _Tally(ports.report, said_at_s=now, idle_until_s=now)
         self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
         self._round = Round(request, replace(ports, report=self._report), job, holder.run_id, keeper, self._keep)
         self._publish_at_s = ports.clock.monotonic()
@@ -132,6 +149,10 @@ class Stream:
 
     def run(self) -> list[DatasetReport]:
         """Give the publications of earlier owners that were completed on the way."""
+        self._report(
+            f"following {len(self._followers)} datasets of {self._job}; what comes is published every "
+            f"{self._pace.publish_every_s:g} s, or when {self._pace.records_max:,} records wait"
+        )
         recovered: list[DatasetReport] = []
         is_stopping = False
         while not is_stopping and any(not each.has_left for each in self._followers.values()):
@@ -139,7 +160,8 @@ class Stream:
             self._look()
             self._tally.say(self._clock.monotonic())
             is_stopping = self._wait_for_stop(self._decide_wait_s())
-        self._report("stopped at a published boundary" if is_stopping else "no dataset is left to follow")
+        end = "stopped at a published boundary" if is_stopping else "no dataset is left to follow"
+        self._report(f"{end}; {self._tally.describe_all()} in all")
         return recovered
 
     def list_never_held(self) -> Iterator[tuple[DatasetUrn, DatasetId]]:
@@ -221,6 +243,12 @@ class Stream:
         except GobblinError as error:
             self._rest_all(error)
             return
+        except SPARK_RAISES as error:
+            # A session whose server or JVM died never comes back, and what was set for it is gone with it.
+            raise RetryableError(
+                f"Spark failed: {first_cause(error)}",
+                hint="If its server or JVM is gone, start it and the stream again, which goes on where this one ended.",
+            ) from error
         held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
         if self._chosen:
             self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})
@@ -233,6 +261,8 @@ class Stream:
         self._publish_at_s = now + self._pace.publish_every_s
         chosen = [part for part in slices if _has_news(part)]
         self._chosen = {part.urn for part in chosen}
+        if slices and not chosen:
+            self._report("nothing new; waiting for records")
         return chosen
 
     def _keep(self, dataset_id: DatasetId, report: DatasetReport) -> None:

@@ -272,3 +272,31 @@ def test_a_stream_whose_lease_is_taken_waits_for_its_turn(lake: Lake, world: Wor
 
     assert not report.failed
     world.check_exactly_once()
+
+
+def test_a_stream_whose_spark_is_gone_ends_with_a_line_and_the_next_goes_on(lake: Lake, world: World) -> None:
+    lake.add_rows(lake.urns[0], 7)
+
+    with (
+        install(fail_once(Failpoint.STAGED_BEFORE_SEAL, ConnectionRefusedError("nobody listens"))),
+        pytest.raises(RetryableError, match="Spark failed: nobody listens"),
+    ):
+        world.stream(Looks())
+
+    assert world.scalar("SELECT state FROM gobblin.run") == "FAILED"
+    world.expire_leases()
+    assert not world.run().failed
+    world.check_exactly_once()
+
+
+def test_a_stream_says_what_it_follows_that_nothing_comes_and_what_it_published(lake: Lake, world: World) -> None:
+    lake.add_rows(lake.urns[0], 7)
+
+    world.stream(Looks(*[lambda: None] * 5))
+
+    follows, waits, stopped = (
+        line for line in world.lines if "following" in line or "nothing new" in line or "stop" in line
+    )
+    assert follows.startswith("following 2 datasets of crash; what comes is published every 0.01 s")
+    assert waits == "nothing new; waiting for records"
+    assert stopped == "stopped at a published boundary; 7 rows in 2 publications in all"
