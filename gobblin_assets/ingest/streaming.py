@@ -194,11 +194,23 @@ class Stream:
                 each.was_held = each.was_held or each.lease is not None
                 each.not_before_s = now + self._pace.publish_every_s
             reports = self._announce_left_over()
-            recovered, _ready = self._round.recover({each.urn: each.lease for each in wanted.values() if each.lease})
+            recovered, ready = self._round.recover({each.urn: each.lease for each in wanted.values() if each.lease})
+            completed = [*reports, *recovered]
+            urns = {each.urn for each in completed}
+            if urns:
+                self._round.clean({urn: lease for urn, lease in ready.items() if urn in urns})
+            return [each for each in completed if not self._is_last_word(each)]
         except GobblinError as error:
             self._rest_all(error)
             return []
-        return [*reports, *recovered]
+
+    def _is_last_word(self, completed: DatasetReport) -> bool:
+        """Whether it tells how a publication went that had failed here, and is kept as that dataset's outcome."""
+        follower = self._followers.get(completed.urn)
+        if follower is None or not follower.failures:
+            return False
+        self._keep(follower.dataset_id, completed)
+        return True
 
     def _announce_left_over(self) -> list[DatasetReport]:
         """What was finished and could not be told. At first the run itself has done that."""

@@ -15,6 +15,7 @@ from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from tests.support.lake import Lake, World, start_worker
 from tests.support.spark import wait_until
+from tests.torture.server import Victim
 
 KILLED = -signal.SIGKILL
 LOOKS_MAX = 2_000
@@ -217,6 +218,23 @@ def test_what_time_mends_is_recovered_and_gone_on_with(
     assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE announced_at IS NULL AND state='DONE'") == 0
 
 
+@pytest.mark.parametrize("point", [Failpoint.SEAL_COMMITTED, Failpoint.STEP_AFTER, Failpoint.FINISH_COMMITTED], ids=str)
+def test_a_publication_that_was_completed_later_is_no_failure_of_the_stream(
+    lake: Lake, world: World, point: Failpoint
+) -> None:
+    for urn in lake.urns:
+        lake.add_rows(urn, 7)
+    announced = "SELECT count(*) FROM gobblin.commit_sequence WHERE announced_at IS NOT NULL"
+
+    with install(fail_once(point, OutcomeUnknownError("the connection broke at COMMIT"))):
+        report = world.stream(Looks(lambda: lambda: world.scalar(announced) == len(lake.urns)))
+
+    assert outcomes(report) == dict.fromkeys(lake.urns, DatasetOutcome.COMMITTED)
+    assert not report.recovered
+    assert world.lines[-1] == "stopped at a published boundary; 14 rows in 2 publications in all"
+    world.check_exactly_once()
+
+
 def test_a_dataset_that_only_a_person_can_mend_leaves_and_the_others_go_on(lake: Lake, world: World) -> None:
     refused, other = sorted(lake.urns)
     for urn in lake.urns:
@@ -300,3 +318,28 @@ def test_a_stream_says_what_it_follows_that_nothing_comes_and_what_it_published(
     assert follows.startswith("following 2 datasets of crash; what comes is published every 0.01 s")
     assert waits == "nothing new; waiting for records"
     assert stopped == "stopped at a published boundary; 7 rows in 2 publications in all"
+
+
+def test_a_stream_outlives_a_postgres_that_is_killed(home: Path, tmp_path: Path) -> None:
+    victim = Victim(home, "stream")
+    lake = Lake(victim.url, str(tmp_path), lease_ttl_s=2.0)
+    world = World(lake)
+    worker = start_worker(lake, action="stream")
+
+    def await_all() -> None:
+        rows = {urn: len(lake.source_rows(urn)) for urn in lake.urns}
+        wait_until(lambda: {urn: world.watermark(urn) for urn in rows} == rows, f"watermarks at {rows}")
+
+    for down_s in (0.0, 2.0):
+        for urn in lake.urns:
+            lake.add_rows(urn, 20)
+        await_all()
+        for urn in lake.urns:
+            lake.add_rows(urn, 50)
+        victim.kill(signal.SIGKILL, down_s)
+    await_all()
+    worker.terminate()
+
+    assert worker.wait() == 0
+    world.check_exactly_once()
+    world.close()
