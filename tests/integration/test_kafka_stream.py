@@ -31,7 +31,7 @@ from tests.support.spark import wait_until
 ROOT = Path(__file__).parents[2]
 JOB = "events"
 KILLS = 3
-END_S_MAX = 60.0
+END_S_MAX = 120.0
 
 # It has imported everything when it is told what to do.
 WAITING = """
