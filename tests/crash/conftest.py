@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import kafka_broker
 from tests.support.lake import Lake, World
-from tests.support.spark import connect, spark, spark_settings
-
-__all__ = ["connect", "kafka_broker", "lake", "spark", "spark_settings", "world"]
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ connections report meanwhile is looked at, so that a question ends as soon as wa
 """
 
 import base64
+import contextlib
 import datetime as dt
 import itertools
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ _MOVING: Final = frozenset({
 _LOST: Final = frozenset({
     "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR", "_TIMED_OUT", "_TRANSPORT",
 })  # fmt: skip
+_TIMED_OUT: Final = frozenset({"_TIMED_OUT"})
 _HIDDEN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})
 
 _Answers = dict[TopicPartition, int | ClientFailure]
@@ -172,13 +174,24 @@ class _Session:
                     raise self.judge(ClientFailure("_TIMED_OUT", "the client gave no answer"))
                 wait([future], timeout=POLL_S)
 
-    def get(self, future: "Future[Any]") -> Any:
-        self.wait([future])
-        try:
-            return future.result()
-        except KafkaException as error:
+    def ask_controller(self, ask: Callable[[float], Mapping[str, "Future[Any]"]]) -> dict[str, Any | ClientFailure]:
+        """Each answer of a call that the client sends to the controller; ``ask`` is given the call's time.
+
+        The client waits for the controller that it heard of first, which may be the very broker that is gone. It hears
+        of another one by new metadata only: so a call gets a share of the time, and is made again after those.
+        """
+        while True:
+            futures = ask(min(self.left_s(), self.connection.timeout_s / CALL_SHARE))
+            self.wait(futures.values())
+            answers = {name: _as_answer(future) for name, future in futures.items()}
+            late = next((each for each in answers.values() if _failed_by(each, _TIMED_OUT)), None)
+            if late is None:
+                return answers
             self.admin.poll(0)
-            raise self.judge(_as_failure(error)) from error
+            if time.monotonic() + POLL_S > self.deadline:
+                raise self.judge(late)
+            with contextlib.suppress(KafkaException):  # what it is, the next call says
+                self.admin.list_topics(timeout=min(self.left_s(), self.connection.timeout_s / CALL_SHARE))
 
     def judge(self, failure: ClientFailure) -> GobblinError:
         return judge_client(failure, self.connection, action=self.action, seen=self.seen)
@@ -194,18 +207,8 @@ class _Session:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return {}
-        futures = self.admin.describe_topics(TopicCollection(wanted), request_timeout=self.left_s())
-        self.wait(futures.values())
-        found: dict[str, ClientTopic | ClientFailure] = {}
-        for name, future in futures.items():
-            try:
-                found[name] = future.result()
-            except KafkaException as error:
-                failure = _as_failure(error)
-                if failure.name == "_TIMED_OUT":
-                    raise self.judge(failure) from error
-                found[name] = failure
-        return found
+        topics = TopicCollection(wanted)
+        return self.ask_controller(lambda time_s: self.admin.describe_topics(topics, request_timeout=time_s))
 
     def ask_rounds(
         self, questions: Sequence[Mapping[TopicPartition, OffsetSpec]], isolation: IsolationLevel
@@ -286,7 +289,9 @@ def _open(connection: KafkaConnection, action: str) -> _Session:
     except KafkaException as error:
         raise judge_client(_as_failure(error), connection, action=action) from error
     session = _Session(admin, connection, action, time.monotonic() + connection.timeout_s, seen)
-    session.get(admin.describe_cluster(request_timeout=connection.timeout_s))
+    found = session.ask_controller(lambda time_s: {"": admin.describe_cluster(request_timeout=time_s)})[""]
+    if isinstance(found, ClientFailure):
+        raise session.judge(found)
     return session
 
 
@@ -296,6 +301,13 @@ def _batches(
     rest = iter(items)
     while batch := tuple(itertools.islice(rest, PARTITIONS_PER_CALL)):
         yield batch
+
+
+def _as_answer(future: "Future[Any]") -> Any | ClientFailure:
+    try:
+        return future.result()
+    except KafkaException as error:
+        return _as_failure(error)
 
 
 def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
