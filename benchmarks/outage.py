@@ -195,7 +195,7 @@ def _make_one(
             digest=combine_digests(segment.digest for segment in segments),
             segment_count=len(segments),
             row_count=1,
-            moves=(KeyMove("rows", None, None, None, None),),
+            moves=(KeyMove("rows", "", None, None),),
             complete=True,
         )
     )

@@ -156,7 +156,7 @@ def _stage_and_seal(world: World, begun: Begun, steps: Sequence[CommitStep], lap
             digest=combine_digests(segment.digest for segment in segments),
             segment_count=len(segments),
             row_count=sum(segment.row_count for segment in segments),
-            moves=(KeyMove("steps", None, None, None, None),),
+            moves=(KeyMove("steps", "", None, None),),
             complete=True,
         )
     )

@@ -105,9 +105,7 @@ def build_gobblin_sensors(
     """The recovery sensor; for topics also one for new data and, where patterns choose them, one for discovery."""
     sensors, source = [build_recovery_sensor(layout)], layout.job.source
     if isinstance(source, KafkaSourceSpec):
-        # Topics have no partitions in Dagster, so that one job has all of them.
-        (whole,) = build_gobblin_jobs(layout)
-        sensors.append(build_new_data_sensor(layout, source, job_name=whole.name))
+        sensors.append(build_new_data_sensor(layout, source, build_gobblin_jobs(layout)))
         if source.include:
             sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
     return sensors

@@ -1,12 +1,13 @@
 """Which partitions of which datasets the command line asks for, from what was typed there."""
 
+import datetime as dt
 from collections.abc import Sequence
 
 import dagster as dg
 
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.partition_keys import asset_partition
+from gobblin_assets.ingest.partition_keys import asset_partition, open_partition
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 
@@ -18,16 +19,26 @@ def select_partitions(
 ) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
     """The dataset partitions to run. ``ranges`` are (first, last), both included.
 
-    Without ``urns``: with partitions given, the datasets that have partitions; else those that have none.
+    Without ``urns``: with partitions given, the datasets that have partitions; else those that have none. Of topics
+    without a partition given, the window that is open.
     RejectedError names the option that does not fit, and the dataset that it does not fit.
     """
-    chosen = find_datasets(layout, urns) if urns else _choose(layout, by_partition=bool(keys or ranges))
+    by_partition = bool(keys or ranges)
+    if layout.job.source.type == "kafka" and not by_partition:
+        return select_open_partitions(layout, urns=urns)
+    chosen = find_datasets(layout, urns) if urns else _choose(layout, by_partition=by_partition)
     selection = {}
     for urn in chosen:
         spec = layout.datasets[urn]
         wanted: list[str | None] = [*keys, *(key for each in ranges for key in _expand(layout, urn, *each))]
         selection[urn] = tuple(asset_partition(spec, key) for key in dict.fromkeys(wanted or [None]))
     return selection
+
+
+def select_open_partitions(layout: JobLayout, *, urns: Sequence[str]) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """Of topics, what they are read into now. RejectedError for a dataset that is not the job's."""
+    now = dt.datetime.now(dt.UTC)
+    return {urn: (open_partition(layout.datasets[urn], now),) for urn in find_datasets(layout, urns)}
 
 
 def find_datasets(layout: JobLayout, urns: Sequence[str]) -> list[DatasetUrn]:

@@ -12,12 +12,14 @@ from typing import Final
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.materialization import MODE_TAG
 from gobblin_assets.assets.metadata import build_evaluation
 from gobblin_assets.assets.new_data import (
+    Due,
     decide_due,
     describe_left_out,
     find_finding,
@@ -29,6 +31,7 @@ from gobblin_assets.assets.ports import STORES_KEY, TopicConnection, connection_
 from gobblin_assets.assets.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
+from gobblin_assets.ingest.partition_keys import open_partition
 from gobblin_assets.ingest.quality import LAG_CHECK, check_lag
 from gobblin_assets.ingest.run_values import CheckResult, Stores
 from gobblin_assets.ingest.sources.discovery import describe_changes, select_tables, write_discovery
@@ -52,15 +55,18 @@ EVALUATIONS_PER_TICK_MAX: Final = 100
 _CHOICE_DIGITS: Final = 16
 
 
-def build_new_data_sensor(layout: JobLayout, source: KafkaSourceSpec, *, job_name: str) -> dg.SensorDefinition:
-    """Asks for one run of the topics that have something new. Stopped until somebody turns it on, or the job says so:
-    what it starts reads from a cluster and writes to a lake.
+def build_new_data_sensor(
+    layout: JobLayout, source: KafkaSourceSpec, jobs: Sequence[UnresolvedAssetJobDefinition]
+) -> dg.SensorDefinition:
+    """Asks for one run of the topics that have something new, or for one of each kind of partitions, in the windows
+    that are open. Stopped until somebody turns it on, or the job says so: what it starts reads from a cluster and
+    writes to a lake. ``jobs`` are the layout's, one for each of its ``group_by_partitions``.
     """
     rules = source.new_data
 
     @dg.sensor(
         name=f"{layout.job.job}_new_data_sensor",
-        job_name=job_name,
+        jobs=list(jobs),
         minimum_interval_seconds=rules.interval_s,
         default_status=dg.DefaultSensorStatus.RUNNING if rules.running else dg.DefaultSensorStatus.STOPPED,
         required_resource_keys={STORES_KEY, connection_key(layout.job)},
@@ -68,27 +74,24 @@ def build_new_data_sensor(layout: JobLayout, source: KafkaSourceSpec, *, job_nam
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
+        now = dt.datetime.now(dt.UTC)
         try:
             states = stores.datasets.load(JobName(layout.job.job), list(layout.datasets))
             news = _open_watch(context, layout).find_news(_make_requests(layout, states))
-            busy = find_busy(context.instance, layout, stores, states, job_name)
+            busy = find_busy(context.instance, layout, stores, states, {job.name for job in jobs})
+            findings = {urn: find_finding(each) for urn, each in news.items()}
+            due = decide_due(findings, busy, read_memory(context.cursor), rules, now_s=now.timestamp())
+            requests = _request_runs(layout, jobs, due, now)
         except GobblinError as error:
             return dg.SensorResult(skip_reason=_in_one_line(error))
-        due = decide_due(
-            {urn: find_finding(each) for urn, each in news.items()},
-            busy,
-            read_memory(context.cursor),
-            rules,
-            now_s=dt.datetime.now(dt.UTC).timestamp(),
-        )
-        left_out = describe_left_out(due, [urn for urn, each in news.items() if find_finding(each) is None])
-        if due.wanted:
+        left_out = describe_left_out(due, [urn for urn, finding in findings.items() if finding is None])
+        if requests:
             wanted = list(due.wanted)
             said = f"Something is new in {len(wanted)} topics: {name_some(wanted)}. {left_out}"
             context.log.info(said.rstrip())
         return dg.SensorResult(
-            run_requests=[_request_run(layout, list(due.wanted), due.run_key)] if due.wanted else None,
-            skip_reason=None if due.wanted else left_out or f"Nothing is new in the {len(news)} topics of the job.",
+            run_requests=requests or None,
+            skip_reason=None if requests else left_out or f"Nothing is new in the {len(news)} topics of the job.",
             cursor=write_memory(due.memory),
             asset_events=_find_lag_changes(context.instance, layout, news, busy),
         )
@@ -137,7 +140,7 @@ def find_busy(
     layout: JobLayout,
     stores: Stores,
     states: Mapping[DatasetUrn, DatasetState],
-    job_name: str,
+    job_names: Collection[str],
 ) -> set[DatasetUrn]:
     """The datasets that somebody holds, or that a run of Dagster's which has not ended will take."""
     urns = {spec.key: urn for (urn, _role), spec in layout.specs.items()}
@@ -145,7 +148,7 @@ def find_busy(
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED), limit=RUNS_READ_MAX):
         if run.asset_selection is not None:
             busy.update(urns[key] for key in run.asset_selection if key in urns)
-        elif run.job_name in (job_name, IMPLICIT_ASSET_JOB_NAME):
+        elif run.job_name in (*job_names, IMPLICIT_ASSET_JOB_NAME):
             busy.update(layout.datasets)
     held = stores.leases.list_live([state.dataset_id for state in states.values()])
     return busy | {urn for urn, state in states.items() if state.dataset_id in held}
@@ -167,9 +170,24 @@ def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState])
     ]
 
 
-def _request_run(layout: JobLayout, urns: Sequence[DatasetUrn], run_key: str) -> dg.RunRequest:
-    keys = [layout.get_key(urn, role) for urn in urns for role in layout.roles]
-    return dg.RunRequest(run_key=run_key, asset_selection=keys, tags={MODE_TAG: Mode.APPEND.value})
+def _request_runs(
+    layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefinition], due: Due, now: dt.datetime
+) -> list[dg.RunRequest]:
+    requests = []
+    for job, (partitions, members) in zip(jobs, layout.group_by_partitions(), strict=True):
+        wanted = [urn for urn in members if urn in due.wanted]
+        if not wanted:
+            continue
+        requests.append(
+            dg.RunRequest(
+                run_key=due.run_key if len(jobs) == 1 else f"{due.run_key}:{job.name}",
+                job_name=job.name,
+                partition_key=None if partitions is None else open_partition(layout.datasets[wanted[0]], now).key,
+                asset_selection=[layout.get_key(urn, role) for urn in wanted for role in layout.roles],
+                tags={MODE_TAG: Mode.APPEND.value},
+            )
+        )
+    return requests
 
 
 def _find_lag_changes(

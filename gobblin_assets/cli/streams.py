@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from gobblin_assets.assets.selection import select_partitions
+from gobblin_assets.assets.selection import select_open_partitions
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
@@ -47,7 +47,7 @@ def stream(
     given = {"publish_every_s": every_s, "records_max": records_max}
     pace = layout.job.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
     job = plan_stream_job(layout.job.model_copy(update={"stream": pace}))
-    selection = select_partitions(layout, urns=datasets, keys=(), ranges=())
+    selection = select_open_partitions(layout, urns=datasets)
     request = RunRequest(job, layout.datasets, selection, mode=Mode.APPEND, by_hand=False)
     with open_ports(layout, job, SparkChoice(master, remote)) as (ports, events):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.

@@ -1,6 +1,6 @@
 """A marker's content: all that a seal decided, as JSON with a digest of its own.
 
-    {"sha256": "<of the text of marker>", "marker": {"format": 1, "sequence_id": …, "attempts": […], …}}
+    {"sha256": "<of the text of marker>", "marker": {"format": 2, "sequence_id": …, "attempts": […], …}}
 
 Segments stand in it as the log stores them (about 25 bytes a file, in base64), so that a sequence which is adopted
 from its marker is checked and published by the identities that were sealed, and not by what a listing shows.
@@ -11,17 +11,21 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from gobblin_assets.commit.segment import Segment
-from gobblin_assets.commit.sequence import KeyMove, SealedAttempt, SealedSequence, SealOrder
+from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealedAttempt, SealedSequence, SealOrder
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+# In the first one a key had one interval at most, and the partition of its sequence.
+_FORMATS_READ: Final = (1, _FORMAT)
 # The destination's URI as a person wrote it may hold a key; whoever reads a marker knows where it stands.
 _LEFT_OUT: Final = frozenset({"root_uri"})
 
@@ -60,7 +64,7 @@ def decode_marker(content: bytes, path: str) -> SealedSequence:
         marker = whole["marker"]
         if hashlib.sha256(_canonical(marker).encode()).hexdigest() != whole["sha256"]:
             raise CorruptionError(f"the marker {path} does not match its digest", path=path)
-        if marker["format"] != _FORMAT:
+        if marker["format"] not in _FORMATS_READ:
             raise CorruptionError(
                 f"the marker {path} has the unknown format {marker['format']}",
                 hint="Use the release that wrote it, or a newer one.",
@@ -86,10 +90,17 @@ def _rows_by_role(sealed: SealedSequence) -> dict[str, int]:
 def _move_to_json(move: KeyMove) -> dict[str, object]:
     return {
         "key": move.key,
+        "partition": move.partition,
         "old": _watermark_to_json(move.old),
         "new": _watermark_to_json(move.new),
-        "low": _watermark_to_json(move.low),
-        "reread_from": _watermark_to_json(move.reread_from),
+        "intervals": [
+            {
+                "low": _watermark_to_json(each.interval.low),
+                "high": _watermark_to_json(each.interval.high),
+                "reread_from": _watermark_to_json(each.reread_from),
+            }
+            for each in move.intervals
+        ],
     }
 
 
@@ -123,6 +134,7 @@ def _watermark_to_json(watermark: Watermark | None) -> Mapping[str, object] | No
 
 def _sealed_of(marker: Mapping[str, Any]) -> SealedSequence:
     attempts = tuple(_attempt_of(each) for each in marker["attempts"])
+    read_move = partial(_move_of_first_format, marker["partition"]) if marker["format"] == 1 else _move_of
     return SealedSequence(
         job=JobName(marker["job"]),
         urn=DatasetUrn(marker["urn"]),
@@ -139,7 +151,7 @@ def _sealed_of(marker: Mapping[str, Any]) -> SealedSequence:
             digest=bytes.fromhex(marker["digest"]),
             segment_count=marker["segment_count"],
             row_count=marker["row_count"],
-            moves=tuple(_move_of(each) for each in marker["moves"]),
+            moves=tuple(read_move(each) for each in marker["moves"]),
             complete=marker["complete"],
             details=marker["details"],
         ),
@@ -147,8 +159,35 @@ def _sealed_of(marker: Mapping[str, Any]) -> SealedSequence:
 
 
 def _move_of(stored: Mapping[str, Any]) -> KeyMove:
-    names = ("old", "new", "low", "reread_from")
-    return KeyMove(stored["key"], *(None if stored[name] is None else parse_watermark(stored[name]) for name in names))
+    return KeyMove(
+        key=stored["key"],
+        partition=stored["partition"],
+        old=_watermark_of(stored["old"]),
+        new=_watermark_of(stored["new"]),
+        intervals=tuple(
+            PublishedInterval(
+                Interval(_watermark_of(each["low"]), parse_watermark(each["high"])), _watermark_of(each["reread_from"])
+            )
+            for each in stored["intervals"]
+        ),
+    )
+
+
+def _move_of_first_format(partition: str, stored: Mapping[str, Any]) -> KeyMove:
+    new = _watermark_of(stored["new"])
+    return KeyMove(
+        key=stored["key"],
+        partition=partition,
+        old=_watermark_of(stored["old"]),
+        new=new,
+        intervals=()
+        if new is None
+        else (PublishedInterval(Interval(_watermark_of(stored["low"]), new), _watermark_of(stored["reread_from"])),),
+    )
+
+
+def _watermark_of(stored: Mapping[str, object] | None) -> Watermark | None:
+    return None if stored is None else parse_watermark(stored)
 
 
 def _attempt_of(stored: Mapping[str, Any]) -> SealedAttempt:

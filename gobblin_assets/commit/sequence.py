@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
@@ -57,17 +58,27 @@ class StagedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyMove:
-    """A watermark that the finish will set: ``old`` is compared, ``new`` is set, ``low`` opens the interval.
+class PublishedInterval:
+    """What the ledger will say of a key: the interval, and from where on it was read once more for late rows."""
 
-    ``new`` None: a snapshot, which has a generation and no position.
+    interval: Interval
+    reread_from: Watermark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMove:
+    """What the finish will do to one key: compare its watermark with ``old``, set ``new``, and record ``intervals``.
+
+    ``new`` None: the watermark stays where it is. No ``intervals``: a snapshot, which has a generation and no
+    position; one that is empty is not recorded, and only moves the watermark. ``partition`` is the asset partition that
+    bounds the key itself, "" for the key of a log, whose positions all partitions of the dataset share.
     """
 
     key: str
+    partition: str
     old: Watermark | None
     new: Watermark | None
-    low: Watermark | None
-    reread_from: Watermark | None
+    intervals: tuple[PublishedInterval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

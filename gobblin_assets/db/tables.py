@@ -9,6 +9,7 @@
     work_unit         what was planned and read: TaskState's intervals
     segment           compressed steps of a sequence; once it is DONE, the list of the published files
     planned_move      the watermark moves that a sealed sequence will make when it is finished
+    planned_interval  the intervals that it will then write to the ledger
     ledger            which interval of which key which sequence published
 
 A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -191,6 +193,8 @@ commit_sequence = Table(
         "sequence_id",
         postgresql_where=text("state = 'DONE' AND announced_at IS NULL"),
     ),
+    # To find a dataset's partitions without a look at each of its publications, of which a stream makes many.
+    Index("commit_sequence_published", "dataset_id", "partition", postgresql_where=text("state = 'DONE'")),
     UniqueConstraint("dataset_id", "result_version"),
     Index(None, "run_id"),
 )
@@ -318,13 +322,24 @@ planned_move = Table(
     # The compare-and-set's old value; null when the key has never been published.
     Column("old_watermark", JSONB),
     Column("old_bytes", LargeBinary),
-    # Null for a snapshot, which has a generation and no position.
+    # Null where the watermark stays.
     Column("new_watermark", JSONB),
     Column("new_bytes", LargeBinary),
+)
+
+# None of a planned move: a snapshot, which has a generation and no position.
+planned_interval = Table(
+    "planned_interval",
+    metadata,
+    Column("sequence_id", Uuid, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True, autoincrement=False),
     Column("low", JSONB),
-    Column("low_bytes", LargeBinary),
+    Column("low_bytes", LargeBinary, primary_key=True),
+    Column("high", JSONB, nullable=False),
+    Column("high_bytes", LargeBinary, nullable=False),
     Column("reread_from", JSONB),
-    CheckConstraint("(new_bytes IS NULL) = (low_bytes IS NULL)", name="interval"),
+    ForeignKeyConstraint(["sequence_id", "key_id"], [planned_move.c.sequence_id, planned_move.c.key_id]),
+    CheckConstraint("low_bytes <= high_bytes", name="order"),
 )
 
 _WM_RANGE: ColumnClause[object] = literal_column(f"{SCHEMA}.wm_range(low_bytes, high_bytes)")
@@ -360,5 +375,5 @@ ledger = Table(
         postgresql_where=text("active AND is_generation"),
     ),
     Index(None, "sequence_id"),
-    Index(None, "key_id"),
+    Index(None, "key_id", "low_bytes"),
 )

@@ -157,8 +157,9 @@ def _check_partitions(spec: DatasetSpec, where: str) -> None:
                 raise RejectedError(error.message, field=f"{path}.keys[{number}]", hint=error.hint) from error
 
 
-def _check_time_partitions(spec: DatasetSpec, where: str) -> None:
-    partitions, watermark, path = spec.partitions, spec.watermark, f"{where}.partitions"
+def _check_window_positions(spec: DatasetSpec, where: str) -> None:
+    """Windows of a table bound its positions. Those of a topic are the times of its runs."""
+    partitions, watermark = spec.partitions, spec.watermark
     if watermark is None:
         raise RejectedError(
             f"{partitions.kind} partitions are windows of a column of positions, found none",
@@ -171,6 +172,12 @@ def _check_time_partitions(spec: DatasetSpec, where: str) -> None:
             field=f"{where}.watermark.type",
             hint="Use a time column, or partitions of another kind.",
         )
+
+
+def _check_time_partitions(spec: DatasetSpec, where: str) -> None:
+    partitions, path = spec.partitions, f"{where}.partitions"
+    if spec.topic is None:
+        _check_window_positions(spec, where)
     if partitions.start is None:
         raise RejectedError(
             f"{partitions.kind} partitions need the beginning of their first window, found none",

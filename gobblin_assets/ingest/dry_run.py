@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.ingest.run_values import RunRequest
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
+from gobblin_assets.ingest.sources.port import LoadIntervals, PartitionPlan, PlanRequest, PlanSession, Source
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, DatasetState
@@ -64,6 +65,7 @@ def plan_dry(
             mode=request.mode,
             by_hand=request.by_hand,
             restart=request.restart,
+            load_intervals=_look_up(datasets, known.get(urn)),
         )
         for urn in sorted(request.selection)
         for partition in request.selection[urn]
@@ -81,6 +83,10 @@ def plan_dry(
         else PlannedSlice(each.urn, each.partition.key, request.mode, error=str(outcome))
         for each, outcome in zip(wanted, outcomes, strict=True)
     ]
+
+
+def _look_up(datasets: DatasetStore, state: DatasetState | None) -> LoadIntervals:
+    return (lambda _partition: {}) if state is None else partial(datasets.load_intervals, state.dataset_id)
 
 
 def _plan_one(session: PlanSession, request: PlanRequest) -> PartitionPlan | GobblinError:

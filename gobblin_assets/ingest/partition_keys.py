@@ -51,6 +51,32 @@ def asset_partition(spec: DatasetSpec, key: str | None) -> AssetPartition:
     return AssetPartition(key)
 
 
+def open_partition(spec: DatasetSpec, now: dt.datetime) -> AssetPartition:
+    """The partition of a log that holds what is read at ``now``, which is aware: its window, or the whole dataset.
+
+    RejectedError: ``now`` lies before the first window, or behind the last.
+    """
+    partitions = spec.partitions
+    if not partitions.kind.is_time:
+        return WHOLE
+    local = now.astimezone(ZoneInfo(partitions.zone))
+    start = _window_start(partitions.kind, local.replace(tzinfo=None, fold=0))
+    key = start.strftime(format_of(partitions.kind))
+    if partitions.kind is PartitionKind.HOURLY and local.fold:
+        key += local.strftime(_OFFSET)
+    return asset_partition(spec, key)
+
+
+def _window_start(kind: PartitionKind, wall: dt.datetime) -> dt.datetime:
+    """The last beginning of a window at or before ``wall``."""
+    if kind is PartitionKind.HOURLY:
+        return wall.replace(minute=0, second=0, microsecond=0)
+    day = wall.replace(hour=0, minute=0, second=0, microsecond=0)
+    if kind is PartitionKind.WEEKLY:
+        return day - ((day.weekday() - _SUNDAY) % 7) * _DAY
+    return day.replace(day=1) if kind is PartitionKind.MONTHLY else day
+
+
 def first_window_start(kind: PartitionKind, moment: dt.date | dt.datetime) -> dt.datetime:
     """The first beginning of a window of that kind, as wall time, at or after ``moment``."""
     wall = moment.replace(tzinfo=None) if isinstance(moment, dt.datetime) else dt.datetime.combine(moment, dt.time())

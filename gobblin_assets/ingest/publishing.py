@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import KeyMove, Publication, SealOrder
+from gobblin_assets.commit.sequence import KeyMove, Publication, PublishedInterval, SealOrder
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.lag import Lag, lag_to_json, measure_lag
@@ -78,7 +78,7 @@ def publish_slice(
     # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
     aside = _rows(winners, Role.QUARANTINE)
     checks += check_rows(part.spec.quality.rows, broken=_find_broken(part.error), rows_set_aside=aside)
-    lag = measure_lag(part.plan.unread, {a.key: a.interval.high for a in decision.advances if a.interval is not None})
+    lag = measure_lag(part.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
     checks += _check_lag(part, lag)
     if part.plan.degraded:
         decision = replace(decision, complete=False)
@@ -187,13 +187,17 @@ def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, obje
 def _seal_order(part: Slice, decision: Decision, winners: Sequence[StagedTask], base_version: int) -> SealOrder:
     segments = [segment for task in winners for segment in task.segments]
     partition = partition_text(part.partition)
+    key_partition = part.key_partition
     moves = tuple(
         KeyMove(
             key=advance.key,
-            old=part.state.find_watermark(advance.key, partition),
-            new=None if advance.interval is None else advance.interval.high,
-            low=None if advance.interval is None else advance.interval.low,
-            reread_from=advance.reread_from,
+            partition=key_partition,
+            old=part.state.find_watermark(advance.key, key_partition),
+            new=advance.high if part.plan.moves_watermarks else None,
+            intervals=tuple(
+                PublishedInterval(interval, None if place else advance.reread_from)
+                for place, interval in enumerate(advance.intervals)
+            ),
         )
         for advance in decision.advances
     )

@@ -6,9 +6,10 @@ task has ended, is decided and published while other tasks still read.
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
@@ -42,10 +43,14 @@ _TICK_S: Final = 1.0
 
 Keep = Callable[[DatasetId, DatasetReport], None]
 Choose = Callable[[list[Slice]], list[Slice]]
+Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
 
 
 class Round:
-    """``run``, or its parts in their order. ``keep`` is given the report of each slice as soon as there is one."""
+    """``run``, or its parts in their order. ``keep`` is given the report of each slice as soon as there is one.
+
+    ``select`` says which partitions of a dataset are meant now; None: those of the request.
+    """
 
     def __init__(
         self,
@@ -55,8 +60,10 @@ class Round:
         run_id: RunId,
         keeper: LeaseKeeper,
         keep: Keep,
+        select: Select | None = None,
     ) -> None:
         self._request = request
+        self._select = select or request.selection.__getitem__
         self._ports = ports
         self._job = job
         self._run_id = run_id
@@ -120,14 +127,14 @@ class Round:
             f"{urn} is blocked by sequence {found.blocked.sequence_id}: {found.blocked.last_error} "
             f"Resume or abandon it: `gobblin-assets commit resume|abandon {found.blocked.sequence_id}`."
         )
-        for partition in self._request.selection[urn]:
+        for partition in self._select(urn):
             report = DatasetReport(
                 urn, partition, DatasetOutcome.BLOCKED, error=text, error_family=ConflictError.__name__
             )
             self._keep(lease.dataset_id, report)
 
     def _fail_all(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
-        for partition in self._request.selection[urn]:
+        for partition in self._select(urn):
             self._keep(lease.dataset_id, _failure(urn, partition, error))
 
     # Plan -----------------------------------------------------------------------------------------------
@@ -156,9 +163,10 @@ class Round:
                 mode=self._request.mode,
                 by_hand=self._request.by_hand,
                 restart=self._request.restart,
+                load_intervals=partial(self._ports.stores.datasets.load_intervals, states[urn].dataset_id),
             )
             for urn in ready
-            for partition in self._request.selection[urn]
+            for partition in self._select(urn)
         ]
 
     def _plan_all(

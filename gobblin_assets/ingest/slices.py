@@ -56,6 +56,11 @@ class Slice:
         """How progress lines and errors name it."""
         return self.urn if self.partition.key is None else f"{self.urn} [{self.partition.key}]"
 
+    @property
+    def key_partition(self) -> str:
+        """The partition of the plan's watermark keys, as the log stores it."""
+        return "" if self.plan.keys_are_shared else partition_text(self.partition)
+
     def units_to_read(self) -> tuple[WorkUnit, ...]:
         return tuple(unit for unit in self.plan.work_units if not unit.is_empty)
 

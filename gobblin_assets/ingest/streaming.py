@@ -17,11 +17,13 @@ from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.ingest.announcements import announce_left_over
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
+from gobblin_assets.ingest.partition_keys import open_partition
 from gobblin_assets.ingest.progress import MIB
 from gobblin_assets.ingest.round import Keep, Round
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
-from gobblin_assets.ingest.slices import Slice, partition_text
+from gobblin_assets.ingest.slices import Slice
 from gobblin_assets.ingest.spark_errors import SPARK_RAISES, first_cause
+from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
@@ -130,6 +132,7 @@ class Stream:
         ids: Mapping[DatasetUrn, DatasetId],
     ) -> None:
         self._ports = ports
+        self._datasets = request.datasets
         self._clock = ports.clock
         self._job = job
         self._holder = holder
@@ -142,7 +145,9 @@ class Stream:
         now = ports.clock.monotonic()
         self._tally = _Tally(ports.report, said_at_s=now, idle_until_s=now)
         self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
-        self._round = Round(request, replace(ports, report=self._report), job, holder.run_id, keeper, self._keep)
+        self._round = Round(
+            request, replace(ports, report=self._report), job, holder.run_id, keeper, self._keep, self._select
+        )
         self._publish_at_s = ports.clock.monotonic()
         self._chosen: set[DatasetUrn] = set()
         self._failed_before = False
@@ -163,6 +168,10 @@ class Stream:
         end = "stopped at a published boundary" if is_stopping else "no dataset is left to follow"
         self._report(f"{end}; {self._tally.describe_all()} in all")
         return recovered
+
+    def _select(self, urn: DatasetUrn) -> tuple[AssetPartition, ...]:
+        """The window that is open now, which is another one tomorrow."""
+        return (open_partition(self._datasets[urn], self._clock.now()),)
 
     def list_never_held(self) -> Iterator[tuple[DatasetUrn, DatasetId]]:
         """The datasets that somebody else worked on all the while."""
@@ -297,10 +306,9 @@ class Stream:
 
 def _has_news(part: Slice) -> bool:
     """There is something to read, or a position to remember that the log does not have yet."""
-    partition = partition_text(part.partition)
     return any(
         not unit.is_empty
-        or (unit.interval is not None and unit.interval.high != part.state.find_watermark(unit.key, partition))
+        or (unit.interval is not None and unit.interval.high != part.state.find_watermark(unit.key, part.key_partition))
         for unit in part.plan.work_units
     )
 

@@ -106,11 +106,12 @@ def check_topic(spec: DatasetSpec, where: str) -> None:
         _check_decoder(getattr(kafka, name), f"{path}.{name}")
     if len(set(kafka.keep)) != len(kafka.keep):
         raise RejectedError("names a column twice", field=f"{path}.keep", hint="Name each once.")
-    if spec.partitions.kind is not PartitionKind.NONE:
+    if spec.partitions.kind in (PartitionKind.STATIC, PartitionKind.DYNAMIC):
         raise RejectedError(
-            f"expected kind none, found {spec.partitions.kind.value}",
+            "expected windows of ingestion (hourly, daily, weekly or monthly), or none; "
+            f"found {spec.partitions.kind.value}",
             field=f"{where}.partitions.kind",
-            hint="Directories by the time of an event are made by writer.event_time.",
+            hint="Directories by what is in a record are made by writer.event_time and writer.partition_by.",
         )
 
 

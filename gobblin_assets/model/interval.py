@@ -1,7 +1,7 @@
 """Half-open intervals ``[low, high)`` of positions: what a WorkUnit reads and what the ledger records."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
@@ -53,6 +53,32 @@ class Gap:
 
     after: Watermark
     before: Watermark | None
+
+
+def join_neighbours(ascending: Iterable[Interval]) -> tuple[Interval, ...]:
+    """The same positions in as few intervals as possible. They must not overlap."""
+    joined: list[Interval] = []
+    for each in ascending:
+        if joined and joined[-1].high == each.low:
+            joined[-1] = Interval(joined[-1].low, each.high)
+        else:
+            joined.append(each)
+    return tuple(joined)
+
+
+def subtract_intervals(whole: Interval, held: Iterable[Interval]) -> tuple[Interval, ...]:
+    """What of ``whole`` lies in none of ``held``, ascending; these must not overlap. None of it is empty."""
+    left: list[Interval] = []
+    rest: Interval | None = whole
+    for each in sorted((each for each in held if whole.overlaps(each)), key=Interval.low_bytes):
+        if rest is None:
+            break
+        if each.low is not None and rest.low_bytes() < each.low_bytes():
+            left.append(Interval(rest.low, each.low))
+        rest = Interval(each.high, rest.high) if each.high < rest.high else None
+    if rest is not None and not rest.is_empty:
+        left.append(rest)
+    return tuple(left)
 
 
 def find_gaps(active: Sequence[Interval]) -> list[Gap]:

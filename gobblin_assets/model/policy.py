@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
@@ -39,10 +39,14 @@ class UnitResult:
 
 @dataclass(frozen=True, slots=True)
 class KeyAdvance:
-    """``interval`` of ``key`` that is published; None for a snapshot's generation."""
+    """How far ``key`` comes, to ``high``, and by which ``intervals``, ascending, of which no two touch.
+
+    Positions between them are left out, because an earlier publication holds them. A snapshot's generation has neither.
+    """
 
     key: str
-    interval: Interval | None
+    high: Watermark | None
+    intervals: tuple[Interval, ...]
     reread_from: Watermark | None
 
 
@@ -109,8 +113,17 @@ def _prefixes(
 
 
 def _advance(key: str, prefix: Sequence[UnitResult]) -> KeyAdvance:
-    first, last = prefix[0].unit, prefix[-1]
-    if first.interval is None or last.unit.interval is None:
-        return KeyAdvance(key, None, None)
-    high = last.unit.interval.high if last.succeeded else (last.vouched_high or last.unit.interval.high)
-    return KeyAdvance(key, Interval(first.interval.low, high), first.reread_from)
+    intervals = [each for each in map(_published, prefix) if each is not None]
+    if not intervals:
+        return KeyAdvance(key, None, (), None)
+    joined = join_neighbours(intervals)
+    read = tuple(each for each in joined if not each.is_empty)
+    # One without positions is kept where there is no other: it tells that the key was asked for.
+    return KeyAdvance(key, intervals[-1].high, read or joined[-1:], prefix[0].unit.reread_from)
+
+
+def _published(result: UnitResult) -> Interval | None:
+    interval = result.unit.interval
+    if interval is None or result.succeeded or result.vouched_high is None:
+        return interval
+    return Interval(interval.low, result.vouched_high)

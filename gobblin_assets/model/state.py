@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
 
@@ -63,8 +64,10 @@ class KeyState:
 class DatasetState:
     """What is known of a dataset between runs, whatever the last run touched.
 
-    ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the
-    partitions that have an active generation or interval. ``source_columns`` is the source's schema as last
+    ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the asset
+    partitions that have an active generation or interval. ``ahead`` are active intervals at or above their key's
+    watermark, ascending, indexed as ``keys`` are: a window of a log was read before those that precede it.
+    ``source_columns`` is the source's schema as last
     accepted, ``published_columns`` those of the last publication that had rows: column name to type text; None
     before the first. ``source_facts`` is what the source asked to have remembered: plain JSON values, its own matter.
     """
@@ -75,6 +78,7 @@ class DatasetState:
     version: int
     keys: Mapping[tuple[str, str], KeyState] = field(default_factory=dict)
     published: frozenset[str] = frozenset()
+    ahead: Mapping[tuple[str, str], tuple[Interval, ...]] = field(default_factory=dict)
     source_columns: Mapping[str, str] | None = None
     published_columns: Mapping[str, str] | None = None
     source_facts: Mapping[str, object] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
@@ -51,6 +52,14 @@ class DatasetStore(Protocol):
 
     def load(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetState]:
         """The states of those that were ever registered."""
+        ...
+
+    def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
+        """What the ledger's active intervals cover, by the names of keys, ascending; neighbours are one.
+
+        ``partition``: only what sequences of this asset partition published. Of keys that partitions bound, those
+        of one name are not told apart.
+        """
         ...
 
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]: ...

@@ -3,7 +3,6 @@
 import datetime as dt
 from dataclasses import replace
 
-from gobblin_assets.commit.sequence import KeyMove
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import (
     Watermark,
@@ -11,7 +10,7 @@ from gobblin_assets.model.watermark import (
     long_watermark,
     timestamp_watermark,
 )
-from tests.support.commit_log import JOB, LogWorld, move
+from tests.support.commit_log import JOB, LogWorld, move, move_by
 
 OTHER_JOB = JobName("warehouse")
 
@@ -134,17 +133,17 @@ def test_positions_of_every_type_come_back_and_can_be_moved_on(log: LogWorld) ->
         "pair": Watermark(WatermarkType.COMPOSITE, (timestamp_watermark(moment), text)),
     }
     lease = log.take(log.register("orders"))
-    log.publish(lease, moves=[KeyMove(key, None, at, None, None) for key, at in starts.items()])
+    log.publish(lease, moves=[move_by(None, at, None, key=key) for key, at in starts.items()])
     state = log.state_of(lease.dataset_id)
     assert {key: state.find_watermark(key, "") for key in starts} == starts
 
     # The end of the next interval follows the last position seen, as planning makes it.
     ends = {key: at.successor() for key, at in starts.items()}
-    log.publish(lease, moves=[KeyMove(key, starts[key], ends[key], starts[key], None) for key in starts])
+    log.publish(lease, moves=[move_by(starts[key], ends[key], starts[key], key=key) for key in starts])
     state = log.state_of(lease.dataset_id)
     assert {key: state.find_watermark(key, "") for key in starts} == ends
 
     further = {key: at.successor() for key, at in ends.items()}
-    moves = [KeyMove(key, state.find_watermark(key, ""), further[key], ends[key], None) for key in starts]
+    moves = [move_by(state.find_watermark(key, ""), further[key], ends[key], key=key) for key in starts]
     log.publish(lease, moves=moves)
     assert log.state_of(lease.dataset_id).version == 3

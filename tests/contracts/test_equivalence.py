@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
+from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, PublishedInterval, SealOrder, StagedAttempt
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
@@ -193,19 +193,26 @@ class History:
 
     def _moves(self, state: DatasetState, new: NewSequence) -> tuple[KeyMove, ...]:
         moves = []
+        # As of a table, whose keys are bounded by partitions, or as of a log, whose keys they share.
+        partition = new.partition if self.random.random() < 0.7 else ""
         for key in self.random.choice([["id"], ["id"], ["id", "other"], []]):
-            old = state.find_watermark(key, new.partition)
+            old = state.find_watermark(key, partition)
             if self.random.random() < 0.1:
                 old = long_watermark(self.random.randint(0, 40))
             if self.random.random() < 0.2:
-                moves.append(KeyMove(key, old, None, None, None))
+                moves.append(KeyMove(key, partition, old, None))
                 continue
             start = 0 if old is None else int(str(old))
             low = long_watermark(0) if new.replaces else old
             if self.random.random() < 0.1:
                 low = long_watermark(start - 5)
             high = long_watermark(start + self.random.choice([0, 10, 10]))
-            moves.append(KeyMove(key, old, high, low, None))
+            intervals = [PublishedInterval(Interval(low, high))]
+            if self.random.random() < 0.3:
+                further = start + self.random.choice([12, 15, 20])
+                intervals.append(PublishedInterval(Interval(long_watermark(further), long_watermark(further + 3)), old))
+            stays = self.random.random() < 0.2
+            moves.append(KeyMove(key, partition, old, None if stays else high, tuple(intervals)))
         return tuple(moves)
 
     def change_state(self) -> None:

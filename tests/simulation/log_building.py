@@ -9,7 +9,6 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, SequenceId, WorkingState
 from gobblin_assets.model.work_unit import WorkUnit
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
@@ -161,7 +160,7 @@ def seal(db: SimDatabase, order: SealOrder) -> None:
     segments = _seal_segments(db, order)
     keys = _make_keys(db, order)
     for move in order.moves:
-        _plan_move(db, order.sequence_id, keys[move.key], move)
+        _plan_move(db, order.sequence_id, keys[move.key, move.partition], move)
     if row.fence != order.fence and db.holds(Guard.SEAL_CHECKS_SEQUENCE_FENCE):
         raise contradiction("the seal", order.sequence_id)
     if db.holds(Guard.ONE_OPEN_SEQUENCE) and any(
@@ -210,27 +209,19 @@ def _seal_segments(db: SimDatabase, order: SealOrder) -> list[SegmentRow]:
     return segments
 
 
-def _make_keys(db: SimDatabase, order: SealOrder) -> Mapping[str, KeyId]:
-    keys = {
-        key.name: key.key_id
-        for key in db.keys.values()
-        if key.dataset_id == order.dataset_id and key.partition == order.partition
-    }
+def _make_keys(db: SimDatabase, order: SealOrder) -> Mapping[tuple[str, str], KeyId]:
+    keys = {(key.name, key.partition): key.key_id for key in db.keys.values() if key.dataset_id == order.dataset_id}
     for move in order.moves:
-        if move.key not in keys:
-            key_id = keys[move.key] = KeyId(len(db.keys) + 1)
-            db.keys.put(key_id, KeyRow(key_id, order.dataset_id, move.key, order.partition))
+        if (move.key, move.partition) not in keys:
+            key_id = keys[move.key, move.partition] = KeyId(len(db.keys) + 1)
+            db.keys.put(key_id, KeyRow(key_id, order.dataset_id, move.key, move.partition))
     return keys
 
 
 def _plan_move(db: SimDatabase, sequence_id: SequenceId, key_id: KeyId, move: KeyMove) -> None:
-    if move.new is not None:
-        # Refuses an interval that ends before it starts.
-        Interval(move.low, move.new)
     if (sequence_id, key_id) in db.moves:
         raise ConflictError(f"two moves of the key {move.key!r}", sequence_id=str(sequence_id))
-    low = None if move.new is None else move.low
-    db.moves.put((sequence_id, key_id), MoveRow(sequence_id, key_id, move.old, move.new, low, move.reread_from))
+    db.moves.put((sequence_id, key_id), MoveRow(sequence_id, key_id, move.old, move.new, move.intervals))
 
 
 def _merged(stored: str, added: Mapping[str, object]) -> dict[str, object]:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
+from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
@@ -70,13 +71,15 @@ def _retire(db: SimDatabase, row: SequenceRow) -> None:
             retired = replace(segment, retired_by=row.sequence_id, retired_at=db.now_s)
             db.segments.put(segment.segment_id, retired)
     for entry in list(db.ledger.values()):
-        key = db.keys[entry.key_id]
-        if entry.is_active and (key.dataset_id, key.partition) == (row.dataset_id, row.partition):
+        before = db.sequences[entry.sequence_id]
+        if entry.is_active and (before.dataset_id, before.partition) == (row.dataset_id, row.partition):
             db.ledger.put(entry.ledger_id, replace(entry, retired_by=row.sequence_id))
 
 
 def _move_watermarks(db: SimDatabase, moves: list[MoveRow]) -> None:
     for move in moves:
+        if not move.touches_key:
+            continue
         key = db.keys[move.key_id]
         if _encoded(key.watermark) != _encoded(move.old) and db.holds(Guard.FINISH_COMPARES_WATERMARKS):
             raise ConflictError("a watermark is not where this sequence left from", sequence_id=str(move.sequence_id))
@@ -89,17 +92,24 @@ def _encoded(watermark: Watermark | None) -> bytes | None:
 
 
 def _write_ledger(db: SimDatabase, move: MoveRow) -> None:
-    mine = None if move.new is None else Interval(move.low, move.new)
-    if mine is not None and mine.is_empty:
-        return
-    if _is_taken(db, move.key_id, mine):
+    if not move.intervals:
+        _add_entry(db, move, None)
+    for each in move.intervals:
+        if not each.interval.is_empty:
+            _add_entry(db, move, each)
+
+
+def _add_entry(db: SimDatabase, move: MoveRow, mine: PublishedInterval | None) -> None:
+    interval = None if mine is None else mine.interval
+    if _is_taken(db, move.key_id, interval):
         raise ConflictError(
             "the ledger already holds a part of what this sequence would publish",
             sequence_id=str(move.sequence_id),
         )
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
     ledger_id = len(db.ledger) + 1
-    entry = LedgerRow(ledger_id, move.key_id, move.sequence_id, move.low, move.new, move.reread_from)
-    db.ledger.put(ledger_id, entry)
+    reread_from = None if mine is None else mine.reread_from
+    db.ledger.put(ledger_id, LedgerRow(ledger_id, move.key_id, move.sequence_id, low, high, reread_from))
 
 
 def _is_taken(db: SimDatabase, key_id: KeyId, mine: Interval | None) -> bool:

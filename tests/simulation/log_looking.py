@@ -94,7 +94,11 @@ def load_publication(db: SimDatabase, sequence_id: SequenceId) -> Publication:
     for segment in db.segments.values():
         if segment.sequence_id == sequence_id and segment.sealed:
             roles[segment.role.value] += segment.row_count
-    moves = [(db.keys[move.key_id].name, move) for move in db.moves.values() if move.sequence_id == sequence_id]
+    moves = [
+        (db.keys[move.key_id].name, move)
+        for move in db.moves.values()
+        if move.sequence_id == sequence_id and move.touches_key
+    ]
     return Publication(
         sequence_id=sequence_id,
         dataset_id=row.dataset_id,

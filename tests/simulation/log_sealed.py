@@ -19,7 +19,7 @@ def load_sealed(db: SimDatabase, sequence_id: SequenceId) -> SealedSequence:
     dataset = db.datasets[row.dataset_id]
     attempts = _attempts_of(db, sequence_id)
     moves = [
-        KeyMove(db.keys[move.key_id].name, move.old, move.new, move.low, move.reread_from)
+        KeyMove(db.keys[move.key_id].name, db.keys[move.key_id].partition, move.old, move.new, move.intervals)
         for move in db.moves.values()
         if move.sequence_id == sequence_id
     ]
@@ -39,7 +39,7 @@ def load_sealed(db: SimDatabase, sequence_id: SequenceId) -> SealedSequence:
             digest=row.digest,
             segment_count=row.segment_count,
             row_count=row.row_count,
-            moves=tuple(sorted(moves, key=lambda move: move.key)),
+            moves=tuple(sorted(moves, key=lambda move: (move.key, move.partition))),
             complete=bool(row.complete),
             details=json.loads(row.details),
         ),

@@ -22,6 +22,7 @@ from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.ingest import late_rows, publishing, task
 from gobblin_assets.ingest import round as run_round
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
 from gobblin_assets.state import postgres as state
 from tests.simulation import world
@@ -201,9 +202,8 @@ def _with_the_suffix(policy: Any, results: Any, *, replaces: bool) -> Decision:
     if last is None or last.unit.interval is None or not decision.advances:
         return decision
     advance = decision.advances[0]
-    assert advance.interval is not None
-    reached = replace(advance.interval, high=last.unit.interval.high)
-    return replace(decision, advances=(KeyAdvance(advance.key, reached, advance.reread_from),))
+    reached = Interval(advance.intervals[0].low, last.unit.interval.high)
+    return replace(decision, advances=(KeyAdvance(advance.key, reached.high, (reached,), advance.reread_from),))
 
 
 def _with_incomplete_refreshes(policy: Any, results: Any, *, replaces: bool) -> Decision:

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 
 from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import (
     AttemptId,
@@ -166,14 +167,17 @@ class SegmentRow:
 
 @dataclass(frozen=True, slots=True)
 class MoveRow:
-    """A planned move. ``new`` None: a snapshot's generation."""
+    """A planned move with its planned intervals. None of these: a snapshot's generation."""
 
     sequence_id: SequenceId
     key_id: KeyId
     old: Watermark | None
     new: Watermark | None
-    low: Watermark | None
-    reread_from: Watermark | None
+    intervals: tuple[PublishedInterval, ...]
+
+    @property
+    def touches_key(self) -> bool:
+        return self.new is not None or not self.intervals
 
 
 @dataclass(frozen=True, slots=True)

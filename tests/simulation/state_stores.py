@@ -13,10 +13,12 @@ from typing import Final
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.published.port import PublishedSegment, PublishedSet
 from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetState,
     JobState,
+    KeyId,
     KeyState,
     RunId,
     WorkingState,
@@ -129,12 +131,33 @@ class SimDatasetStore:
         rows = [row for row in self._db.datasets.values() if row.job == job and row.urn in urns]
         return {row.urn: self._state_of(row) for row in rows}
 
+    def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
+        by_key: dict[KeyId, list[Interval]] = {}
+        for entry in self._db.ledger.values():
+            sequence = self._db.sequences[entry.sequence_id]
+            wanted = sequence.dataset_id == dataset_id and partition in (None, sequence.partition)
+            if wanted and entry.is_active and entry.high is not None:
+                by_key.setdefault(entry.key_id, []).append(Interval(entry.low, entry.high))
+        intervals: dict[str, list[Interval]] = {}
+        for key_id, found in by_key.items():
+            joined = join_neighbours(sorted(found, key=Interval.low_bytes))
+            intervals.setdefault(self._db.keys[key_id].name, []).extend(joined)
+        return {name: sorted(found, key=Interval.low_bytes) for name, found in intervals.items()}
+
     def list_urns(self, job: JobName | None = None) -> Sequence[tuple[JobName, DatasetUrn]]:
         return sorted((row.job, row.urn) for row in self._db.datasets.values() if job in (None, row.job))
 
     def _state_of(self, row: DatasetRow) -> DatasetState:
         keys = {key.key_id: key for key in self._db.keys.values() if key.dataset_id == row.dataset_id}
-        active = {entry.key_id for entry in self._db.ledger.values() if entry.is_active and entry.key_id in keys}
+        active = [entry for entry in self._db.ledger.values() if entry.is_active and entry.key_id in keys]
+        ahead: dict[tuple[str, str], list[Interval]] = {}
+        for entry in active:
+            key = keys[entry.key_id]
+            if entry.high is None:
+                continue
+            interval = Interval(entry.low, entry.high)
+            if key.watermark is None or interval.low_bytes() >= key.watermark.encode():
+                ahead.setdefault((key.name, key.partition), []).append(interval)
         return DatasetState(
             dataset_id=row.dataset_id,
             job=row.job,
@@ -144,7 +167,8 @@ class SimDatasetStore:
                 (key.name, key.partition): KeyState(key.key_id, key.name, key.partition, key.watermark)
                 for key in keys.values()
             },
-            published=frozenset(keys[key_id].partition for key_id in active),
+            published=frozenset(self._db.sequences[entry.sequence_id].partition for entry in active),
+            ahead={key: tuple(sorted(found, key=Interval.low_bytes)) for key, found in ahead.items()},
             source_columns=_columns(row.source_columns),
             published_columns=_columns(row.published_columns),
             source_facts={} if row.source_facts is None else json.loads(row.source_facts),

@@ -18,12 +18,20 @@ from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
-from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
+from gobblin_assets.commit.sequence import (
+    KeyMove,
+    NewAttempt,
+    NewSequence,
+    PublishedInterval,
+    SealOrder,
+    StagedAttempt,
+)
 from gobblin_assets.commit.steps import RenameFile
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.db.tables import metadata
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import (
     AttemptId,
     DatasetId,
@@ -229,7 +237,7 @@ class LogWorld:
         state = self.state_of(new.dataset_id)
         if moves is None:
             old = state.find_watermark("id", new.partition)
-            moves = [move(old, 10 if old is None else int(str(old)) + 10)]
+            moves = [move(old, 10 if old is None else int(str(old)) + 10, partition=new.partition)]
         segments = [segment for staged in winners for segment in staged.segments]
         return SealOrder(
             sequence_id=new.sequence_id,
@@ -311,12 +319,21 @@ def staged_of(attempt: NewAttempt, segments: Sequence[Segment], **changes: Any) 
     return replace(staged, **changes)
 
 
-def move(old: Watermark | int | None, new: int | None, *, key: str = "id", low: int | None = None) -> KeyMove:
+def move(
+    old: Watermark | int | None, new: int | None, *, key: str = "id", low: int | None = None, partition: str = ""
+) -> KeyMove:
     """A move of longs; ``low`` None starts where the old position is. ``new`` None: a snapshot's generation."""
     left = long_watermark(old) if isinstance(old, int) else old
-    if new is None:
-        return KeyMove(key, left, None, None, None)
-    return KeyMove(key, left, long_watermark(new), left if low is None else long_watermark(low), None)
+    right = None if new is None else long_watermark(new)
+    return move_by(left, right, left if low is None else long_watermark(low), key=key, partition=partition)
+
+
+def move_by(
+    old: Watermark | None, new: Watermark | None, low: Watermark | None, *, key: str = "id", partition: str = ""
+) -> KeyMove:
+    """A move whose interval starts at ``low``. ``new`` None: a snapshot's generation."""
+    intervals = () if new is None else (PublishedInterval(Interval(low, new)),)
+    return KeyMove(key, partition, old, new, intervals)
 
 
 def open_simulated(db: SimDatabase) -> LogWorld:

@@ -41,9 +41,9 @@ def publish(state: DatasetState, plan: PartitionPlan) -> DatasetState:
     decision = decide_commit(CommitPolicy.FULL, results, replaces=plan.replaces)
     partition = plan.partition.key or ""
     moved = {
-        (advance.key, partition): KeyState(KeyId(1), advance.key, partition, advance.interval.high)
+        (advance.key, partition): KeyState(KeyId(1), advance.key, partition, advance.high)
         for advance in decision.advances
-        if advance.interval is not None
+        if advance.high is not None
     }
     return replace(
         state,

@@ -125,7 +125,7 @@ class Publisher:
             digest=combine_digests(segment.digest for segment in segments),
             segment_count=len(segments),
             row_count=sum(segment.row_count for segment in segments),
-            moves=(KeyMove(f"generation {self.published}", None, None, None, None),),
+            moves=(KeyMove(f"generation {self.published}", partition, None, None),),
             complete=True,
         )
 

@@ -13,10 +13,9 @@ from gobblin_assets.commit.postgres.guards import (
     unexpected_state,
 )
 from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
+from gobblin_assets.commit.sequence import NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.errors import ConflictError, CorruptionError
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
@@ -118,17 +117,30 @@ _VERSION = text("SELECT version FROM gobblin.dataset WHERE dataset_id = :dataset
 
 _MAKE_KEYS = text("""
     INSERT INTO gobblin.watermark_key (dataset_id, name, partition)
-    SELECT :dataset_id, unnest(CAST(:names AS text[])), :partition
+    SELECT :dataset_id, name, partition
+      FROM unnest(CAST(:names AS text[]), CAST(:partitions AS text[])) AS wanted (name, partition)
         ON CONFLICT (dataset_id, name, partition) DO NOTHING
 """)
 
-_PLAN_MOVE = text("""
-    INSERT INTO gobblin.planned_move
-           (sequence_id, key_id, old_watermark, old_bytes, new_watermark, new_bytes, low, low_bytes, reread_from)
-    SELECT :sequence_id, key_id, CAST(:old_watermark AS jsonb), :old_bytes, CAST(:new_watermark AS jsonb), :new_bytes,
-           CAST(:low AS jsonb), :low_bytes, CAST(:reread_from AS jsonb)
-      FROM gobblin.watermark_key
-     WHERE dataset_id = :dataset_id AND name = :name AND partition = :partition
+_PLAN_MOVES = text("""
+    INSERT INTO gobblin.planned_move (sequence_id, key_id, old_watermark, old_bytes, new_watermark, new_bytes)
+    SELECT :sequence_id, k.key_id, CAST(m.old AS jsonb), m.old_bytes, CAST(m.new AS jsonb), m.new_bytes
+      FROM unnest(CAST(:names AS text[]), CAST(:partitions AS text[]), CAST(:olds AS text[]),
+                  CAST(:olds_bytes AS bytea[]), CAST(:news AS text[]), CAST(:news_bytes AS bytea[]))
+           AS m (name, partition, old, old_bytes, new, new_bytes)
+      JOIN gobblin.watermark_key k ON k.dataset_id = :dataset_id AND k.name = m.name AND k.partition = m.partition
+""")
+
+_PLAN_INTERVALS = text("""
+    INSERT INTO gobblin.planned_interval
+           (sequence_id, key_id, low, low_bytes, high, high_bytes, reread_from)
+    SELECT :sequence_id, k.key_id, CAST(i.low AS jsonb), i.low_bytes, CAST(i.high AS jsonb), i.high_bytes,
+           CAST(i.reread_from AS jsonb)
+      FROM unnest(CAST(:names AS text[]), CAST(:partitions AS text[]), CAST(:lows AS text[]),
+                  CAST(:lows_bytes AS bytea[]), CAST(:highs AS text[]), CAST(:highs_bytes AS bytea[]),
+                  CAST(:rereads_from AS text[]))
+           AS i (name, partition, low, low_bytes, high, high_bytes, reread_from)
+      JOIN gobblin.watermark_key k ON k.dataset_id = :dataset_id AND k.name = i.name AND k.partition = i.partition
 """)
 
 _ABORT = text("""
@@ -253,12 +265,8 @@ def seal(connection: Connection, order: SealOrder) -> None:
             dataset_id=order.dataset_id,
         )
     totals = _seal_segments(connection, order)
-    names = [move.key for move in order.moves]
-    keys = {"dataset_id": order.dataset_id, "names": names, "partition": order.partition}
-    connection.execute(_MAKE_KEYS, keys)
-    for move in order.moves:
-        planned = connection.execute(_PLAN_MOVE, _move_row(order, move)).rowcount
-        require_one(planned, "planning a watermark move", order.sequence_id)
+    if order.moves:
+        _plan_moves(connection, order)
     arguments = {
         "sequence_id": order.sequence_id,
         "base_version": order.base_version,
@@ -290,21 +298,41 @@ def _seal_segments(connection: Connection, order: SealOrder) -> dict[str, int]:
     }
 
 
-def _move_row(order: SealOrder, move: KeyMove) -> dict[str, object]:
-    interval = None if move.new is None else Interval(move.low, move.new)
-    return {
+def _plan_moves(connection: Connection, order: SealOrder) -> None:
+    moves = order.moves
+    keys = {
         "sequence_id": order.sequence_id,
         "dataset_id": order.dataset_id,
-        "name": move.key,
-        "partition": order.partition,
-        "old_watermark": _watermark_json(move.old),
-        "old_bytes": None if move.old is None else move.old.encode(),
-        "new_watermark": _watermark_json(move.new),
-        "new_bytes": None if interval is None else interval.high_bytes(),
-        "low": _watermark_json(move.low),
-        "low_bytes": None if interval is None else interval.low_bytes(),
-        "reread_from": _watermark_json(move.reread_from),
+        "names": [move.key for move in moves],
+        "partitions": [move.partition for move in moves],
     }
+    connection.execute(_MAKE_KEYS, keys)
+    positions = {
+        "olds": [_watermark_json(move.old) for move in moves],
+        "olds_bytes": [_watermark_bytes(move.old) for move in moves],
+        "news": [_watermark_json(move.new) for move in moves],
+        "news_bytes": [_watermark_bytes(move.new) for move in moves],
+    }
+    _require_all(connection.execute(_PLAN_MOVES, {**keys, **positions}).rowcount, len(moves), order)
+    planned = [(move, each) for move in moves for each in move.intervals]
+    if not planned:
+        return
+    intervals = {
+        **keys,
+        "names": [move.key for move, _each in planned],
+        "partitions": [move.partition for move, _each in planned],
+        "lows": [_watermark_json(each.interval.low) for _move, each in planned],
+        "lows_bytes": [each.interval.low_bytes() for _move, each in planned],
+        "highs": [_watermark_json(each.interval.high) for _move, each in planned],
+        "highs_bytes": [each.interval.high_bytes() for _move, each in planned],
+        "rereads_from": [_watermark_json(each.reread_from) for _move, each in planned],
+    }
+    _require_all(connection.execute(_PLAN_INTERVALS, intervals).rowcount, len(planned), order)
+
+
+def _require_all(done: int, wanted: int, order: SealOrder) -> None:
+    if done != wanted:
+        raise ConflictError(f"{done} of {wanted} watermark moves could be planned", sequence_id=str(order.sequence_id))
 
 
 def abort(connection: Connection, sequence_id: SequenceId, fence: int, error: str | None) -> None:
@@ -329,6 +357,10 @@ def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: W
         "estimated_row_count": unit.estimated_row_count,
         "state": "SKIPPED" if unit.skipped else "PENDING",
     }
+
+
+def _watermark_bytes(watermark: Watermark | None) -> bytes | None:
+    return None if watermark is None else watermark.encode()
 
 
 def _watermark_json(watermark: Watermark | None) -> str | None:

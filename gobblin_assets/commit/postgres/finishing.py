@@ -1,5 +1,7 @@
 """After the seal: T3, failures, blocking, resuming and abandoning."""
 
+from typing import Final
+
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
@@ -26,22 +28,31 @@ _RETIRE_SEGMENTS = text("""
        AND s.sequence_id <> :sequence_id
 """)
 
+# By the sequence's partition: a log's keys are those of all partitions.
 _RETIRE_LEDGER = text("""
     UPDATE gobblin.ledger l
        SET active = false, retired_by = :sequence_id
-      FROM gobblin.watermark_key k
-     WHERE k.key_id = l.key_id AND k.dataset_id = :dataset_id AND k.partition = :partition AND l.active
+      FROM gobblin.commit_sequence s
+     WHERE s.sequence_id = l.sequence_id AND s.dataset_id = :dataset_id AND s.partition = :partition AND l.active
 """)
 
-_COUNT_MOVES = text("SELECT count(*) FROM gobblin.planned_move WHERE sequence_id = :sequence_id")
+# Intervals that leave the watermark where it is are the ledger's matter alone.
+_TOUCHES_KEY: Final = """
+    (m.new_bytes IS NOT NULL OR NOT EXISTS (
+        SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
+"""
 
-_MOVE_WATERMARKS = text("""
+_COUNT_MOVES = text(f"""
+    SELECT count(*) FROM gobblin.planned_move m WHERE m.sequence_id = :sequence_id AND {_TOUCHES_KEY}
+""")
+
+_MOVE_WATERMARKS = text(f"""
     UPDATE gobblin.watermark_key k
        SET watermark = coalesce(m.new_watermark, k.watermark),
            watermark_bytes = coalesce(m.new_bytes, k.watermark_bytes),
            sequence_id = m.sequence_id, moved_at = clock_timestamp()
       FROM gobblin.planned_move m
-     WHERE m.sequence_id = :sequence_id AND k.key_id = m.key_id
+     WHERE m.sequence_id = :sequence_id AND k.key_id = m.key_id AND {_TOUCHES_KEY}
        AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes
 """)
 
@@ -50,9 +61,9 @@ _MOVE_WATERMARKS = text("""
 _WRITE_LEDGER = text("""
     INSERT INTO gobblin.ledger
            (key_id, sequence_id, is_generation, low, high, low_bytes, high_bytes, reread_from)
-    SELECT key_id, sequence_id, new_bytes IS NULL, low, new_watermark, low_bytes, new_bytes, reread_from
-      FROM gobblin.planned_move
-     WHERE sequence_id = :sequence_id AND (new_bytes IS NULL OR low_bytes <> new_bytes)
+    SELECT m.key_id, m.sequence_id, i.key_id IS NULL, i.low, i.high, i.low_bytes, i.high_bytes, i.reread_from
+      FROM gobblin.planned_move m LEFT JOIN gobblin.planned_interval i USING (sequence_id, key_id)
+     WHERE m.sequence_id = :sequence_id AND (i.key_id IS NULL OR i.low_bytes <> i.high_bytes)
 """)
 
 _COMMIT_WORK_UNITS = text("""

@@ -94,10 +94,13 @@ _ROWS_BY_ROLE = text("""
      GROUP BY role
 """)
 
+# Where intervals were published and the watermark stayed, there is no move to tell of.
 _MOVES = text("""
     SELECT k.name, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
      WHERE m.sequence_id = :sequence_id
+       AND (m.new_bytes IS NOT NULL OR NOT EXISTS (
+               SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
      ORDER BY k.name
 """)
 

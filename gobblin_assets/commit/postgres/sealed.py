@@ -9,8 +9,16 @@ from sqlalchemy import Connection, Row, text
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
 from gobblin_assets.commit.segment import Segment
-from gobblin_assets.commit.sequence import KeyMove, KnownSequence, SealedAttempt, SealedSequence, SealOrder
+from gobblin_assets.commit.sequence import (
+    KeyMove,
+    KnownSequence,
+    PublishedInterval,
+    SealedAttempt,
+    SealedSequence,
+    SealOrder,
+)
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark
@@ -23,10 +31,16 @@ _SEALED = text("""
 """)
 
 _MOVES = text("""
-    SELECT k.name, m.old_watermark, m.new_watermark, m.low, m.reread_from
+    SELECT m.key_id, k.name, k.partition, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
      WHERE m.sequence_id = :sequence_id
-     ORDER BY k.name
+     ORDER BY k.name, k.partition
+""")
+
+_INTERVALS = text("""
+    SELECT key_id, low, high, reread_from FROM gobblin.planned_interval
+     WHERE sequence_id = :sequence_id
+     ORDER BY key_id, low_bytes
 """)
 
 _SEGMENTS = text("""
@@ -50,7 +64,6 @@ def load_sealed(connection: Connection, sequence_id: SequenceId) -> SealedSequen
     if row.digest is None:
         raise unexpected_state(sequence_id, row.state, "be read as sealed")
     attempts = _attempts_of(connection.execute(_SEGMENTS, {"sequence_id": sequence_id}).all())
-    moves = connection.execute(_MOVES, {"sequence_id": sequence_id}).all()
     return SealedSequence(
         job=JobName(row.job),
         urn=DatasetUrn(row.urn),
@@ -67,19 +80,27 @@ def load_sealed(connection: Connection, sequence_id: SequenceId) -> SealedSequen
             digest=bytes(row.digest),
             segment_count=row.segment_count,
             row_count=row.row_count,
-            moves=tuple(
-                KeyMove(
-                    key=move.name,
-                    old=_watermark(move.old_watermark),
-                    new=_watermark(move.new_watermark),
-                    low=_watermark(move.low),
-                    reread_from=_watermark(move.reread_from),
-                )
-                for move in moves
-            ),
+            moves=_load_moves(connection, sequence_id),
             complete=row.complete,
             details=row.details,
         ),
+    )
+
+
+def _load_moves(connection: Connection, sequence_id: SequenceId) -> tuple[KeyMove, ...]:
+    intervals: dict[int, list[PublishedInterval]] = defaultdict(list)
+    for row in connection.execute(_INTERVALS, {"sequence_id": sequence_id}):
+        interval = Interval(_watermark(row.low), parse_watermark(row.high))
+        intervals[row.key_id].append(PublishedInterval(interval, _watermark(row.reread_from)))
+    return tuple(
+        KeyMove(
+            key=row.name,
+            partition=row.partition,
+            old=_watermark(row.old_watermark),
+            new=_watermark(row.new_watermark),
+            intervals=tuple(intervals[row.key_id]),
+        )
+        for row in connection.execute(_MOVES, {"sequence_id": sequence_id})
     )
 
 

@@ -12,9 +12,11 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from gobblin_assets.errors import CorruptionError
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.lag import Unread
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetState
 from gobblin_assets.model.urn import DatasetUrn
@@ -28,9 +30,20 @@ class Restart(StrEnum):
     START_OVER = "start_over"
 
 
+LoadIntervals = Callable[[str | None], Mapping[str, Sequence[Interval]]]
+"""What the ledger holds of the dataset by key, ascending: what a partition published, as the log stores it, or all."""
+
+
+def _no_ledger(partition: str | None) -> Mapping[str, Sequence[Interval]]:
+    raise CorruptionError(f"the ledger was asked for the partition {partition}, and this plan has none to look at")
+
+
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Plan one partition of one dataset. ``mode`` may still be AUTO; ``by_hand`` is what AUTO asks about."""
+    """Plan one partition of one dataset. ``mode`` may still be AUTO; ``by_hand`` is what AUTO asks about.
+
+    ``load_intervals`` reads the ledger, for plans that it decides; planning what comes next needs only ``state``.
+    """
 
     spec: DatasetSpec
     urn: DatasetUrn
@@ -39,6 +52,7 @@ class PlanRequest:
     mode: Mode
     by_hand: bool
     restart: Restart | None = None
+    load_intervals: LoadIntervals = _no_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,8 @@ class PartitionPlan:
     ``learn`` gives the facts to remember in place of ``facts``, from how the published tasks went; it is pure.
     ``task_capacities`` are the loads that earlier tasks bore, in what ``WorkUnit.weight`` counts. ``sharing``: None
     where a plan is always read by itself.
+    ``moves_watermarks``: False where what is read lies in the past of its keys, or ahead of their next reading.
+    ``keys_are_shared``: positions are those of the whole dataset, whatever partition reads them, as a log's are.
     ``unread`` is what a log had that is not published, whether this run reads all of it or not; empty for tables.
     """
 
@@ -97,6 +113,8 @@ class PartitionPlan:
     task_capacities: tuple[int, ...] = ()
     sharing: Sharing | None = None
     unread: Unread = field(default_factory=dict)
+    moves_watermarks: bool = True
+    keys_are_shared: bool = False
 
 
 class PlanSession(Protocol):

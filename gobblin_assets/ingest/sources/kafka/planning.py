@@ -3,6 +3,7 @@
 The broker was asked before. What is decided is shared out among the run's topics before it is cut.
 """
 
+import itertools
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,8 @@ from gobblin_assets.ingest.sources.kafka.offsets import (
 from gobblin_assets.ingest.sources.kafka.shares import share_out
 from gobblin_assets.ingest.sources.kafka.sizes import STATISTICS_FACTS, Sizes
 from gobblin_assets.ingest.sources.port import PlanRequest, Restart
-from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.model.interval import Interval, subtract_intervals
+from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 
 TOPIC_ID_FACT: Final = "topic_id"
@@ -47,35 +48,68 @@ class TopicMemory:
     generation: int
     facts: Mapping[str, object]
 
+    def key_of(self, name: TopicPartition) -> PartitionKey:
+        position = self.positions.get(name.partition)
+        return PartitionKey(name, self.generation) if position is None else position.key
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenRange:
+    """The offsets of one partition that a run covers. ``held`` are those that it leaves out: they are published."""
+
     key: PartitionKey
     offsets: OffsetRange
+    held: tuple[Interval, ...] = ()
 
     @property
     def width(self) -> int:
-        return self.offsets.high - self.offsets.low
+        return sum(high - low for low, high in self.pieces)
+
+    @property
+    def pieces(self) -> tuple[tuple[int, int], ...]:
+        """What is to be read, ascending; one empty piece where nothing is, or behind the last one that is held."""
+        low, high = self.offsets.low, self.offsets.high
+        if not self.held:
+            return ((low, high),)
+        left = subtract_intervals(Interval(long_watermark(low), long_watermark(high)), self.held)
+        pieces = [(offset_of(each.low), offset_of(each.high)) for each in left]
+        if not pieces or pieces[-1][1] < high:
+            pieces.append((high, high))
+        return tuple(pieces)
 
 
 @dataclass(slots=True)
 class TopicDecision:
     """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published.
 
-    ``ends`` are the partitions' ends as the broker gave them, where limits may end the ranges before.
+    ``ends`` are the partitions' ends as the broker gave them, where limits may end the ranges before; there are none
+    for a window that has passed, which no limit ends either, because nobody goes on with it.
     """
 
     topic: str
     facts: dict[str, object]
+    is_limited: bool = True
     ranges: dict[int, ChosenRange] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     degraded: list[str] = field(default_factory=list)
 
+    @classmethod
+    def begin(cls, memory: TopicMemory, offsets: TopicOffsets, *, is_limited: bool = True) -> "TopicDecision":
+        facts = {
+            **memory.facts,
+            TOPIC_ID_FACT: offsets.topic_id,
+            PARTITIONS_FACT: sorted(memory.at_bootstrap),
+            GENERATION_FACT: memory.generation,
+        }
+        return cls(memory.topic, facts, is_limited)
+
     @property
     def unread(self) -> dict[str, tuple[int, int]]:
         """By watermark key, from where on nothing was published and where the log ends."""
-        return {str(chosen.key): (chosen.offsets.low, self.ends[number]) for number, chosen in self.ranges.items()}
+        return {
+            str(self.ranges[number].key): (self.ranges[number].offsets.low, end) for number, end in self.ends.items()
+        }
 
     def limit(self, offsets_max: Mapping[int, int]) -> None:
         """At most so many offsets of each partition that is named; what is left is said."""
@@ -146,15 +180,7 @@ def decide_ranges(
     at_time: Mapping[TopicPartition, int | None],
 ) -> TopicDecision:
     """Which offsets this run reads. RejectedError: one is out of range and the rule says ``fail``."""
-    decision = TopicDecision(
-        memory.topic,
-        {
-            **memory.facts,
-            TOPIC_ID_FACT: offsets.topic_id,
-            PARTITIONS_FACT: sorted(memory.at_bootstrap),
-            GENERATION_FACT: memory.generation,
-        },
-    )
+    decision = TopicDecision.begin(memory, offsets)
     for number in sorted({*offsets.partitions, *offsets.failures, *memory.positions}):
         name = TopicPartition(memory.topic, number)
         found = offsets.partitions.get(number)
@@ -167,8 +193,9 @@ def decide_ranges(
         if chosen is None:
             decision.notes.append(_describe_skip(name, position, found))
             continue
-        key = PartitionKey(name, memory.generation) if position is None else position.key
-        decision.ranges[number] = ChosenRange(key.next() if chosen.restarts else key, chosen)
+        key = memory.key_of(name).next() if chosen.restarts else memory.key_of(name)
+        # A window may have been filled that lies ahead of the watermark.
+        decision.ranges[number] = ChosenRange(key, chosen, request.state.ahead.get((str(key), ""), ()))
         decision.ends[number] = chosen.high
         if chosen.note is not None:
             decision.notes.append(chosen.note)
@@ -180,6 +207,7 @@ def decide_ranges(
 
 def limit_run(decisions: Sequence[TopicDecision], offsets_max: int) -> None:
     """At most so many offsets of all topics in one run, shared out among all their partitions."""
+    decisions = [each for each in decisions if each.is_limited]
     ranges = {(place, number): chosen for place, each in enumerate(decisions) for number, chosen in each.ranges.items()}
     shares = share_out(
         {name: chosen.width for name, chosen in ranges.items()},
@@ -198,11 +226,9 @@ def cut_ranges(
     split = request.spec.split
     units: list[WorkUnit] = []
     for number, chosen in decision.ranges.items():
-        low, width = chosen.offsets.low, chosen.width
+        width = chosen.width
         count = max(1, min(split.max_partitions, -(-width // split.work_unit_rows)))
-        edges = [low + width * place // count for place in range(count + 1)]
-        for place in range(count):
-            offsets = edges[place + 1] - edges[place]
+        for place, (low, high) in enumerate(_cut(chosen.pieces, width, count)):
             units.append(
                 WorkUnit(
                     id=WorkUnitId(new_id()),
@@ -210,13 +236,27 @@ def cut_ranges(
                     partition=request.partition,
                     key=str(chosen.key),
                     number=place,
-                    interval=Interval(long_watermark(edges[place]), long_watermark(edges[place + 1])),
-                    estimated_row_count=offsets,
-                    estimated_bytes=sizes.estimate_bytes(offsets),
-                    estimated_load=sizes.estimate_load(number, offsets, share=1 / count),
+                    interval=Interval(long_watermark(low), long_watermark(high)),
+                    estimated_row_count=high - low,
+                    estimated_bytes=sizes.estimate_bytes(high - low),
+                    estimated_load=sizes.estimate_load(number, high - low, share=(high - low) / width if width else 1),
                 )
             )
     return units
+
+
+def _cut(pieces: Sequence[tuple[int, int]], width: int, count: int) -> list[tuple[int, int]]:
+    """About ``count`` pieces of about equal widths, at least one of each."""
+    cut: list[tuple[int, int]] = []
+    for low, high in pieces:
+        parts = max(1, -(-(high - low) * count // width)) if width else 1
+        edges = [low + (high - low) * place // parts for place in range(parts + 1)]
+        cut += itertools.pairwise(edges)
+    return cut
+
+
+def offset_of(position: Watermark | None) -> int:
+    return position.value if position is not None and isinstance(position.value, int) else 0
 
 
 def _choose(

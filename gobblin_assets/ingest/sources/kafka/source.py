@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec, SizeEstimator
 from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
@@ -41,9 +41,11 @@ from gobblin_assets.ingest.sources.kafka.sizes import (
     recall_task_rates,
     track_production,
 )
+from gobblin_assets.ingest.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Sharing
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 
@@ -118,8 +120,11 @@ class KafkaPlanSession:
         self._spark = spark
         self._registry = registry
         self._clock = clock
+        # One for all that is planned: the window that is open must not change on the way.
+        self._now = clock.now()
         self._others_time_ms = average_record_time_ms([])
-        self._decisions: dict[DatasetUrn, TopicDecision | GobblinError] = {}
+        self._decisions: dict[tuple[DatasetUrn, AssetPartition], TopicDecision | GobblinError] = {}
+        self._taken: dict[DatasetUrn, Taken] = {}
         self._decodings: dict[DatasetUrn, DecodingPlan] = {}
         self._topics: dict[DatasetUrn, str] = {}
         self._unlearned: set[DatasetUrn] = set()
@@ -131,19 +136,22 @@ class KafkaPlanSession:
         if self._spec.records_per_run_max is None:
             return
         for request in requests:
+            name = (request.urn, request.partition)
             try:
-                self._decisions[request.urn] = self._decide(request)
+                self._decisions[name] = self._decide(request)
             except GobblinError as error:
-                self._decisions[request.urn] = error
+                self._decisions[name] = error
         decided = [each for each in self._decisions.values() if isinstance(each, TopicDecision)]
         limit_run(decided, self._spec.records_per_run_max)
 
     def plan(self, request: PlanRequest) -> PartitionPlan:
-        """RejectedError for a refresh: a log gives no guarantee that it still has what was read of it."""
+        """RejectedError for what is to be read once more and is no longer in the log."""
         topic = topic_of(request)
-        found = self._decisions.pop(request.urn) if request.urn in self._decisions else self._decide(request)
+        name = (request.urn, request.partition)
+        found = self._decisions.pop(name) if name in self._decisions else self._decide(request)
         if isinstance(found, GobblinError):
             raise found
+        reading = self._decide_reading(request)
         sizes = recall_sizes(self._spec, found.facts, others_time_ms=self._others_time_ms)
         work_units = cut_ranges(request, found, sizes, new_id=self._clock.new_id)
         to_read = [unit for unit in work_units if not unit.is_empty]
@@ -151,7 +159,8 @@ class KafkaPlanSession:
         columns: Mapping[str, str] = {}
         sharing: Sharing | None = None
         if to_read:
-            decoding = self._plan_decoding(request, topic, to_read)
+            # Windows of one run share it: what is inferred for the first is the schema of the others.
+            decoding = self._decodings.get(request.urn) or self._plan_decoding(request, topic, to_read)
             self._decodings[request.urn] = decoding
             columns = decoded_columns(self._spark(), decoding)
             key = decide_sharing_key(request.spec, decoding, to_read)
@@ -159,8 +168,8 @@ class KafkaPlanSession:
         return PartitionPlan(
             urn=request.urn,
             partition=request.partition,
-            mode=Mode.APPEND,
-            replaces=False,
+            mode=Mode.REFRESH if reading is Reading.REREAD else Mode.APPEND,
+            replaces=reading is Reading.REREAD,
             is_snapshot=False,
             work_units=tuple(work_units),
             columns=columns,
@@ -175,6 +184,8 @@ class KafkaPlanSession:
             if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE
             else (),
             sharing=sharing,
+            moves_watermarks=reading is Reading.CONTINUE,
+            keys_are_shared=True,
         )
 
     def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
@@ -246,20 +257,42 @@ class KafkaPlanSession:
 
     def _decide(self, request: PlanRequest) -> TopicDecision:
         topic = topic_of(request)
-        if request.mode is Mode.REFRESH:
-            raise RejectedError(
-                f"{request.urn} follows a log, which is read once",
-                field="mode",
-                hint=f"Run it in the mode append; `--start-over` publishes what the topic {topic} still has once more.",
-            )
+        reading = self._decide_reading(request)
         offsets = self._offsets_of(topic)
         memory = recall_topic(request, topic, offsets)
-        found = decide_ranges(request, memory, offsets, at_time=self._at_time(request, memory, offsets))
+        taken = self._taken.setdefault(request.urn, Taken())
+        match reading:
+            case Reading.CONTINUE:
+                found = decide_ranges(request, memory, offsets, at_time=self._at_time(request, memory, offsets))
+                taken.end_before(found)
+            case Reading.REREAD:
+                found = reread_ranges(request, memory, offsets, request.load_intervals(request.partition.key or ""))
+            case Reading.FILL:
+                found = self._fill(request, memory, offsets)
+                taken.leave_out(found)
+        taken.add(found)
         if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE:
             ends = {number: each.end for number, each in offsets.partitions.items()}
             names = sorted({*offsets.partitions, *offsets.failures})
             found.facts = track_production(found.facts, ends, names, now_s=self._clock.now().timestamp())
         return found
+
+    def _decide_reading(self, request: PlanRequest) -> Reading:
+        return decide_reading(request, self._now)
+
+    def _fill(self, request: PlanRequest, memory: TopicMemory, offsets: TopicOffsets) -> TopicDecision:
+        window = request.partition.window
+        if window is None:
+            raise CorruptionError(f"{request.urn} has no window to fill")
+        names = [TopicPartition(memory.topic, number) for number in offsets.partitions]
+        return fill_ranges(
+            request,
+            memory,
+            offsets,
+            request.load_intervals(None),
+            from_start=self._cluster.find_offsets_at(dict.fromkeys(names, window.start)),
+            from_end=self._cluster.find_offsets_at(dict.fromkeys(names, window.end)),
+        )
 
     def _offsets_of(self, topic: str) -> TopicOffsets:
         if topic not in self._offsets:

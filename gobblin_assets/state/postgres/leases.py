@@ -1,0 +1,139 @@
+"""``LeaseStore`` in Postgres, by the database's clock."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from sqlalchemy import Connection, Engine, text
+
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.state import DatasetId
+from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
+
+_LOCK_LEASE = text("""
+    SELECT fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+      FROM gobblin.lease
+     WHERE dataset_id = :dataset_id
+       FOR UPDATE
+""")
+
+_TAKE = text("""
+    UPDATE gobblin.lease
+       SET fence = fence + 1, owner = :owner, run_id = :run_id, dagster_run_id = :dagster_run_id,
+           taken_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
+     WHERE dataset_id = :dataset_id
+ RETURNING fence
+""")
+
+_RENEW = text("""
+    UPDATE gobblin.lease l
+       SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
+      FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
+     WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence AND l.owner IS NOT NULL
+ RETURNING l.dataset_id
+""")
+
+_RELEASE = text("""
+    UPDATE gobblin.lease l
+       SET owner = NULL, expires_at = NULL
+      FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
+     WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence
+""")
+
+# Locked as a taker does: a transition under way has read the fence, and reads it again in its last statement.
+_RAISE_FENCE = text("""
+    UPDATE gobblin.lease SET fence = greatest(fence, :floor)
+     WHERE dataset_id = (
+           SELECT dataset_id FROM gobblin.lease
+            WHERE dataset_id = :dataset_id AND (expires_at > clock_timestamp()) IS NOT TRUE
+              FOR UPDATE
+       )
+""")
+
+_LEASE_STATUS = text("""
+    SELECT fence, owner, run_id, dagster_run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+      FROM gobblin.lease
+     WHERE dataset_id = :dataset_id
+""")
+
+_LIST_LIVE = text("""
+    SELECT dataset_id FROM gobblin.lease
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[])) AND expires_at > clock_timestamp()
+""")
+
+
+class PostgresLeaseStore:
+    """``LeaseStore`` over the table ``lease``.
+
+    Taking locks the row FOR UPDATE, which is what a guarded transition's FOR KEY SHARE collides with; the
+    heartbeat's plain UPDATE collides with neither, so that it never waits for a long transition.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
+        leases = []
+        for dataset_id in dataset_ids:
+            lease = transact(
+                self._engine,
+                "take lease",
+                partial(_take_one, dataset_id=dataset_id, holder=holder, ttl_s=ttl_s),
+                committed=Failpoint.LEASE_TAKEN,
+            )
+            if lease is not None:
+                leases.append(lease)
+        return leases
+
+    def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
+        arguments = {**_lease_arrays(leases), "ttl_s": ttl_s}
+        rows = transact(self._engine, "renew leases", lambda c: c.execute(_RENEW, arguments).scalars().all())
+        return frozenset(DatasetId(row) for row in rows)
+
+    def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
+        arguments = {"dataset_id": dataset_id, "floor": floor}
+        return transact(self._engine, "raise fence", lambda c: c.execute(_RAISE_FENCE, arguments).rowcount) == 1
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        arguments = _lease_arrays(leases)
+        if arguments["dataset_ids"]:
+            transact(self._engine, "release leases", lambda c: c.execute(_RELEASE, arguments).rowcount)
+
+    def get_status(self, dataset_id: DatasetId) -> LeaseStatus:
+        row = transact(
+            self._engine,
+            "read lease",
+            lambda c: c.execute(_LEASE_STATUS, {"dataset_id": dataset_id}).one_or_none(),
+        )
+        if row is None:
+            raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+        return LeaseStatus(dataset_id, row.fence, row.is_live, row.owner, row.run_id, row.dagster_run_id)
+
+    def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
+        arguments = {"dataset_ids": list(dataset_ids)}
+        rows = transact(self._engine, "read leases", lambda c: c.execute(_LIST_LIVE, arguments).scalars().all())
+        return frozenset(DatasetId(row) for row in rows)
+
+
+def _take_one(connection: Connection, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:
+    found = connection.execute(_LOCK_LEASE, {"dataset_id": dataset_id}).one_or_none()
+    if found is None:
+        raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+    if found.is_live:
+        # Ours already when the acknowledgement of an earlier try was lost.
+        mine = found.run_id == holder.run_id and found.owner == holder.owner
+        return Lease(dataset_id, found.fence) if mine else None
+    arguments = {
+        "dataset_id": dataset_id,
+        "owner": holder.owner,
+        "run_id": holder.run_id,
+        "dagster_run_id": holder.dagster_run_id,
+        "ttl_s": ttl_s,
+    }
+    return Lease(dataset_id, connection.execute(_TAKE, arguments).scalar_one())
+
+
+def _lease_arrays(leases: Iterable[Lease]) -> dict[str, list[int]]:
+    held = list(leases)
+    return {"dataset_ids": [lease.dataset_id for lease in held], "fences": [lease.fence for lease in held]}

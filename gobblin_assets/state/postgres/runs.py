@@ -1,0 +1,95 @@
+"""``RunStore`` in Postgres: the history of runs."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
+
+from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
+
+_BEGIN_RUN = text("""
+    INSERT INTO gobblin.run (run_id, job, state, owner, dagster_run_id)
+    VALUES (:run_id, :job, :state, :owner, :dagster_run_id)
+        ON CONFLICT (run_id) DO NOTHING
+""")
+
+_RECORD_DATASET = text("""
+    INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
+    VALUES (:run_id, :dataset_id, :partition, :outcome, :sequence_id, :error, CAST(:figures AS jsonb))
+        ON CONFLICT (run_id, dataset_id, partition) DO UPDATE
+       SET outcome = excluded.outcome, sequence_id = excluded.sequence_id, error = excluded.error,
+           figures = excluded.figures, ended_at = clock_timestamp()
+""")
+
+_END_RUN = text("""
+    UPDATE gobblin.run
+       SET state = :state, error = :error, figures = CAST(:figures AS jsonb), ended_at = clock_timestamp()
+     WHERE run_id = :run_id
+""")
+
+
+# Bounded below, since history only grows.
+_LIST_LAPSED = text("""
+    SELECT r.run_id, r.dagster_run_id, r.owner,
+           EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
+      FROM gobblin.run r
+     WHERE r.job = :job AND r.state = 'RUNNING' AND r.dagster_run_id IS NOT NULL
+       AND r.started_at > clock_timestamp() - make_interval(days => 30)
+       AND NOT EXISTS (
+               SELECT FROM gobblin.lease l
+                WHERE l.run_id = r.run_id AND l.owner IS NOT NULL AND l.expires_at > clock_timestamp()
+           )
+     ORDER BY r.started_at, r.run_id
+     LIMIT :limit
+""")
+
+
+class PostgresRunStore:
+    """``RunStore`` over ``run`` and ``run_dataset``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, run: JobState, *, owner: str) -> None:
+        arguments = {
+            "run_id": run.run_id,
+            "job": run.job,
+            "state": run.state.value,
+            "owner": owner,
+            "dagster_run_id": run.dagster_run_id,
+        }
+        transact(self._engine, "begin run", lambda c: c.execute(_BEGIN_RUN, arguments).rowcount)
+
+    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
+        arguments = {
+            "run_id": run_id,
+            "dataset_id": record.dataset_id,
+            "partition": record.partition,
+            "outcome": record.outcome.value,
+            "sequence_id": record.sequence_id,
+            "error": record.error,
+            "figures": to_jsonb(record.figures),
+        }
+        try:
+            transact(self._engine, "record dataset", lambda c: c.execute(_RECORD_DATASET, arguments).rowcount)
+        except IntegrityError as error:
+            raise ConflictError(
+                f"the log does not know run {run_id}, or the sequence that it publishes by: it is older than the run",
+                hint="Postgres failed over to a standby that lagged, or was restored. The next run finds out what is "
+                "missing before it reads anything.",
+                run_id=str(run_id),
+            ) from error
+
+    def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
+        arguments = {"run_id": run_id, "state": state.value, "error": error, "figures": to_jsonb(figures)}
+        transact(self._engine, "end run", lambda c: c.execute(_END_RUN, arguments).rowcount)
+
+    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
+        arguments = {"job": job, "limit": limit}
+        rows = transact(self._engine, "list lapsed runs", lambda c: c.execute(_LIST_LAPSED, arguments).all())
+        return [LapsedRun(RunId(row.run_id), row.dagster_run_id, row.owner, row.ran_out) for row in rows]
