@@ -375,5 +375,5 @@ ledger = Table(
         postgresql_where=text("active AND is_generation"),
     ),
     Index(None, "sequence_id"),
-    Index(None, "key_id", "low_bytes"),
+    Index(None, "key_id"),
 )

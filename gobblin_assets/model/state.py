@@ -65,7 +65,7 @@ class DatasetState:
     """What is known of a dataset between runs, whatever the last run touched.
 
     ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the asset
-    partitions that have an active generation or interval. ``ahead`` are active intervals at or above their key's
+    partitions that have an active generation or interval. ``ahead`` are active intervals that reach beyond their key's
     watermark, ascending, indexed as ``keys`` are: a window of a log was read before those that precede it.
     ``source_columns`` is the source's schema as last
     accepted, ``published_columns`` those of the last publication that had rows: column name to type text; None

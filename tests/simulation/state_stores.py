@@ -156,7 +156,7 @@ class SimDatasetStore:
             if entry.high is None:
                 continue
             interval = Interval(entry.low, entry.high)
-            if key.watermark is None or interval.low_bytes() >= key.watermark.encode():
+            if key.watermark is None or interval.high > key.watermark:
                 ahead.setdefault((key.name, key.partition), []).append(interval)
         return DatasetState(
             dataset_id=row.dataset_id,

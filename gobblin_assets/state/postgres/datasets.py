@@ -63,11 +63,13 @@ _LOAD_PUBLISHED = text("""
            )
 """)
 
+# By the index of ledger_no_overlap, whose expressions these are: what lies below a watermark is not looked at.
 _LOAD_AHEAD = text("""
     SELECT k.dataset_id, k.name, k.partition, l.low, l.high
       FROM gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id)
      WHERE k.dataset_id = ANY (CAST(:dataset_ids AS bigint[])) AND l.active AND NOT l.is_generation
-       AND l.low_bytes >= coalesce(k.watermark_bytes, CAST('' AS bytea))
+       AND int8range(l.key_id, l.key_id, '[]') = int8range(k.key_id, k.key_id, '[]')
+       AND gobblin.wm_range(l.low_bytes, l.high_bytes) && gobblin.wm_range(coalesce(k.watermark_bytes, ''), NULL)
      ORDER BY l.key_id, l.low_bytes
 """)
 

@@ -39,8 +39,6 @@ _STATEMENTS = (
     """
     CREATE INDEX commit_sequence_published ON gobblin.commit_sequence (dataset_id, partition) WHERE state = 'DONE'
     """,
-    "DROP INDEX gobblin.ledger_key_id_idx",
-    "CREATE INDEX ledger_key_id_low_bytes_idx ON gobblin.ledger (key_id, low_bytes)",
 )
 
 

@@ -5,7 +5,7 @@ stable offset, so that a transaction that is still open is read by a later run, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
@@ -119,10 +119,3 @@ def first_range(
     skipped = start - offsets.earliest
     note = f"{name} begins at {start} ({spec.bootstrap_with.value}): {skipped:,} older offsets are left out"
     return OffsetRange(start, offsets.end, note if skipped else None, lost=skipped)
-
-
-def limit_range(found: OffsetRange, offsets_max: int | None) -> OffsetRange:
-    """At most so many offsets; the rest follows in the next run."""
-    if offsets_max is None or found.high - found.low <= offsets_max:
-        return found
-    return replace(found, high=found.low + offsets_max)

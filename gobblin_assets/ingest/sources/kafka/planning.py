@@ -19,7 +19,6 @@ from gobblin_assets.ingest.sources.kafka.offsets import (
     continue_range,
     describe_out_of_range,
     first_range,
-    limit_range,
     skip_range,
 )
 from gobblin_assets.ingest.sources.kafka.shares import share_out
@@ -77,6 +76,15 @@ class ChosenRange:
             pieces.append((high, high))
         return tuple(pieces)
 
+    def limit(self, offsets_max: int) -> "ChosenRange":
+        """At most so many offsets that are to be read; the rest follows in the next run."""
+        left = offsets_max
+        for low, high in self.pieces:
+            if high - low > left:
+                return replace(self, offsets=replace(self.offsets, high=low + left))
+            left -= high - low
+        return self
+
 
 @dataclass(slots=True)
 class TopicDecision:
@@ -115,8 +123,7 @@ class TopicDecision:
         """At most so many offsets of each partition that is named; what is left is said."""
         before = sum(chosen.width for chosen in self.ranges.values())
         for number, count in offsets_max.items():
-            chosen = self.ranges[number]
-            self.ranges[number] = replace(chosen, offsets=limit_range(chosen.offsets, count))
+            self.ranges[number] = self.ranges[number].limit(count)
         left = before - sum(chosen.width for chosen in self.ranges.values())
         if left:
             self.notes.append(f"{self.topic}: {left:,} offsets are left to the next run")
