@@ -82,7 +82,7 @@ _LOAD_INTERVALS = text("""
                                IS NOT TRUE AS begins
                       FROM gobblin.watermark_key k
                       JOIN gobblin.ledger l USING (key_id)
-                      JOIN gobblin.commit_sequence s USING (sequence_id)
+                      JOIN gobblin.commit_sequence s ON s.sequence_id = l.sequence_id
                      WHERE k.dataset_id = :dataset_id AND l.active AND NOT l.is_generation
                        AND (CAST(:partition AS text) IS NULL OR s.partition = :partition)) AS entries) AS numbered
      GROUP BY key_id, name, island
