@@ -113,7 +113,7 @@ def test_active_intervals_of_a_key_never_overlap(log: LogWorld) -> None:
 
     # They touch on both sides, and another key or partition has positions of its own.
     log.publish(lease, moves=[move(10, 20, low=10), move(None, 15, key="other")])
-    log.publish(lease, moves=[move(None, 20, low=0)], partition="2013-01")
+    log.publish(lease, moves=[move(None, 20, low=0, partition="2013-01")], partition="2013-01")
     log.publish(lease, moves=[move(20, 0, low=-10)])
     assert log.state_of(lease.dataset_id).version == 4
 
@@ -141,7 +141,7 @@ def test_a_sequence_that_replaces_retires_what_stood_in_its_partition(log: LogWo
     lease = log.take(log.register("orders"))
     old = log.publish(lease, partition="2013-01")
     neighbour = log.publish(lease, partition="2013-02")
-    again = [move(10, 12, low=0)]
+    again = [move(10, 12, low=0, partition="2013-01")]
 
     new = log.publish(lease, partition="2013-01", replaces=True, moves=again)
 

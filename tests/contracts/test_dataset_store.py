@@ -108,8 +108,8 @@ def test_what_the_source_wants_remembered_moves_with_the_version(log: LogWorld) 
 
 def test_each_partition_has_positions_of_its_own(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
-    log.publish(lease, partition="2013-03", moves=[move(None, 30)])
-    log.publish(lease, partition="2013-01", moves=[move(None, 10, low=0)])
+    log.publish(lease, partition="2013-03", moves=[move(None, 30, partition="2013-03")])
+    log.publish(lease, partition="2013-01", moves=[move(None, 10, low=0, partition="2013-01")])
 
     state = log.state_of(lease.dataset_id)
     assert state.published == {"2013-01", "2013-03"}
