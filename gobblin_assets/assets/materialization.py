@@ -29,7 +29,7 @@ from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.port import PlanSession, Restart
+from gobblin_assets.ingest.sources.port import PlanSession, Restart, StartAt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -52,11 +52,12 @@ class GobblinRunConfig(dg.Config):
     """Run configuration of a job's assets. ``mode``: append, refresh or auto; default: the tag, else auto.
 
     ``restart``, of topics, this once: start_over (as if they had never been read) or move_to_latest (leave out what
-    is in them now).
+    is in them now). ``start_at``, of one topic, this once: the offsets to go on from, by number of partition.
     """
 
     mode: str | None = None
     restart: str | None = None
+    start_at: dict[str, int] | None = None
 
 
 def is_by_hand(tags: Mapping[str, str]) -> bool:
@@ -64,22 +65,42 @@ def is_by_hand(tags: Mapping[str, str]) -> bool:
     return _AUTOMATION_TAGS.isdisjoint(tags)
 
 
-def decide_restart(configured: str | None, layout: JobLayout) -> Restart | None:
+def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: int) -> Restart | StartAt | None:
     """What run config asks of topics. RejectedError when it is nothing that there is, or the job reads tables."""
-    if configured is None:
+    if config.restart is None and config.start_at is None:
         return None
+    field = "restart" if config.start_at is None else "start_at"
     if layout.job.source.type != "kafka":
         raise RejectedError(
-            f"is for topics, and {layout.job.job} reads tables", field="restart", hint="Use mode: refresh for tables."
+            f"is for topics, and {layout.job.job} reads tables", field=field, hint="Use mode: refresh for tables."
         )
+    if config.start_at is not None:
+        return _read_starts(config.start_at, is_alone=config.restart is None and topic_count == 1)
     try:
-        return Restart(configured)
+        return Restart(config.restart or "")
     except ValueError:
         raise RejectedError(
-            f"expected one of {', '.join(each.value for each in Restart)}, found {configured!r}",
-            field="restart",
+            f"expected one of {', '.join(each.value for each in Restart)}, found {config.restart!r}",
+            field=field,
             hint="Correct it, or leave it out.",
         ) from None
+
+
+def _read_starts(given: Mapping[str, int], *, is_alone: bool) -> StartAt:
+    if not is_alone:
+        raise RejectedError(
+            "offsets are those of one topic, and nothing else is asked of it",
+            field="start_at",
+            hint="Select one topic, and leave restart out.",
+        )
+    wrong = [name for name, offset in given.items() if not name.isdecimal() or offset < 0]
+    if wrong or not given:
+        raise RejectedError(
+            f"expected offsets by numbers of partitions, found {dict(given)!r}",
+            field="start_at",
+            hint='Write it like {"0": 1500, "1": 0}.',
+        )
+    return StartAt({int(name): offset for name, offset in given.items()})
 
 
 def decide_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
@@ -213,7 +234,7 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         mode=mode,
         by_hand=is_by_hand(tags),
         dagster_run_id=context.run.run_id,
-        restart=decide_restart(config.restart, layout),
+        restart=decide_restart(config, layout, topic_count=len(selection)),
     )
 
 

@@ -1,6 +1,6 @@
 """Commands on a job file: run, plan, discover."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.discovery import select_tables, write_discovery
-from gobblin_assets.ingest.sources.port import Restart
+from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.settings import read_settings
@@ -43,6 +43,18 @@ class PartitionRange(click.ParamType[tuple[str, str]]):
         if not (first and mark and last):
             self.fail(f"expected FIRST...LAST, such as 2013-01-01...2013-03-01; found {value!r}", param, ctx)
         return first, last
+
+
+class PartitionOffset(click.ParamType[tuple[int, int]]):
+    """PARTITION=OFFSET of a topic."""
+
+    name = "partition=offset"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        partition, mark, offset = str(value).partition("=")
+        if not (mark and partition.isdecimal() and offset.isdecimal()):
+            self.fail(f"expected PARTITION=OFFSET, such as 0=1500; found {value!r}", param, ctx)
+        return int(partition), int(offset)
 
 
 def _selection_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -73,6 +85,9 @@ def _build_request(
 @_selection_options
 @click.option("--start-over", is_flag=True, help="Topics: begin as if they had never been read, by bootstrap_with.")
 @click.option("--move-to-latest", is_flag=True, help="Topics: leave out what is in them now; what comes is read.")
+@click.option(
+    "--start-at", "starts", multiple=True, type=PartitionOffset(), help="A topic: go on from there; may be repeated."
+)
 @spark_options
 @json_option
 def run(
@@ -83,6 +98,7 @@ def run(
     mode: str,
     start_over: bool,  # noqa: FBT001  an option that click passes by name
     move_to_latest: bool,  # noqa: FBT001  the same
+    starts: Sequence[tuple[int, int]],
     master: str | None,
     remote: str | None,
     as_json: bool,  # noqa: FBT001  an option that click passes by name
@@ -93,7 +109,8 @@ def run(
     """
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode)
-    request = replace(request, restart=_read_restart(layout, start_over=start_over, move_to_latest=move_to_latest))
+    asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
+    request = replace(request, restart=_read_restart(request, asked, dict(starts)))
     with open_ports(layout, layout.job, SparkChoice(master, remote)) as (ports, events):
         report = run_job(request, ports)
         if events is not None:
@@ -103,18 +120,29 @@ def run(
         click.get_current_context().exit(1)
 
 
-def _read_restart(layout: JobLayout, *, start_over: bool, move_to_latest: bool) -> Restart | None:
-    """What is asked of topics this once. RejectedError for both at once, and where there are no topics."""
-    if not (start_over or move_to_latest):
+def _read_restart(
+    request: RunRequest, asked: Mapping[str, bool], starts: Mapping[int, int]
+) -> Restart | StartAt | None:
+    """What is asked of topics this once. RejectedError for several things at once, and where there are no topics."""
+    given = [option for option, is_asked in asked.items() if is_asked]
+    if not given:
         return None
-    option = "--start-over" if start_over else "--move-to-latest"
-    if start_over and move_to_latest:
-        raise RejectedError("and --move-to-latest exclude each other", field=option, hint="Give one of them.")
-    if layout.job.source.type != "kafka":
+    option = given[0]
+    if len(given) > 1:
+        raise RejectedError(f"and {given[1]} exclude each other", field=option, hint="Give one of them.")
+    if request.job.source.type != "kafka":
         raise RejectedError(
-            f"is for topics, and {layout.job.job} reads tables", field=option, hint="Use --mode refresh for tables."
+            f"is for topics, and {request.job.job} reads tables", field=option, hint="Use --mode refresh for tables."
         )
-    return Restart.START_OVER if start_over else Restart.MOVE_TO_LATEST
+    if not starts:
+        return Restart.START_OVER if asked["--start-over"] else Restart.MOVE_TO_LATEST
+    if len(request.selection) != 1:
+        raise RejectedError(
+            f"offsets are those of one topic, and {len(request.selection)} are to be read",
+            field=option,
+            hint="Name the topic with --dataset.",
+        )
+    return StartAt(starts)
 
 
 @click.command()

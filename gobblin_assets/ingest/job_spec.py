@@ -102,6 +102,9 @@ class QualitySpec(SpecModel):
     dead_letter_fraction_max: float = Field(
         0.05, ge=0, le=1, description="More dead letters than this share (undecodable, no event time) fail the task."
     )
+    dead_letter_count_max: int = Field(
+        0, ge=0, description="So many in a publication are allowed whatever their share; a stream's may be few records."
+    )
     lag_max: int | None = Field(
         None,
         ge=0,

@@ -138,8 +138,14 @@ def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str
         limit = quality.quarantine_fraction_max
         checks += (check_quarantine(rows_written=written, rows_set_aside=quarantined, fraction_max=limit),)
     if may_have_dead_letters(part.spec):
-        limit = quality.dead_letter_fraction_max
-        checks += (check_dead_letters(rows=written + quarantined, dead_letters=letters, fraction_max=limit),)
+        checks += (
+            check_dead_letters(
+                rows=written + quarantined,
+                dead_letters=letters,
+                fraction_max=quality.dead_letter_fraction_max,
+                count_max=quality.dead_letter_count_max,
+            ),
+        )
     return checks
 
 

@@ -91,15 +91,19 @@ def may_have_dead_letters(spec: DatasetSpec) -> bool:
     return spec.topic is not None or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
 
 
-def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float) -> CheckResult:
-    """Whether no larger share is dead letters than ``quality.dead_letter_fraction_max`` allows."""
+def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, count_max: int) -> CheckResult:
+    """Whether no larger share is dead letters than ``quality.dead_letter_fraction_max`` allows.
+
+    Up to ``count_max`` of them, ``quality.dead_letter_count_max``, are allowed whatever their share.
+    """
     total = rows + dead_letters
     fraction = dead_letters / total if total else 0.0
+    allowed = f"{fraction_max:.4g}" + (f", or {count_max} of them" if count_max else "")
     return CheckResult(
         name=DEAD_LETTER_CHECK,
-        passed=fraction <= fraction_max,
+        passed=fraction <= fraction_max or dead_letters <= count_max,
         blocking=True,
-        description=f"{dead_letters} of {total} records are dead letters ({fraction:.4g}); allowed: {fraction_max:.4g}",
+        description=f"{dead_letters} of {total} records are dead letters ({fraction:.4g}); allowed: {allowed}",
         figures={"dead_letters": dead_letters, "fraction": fraction, "fraction_max": fraction_max},
     )
 

@@ -13,7 +13,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.lag import Lag
-from gobblin_assets.ingest.sources.port import PlanSession, Restart, Source
+from gobblin_assets.ingest.sources.port import PlanSession, Restart, Source, StartAt
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -38,7 +38,7 @@ class RunRequest:
     mode: Mode = Mode.AUTO
     by_hand: bool = True
     dagster_run_id: str | None = None
-    restart: Restart | None = None
+    restart: Restart | StartAt | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gobblin_assets.ingest.sources.kafka.planning import (
     recall_topic,
 )
 from gobblin_assets.ingest.sources.kafka.sizes import Sizes
-from gobblin_assets.ingest.sources.port import PlanRequest, Restart
+from gobblin_assets.ingest.sources.port import PlanRequest, Restart, StartAt
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
@@ -54,7 +54,7 @@ class Follower:
     facts: dict[str, object] = field(default_factory=dict)
     topic: str = TOPIC
 
-    def request(self, restart: Restart | None = None) -> PlanRequest:
+    def request(self, restart: Restart | StartAt | None = None) -> PlanRequest:
         keys = {
             (name, ""): KeyState(KeyId(number), name, "", long_watermark(at) if isinstance(at, int) else at)
             for number, (name, at) in enumerate(self.watermarks.items())
@@ -68,7 +68,7 @@ class Follower:
     def decide(
         self,
         offsets: TopicOffsets,
-        restart: Restart | None = None,
+        restart: Restart | StartAt | None = None,
         at_time: Mapping[int, int | None] | None = None,
     ) -> TopicDecision:
         request = self.request(restart)
@@ -84,7 +84,7 @@ class Follower:
             if number not in without:
                 self.watermarks[str(chosen.key)] = chosen.offsets.high
 
-    def follow(self, offsets: TopicOffsets, restart: Restart | None = None) -> dict[str, tuple[int, int]]:
+    def follow(self, offsets: TopicOffsets, restart: Restart | StartAt | None = None) -> dict[str, tuple[int, int]]:
         """Plan and publish everything. What was read, by key."""
         decision = self.decide(offsets, restart)
         self.publish(decision)

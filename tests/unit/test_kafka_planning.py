@@ -9,7 +9,7 @@ from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
 from gobblin_assets.ingest.sources.kafka.keys import PartitionKey, parse_key
 from gobblin_assets.ingest.sources.kafka.planning import limit_run
-from gobblin_assets.ingest.sources.port import Restart
+from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark
 from tests.support.topic_plans import Follower, offsets_of, ranges_of
@@ -322,3 +322,40 @@ def test_a_key_is_read_as_it_was_written(text: str, key: PartitionKey) -> None:
 @pytest.mark.parametrize("text", ["", "rows", "MyTopic", ":0", "MyTopic:", "MyTopic:x", "MyTopic:0#"])
 def test_what_is_no_key_of_a_partition_is_not_taken_for_one(text: str) -> None:
     assert parse_key(text) is None
+
+
+@pytest.mark.parametrize(
+    ("watermarks", "given", "expected", "said"),
+    [
+        ({"MyTopic:0": 50}, 70, {"MyTopic:0": (70, 100)}, "20 offsets are left out"),
+        ({"MyTopic:0": 50}, 50, {"MyTopic:0": (50, 100)}, "given by hand"),
+        ({"MyTopic:0": 50}, 45, {"MyTopic:0#1": (45, 100)}, "5 offsets are read that were read before"),
+        ({"MyTopic:0": 50}, 100, {"MyTopic:0": (100, 100)}, "50 offsets are left out"),
+        ({"MyTopic:0": 7}, 40, {"MyTopic:0": (40, 100)}, "33 offsets are left out"),
+        ({"MyTopic:0": 250}, 60, {"MyTopic:0#1": (60, 100)}, "190 offsets are read that were read before"),
+        ({}, 60, {"MyTopic:0": (60, 100)}, "20 offsets are left out"),
+    ],
+)
+def test_an_offset_given_by_hand_is_where_its_partition_goes_on(
+    watermarks: dict[str, int | Watermark | None], given: int, expected: dict[str, tuple[int, int]], said: str
+) -> None:
+    follower = Follower(watermarks={**watermarks, "MyTopic:1": 3}, facts={"partitions_at_bootstrap": [0, 1]})
+    decision = follower.decide(offsets_of({0: (40, 100), 1: (0, 5)}), StartAt({0: given}))
+    assert ranges_of(decision) == {**expected, "MyTopic:1": (3, 5)}
+    assert said in decision.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({0: 39}, RejectedError, r"start_at: MyTopic:0: expected an offset from 40 to 100, found 39"),
+        ({0: 101}, RejectedError, r"start_at: MyTopic:0: expected an offset from 40 to 100, found 101"),
+        ({7: 1}, RejectedError, r"start_at: MyTopic has no partition 7. It has 0, 1"),
+        ({1: 1}, RetryableError, r"MyTopic:1 can't start at 1: no leader"),
+    ],
+)
+def test_an_offset_given_by_hand_that_the_log_does_not_have_is_refused(
+    given: dict[int, int], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        Follower().decide(offsets_of({0: (40, 100)}, 1), StartAt(given))

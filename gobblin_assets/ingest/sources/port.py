@@ -30,6 +30,17 @@ class Restart(StrEnum):
     START_OVER = "start_over"
 
 
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """What a person asks once of one topic: to go on from these offsets, by number of partition."""
+
+    offsets: Mapping[int, int]
+
+    @property
+    def value(self) -> str:
+        return "start_at"
+
+
 LoadIntervals = Callable[[str | None], Mapping[str, Sequence[Interval]]]
 """What the ledger holds of the dataset by key, ascending: what a partition published, as the log stores it, or all."""
 
@@ -51,7 +62,7 @@ class PlanRequest:
     state: DatasetState
     mode: Mode
     by_hand: bool
-    restart: Restart | None = None
+    restart: Restart | StartAt | None = None
     load_intervals: LoadIntervals = _no_ledger
 
 

@@ -95,6 +95,26 @@ def skip_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) 
     return OffsetRange(offsets.end, offsets.end, note, restarts=watermark > offsets.end, lost=lost)
 
 
+def given_range(name: TopicPartition, watermark: int | None, offset: int, offsets: PartitionOffsets) -> OffsetRange:
+    """From an offset that a person gave. RejectedError: the broker does not have it."""
+    if not offsets.earliest <= offset <= offsets.end:
+        raise RejectedError(
+            f"{name}: expected an offset from {offsets.earliest} to {offsets.end}, found {offset}",
+            field="start_at",
+            hint="Nothing was read, and watermarks stay. The last one is that of the next record.",
+            topic=name.topic,
+            partition=name.partition,
+        )
+    before = offsets.earliest if watermark is None else watermark
+    lost, repeated = max(0, offset - before), max(0, before - offset)
+    note = f"{name} goes on at {offset}, which was given by hand"
+    if lost:
+        note += f": {lost:,} offsets are left out"
+    elif repeated:
+        note += f": {repeated:,} offsets are read that were read before"
+    return OffsetRange(offset, offsets.end, note, restarts=bool(repeated), lost=lost, repeated=repeated)
+
+
 def first_range(
     name: TopicPartition,
     offsets: PartitionOffsets,

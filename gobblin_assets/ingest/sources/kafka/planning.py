@@ -19,11 +19,12 @@ from gobblin_assets.ingest.sources.kafka.offsets import (
     continue_range,
     describe_out_of_range,
     first_range,
+    given_range,
     skip_range,
 )
 from gobblin_assets.ingest.sources.kafka.shares import share_out
 from gobblin_assets.ingest.sources.kafka.sizes import STATISTICS_FACTS, Sizes
-from gobblin_assets.ingest.sources.port import PlanRequest, Restart
+from gobblin_assets.ingest.sources.port import PlanRequest, Restart, StartAt
 from gobblin_assets.model.interval import Interval, subtract_intervals
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
@@ -187,6 +188,7 @@ def decide_ranges(
     at_time: Mapping[TopicPartition, int | None],
 ) -> TopicDecision:
     """Which offsets this run reads. RejectedError: one is out of range and the rule says ``fail``."""
+    _require_given(request, memory.topic, offsets)
     decision = TopicDecision.begin(memory, offsets)
     for number in sorted({*offsets.partitions, *offsets.failures, *memory.positions}):
         name = TopicPartition(memory.topic, number)
@@ -277,6 +279,9 @@ def _choose(
     position = memory.positions.get(name.partition)
     if request.restart is Restart.MOVE_TO_LATEST:
         return skip_range(name, offsets.earliest if position is None else position.offset, offsets)
+    if isinstance(request.restart, StartAt) and name.partition in request.restart.offsets:
+        watermark = None if position is None else position.offset
+        return given_range(name, watermark, request.restart.offsets[name.partition], offsets)
     if position is not None:
         return continue_range(name, position.offset, offsets, spec.reset_on_out_of_range, urn=request.urn)
     if name.partition not in memory.at_bootstrap:
@@ -305,6 +310,22 @@ def _require_same_topic(request: PlanRequest, topic: str, offsets: TopicOffsets)
         f"`gobblin-assets run JOB_FILE --dataset '{request.urn}' --start-over`.",
         topic=topic,
     )
+
+
+def _require_given(request: PlanRequest, topic: str, offsets: TopicOffsets) -> None:
+    given = request.restart.offsets if isinstance(request.restart, StartAt) else {}
+    for number in sorted(given.keys() - offsets.partitions.keys()):
+        if number in offsets.failures:
+            raise RetryableError(
+                f"{topic}:{number} can't start at {given[number]}: {offsets.failures[number]}",
+                hint="Nothing was read and watermarks stay; ask again when the partition has a leader.",
+            )
+        raise RejectedError(
+            f"{topic} has no partition {number}",
+            field="start_at",
+            hint=f"It has {', '.join(map(str, sorted({*offsets.partitions, *offsets.failures})))}.",
+            topic=topic,
+        )
 
 
 def _require_all(topic: str, offsets: TopicOffsets) -> None:
