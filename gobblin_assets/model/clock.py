@@ -15,7 +15,7 @@ class Clock(Protocol):
     """What a process may ask of time."""
 
     def now(self) -> dt.datetime:
-        """Wall time in UTC, for history and display only."""
+        """Wall time in UTC, for history, for display, and for which of a log's windows of ingestion is open."""
         ...
 
     def monotonic(self) -> float:

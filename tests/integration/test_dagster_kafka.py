@@ -83,8 +83,11 @@ class Events:
 
     def run(self, request: dg.RunRequest) -> None:
         tags = {**request.tags, "dagster/sensor_name": NEW_DATA, "dagster/run_key": str(request.run_key)}
-        result = self.definitions.resolve_job_def("events_whole").execute_in_process(
-            instance=self.instance, asset_selection=list(request.asset_selection or ()), tags=tags
+        result = self.definitions.resolve_job_def(request.job_name or "events_whole").execute_in_process(
+            instance=self.instance,
+            asset_selection=list(request.asset_selection or ()),
+            partition_key=request.partition_key,
+            tags=tags,
         )
         assert result.success
 
@@ -232,3 +235,29 @@ def test_brokers_that_are_away_are_one_line_in_both_sensors(events: Events) -> N
         said = str(events.tick(name).skip_message)
         assert "127.0.0.1:1" in said
         assert "\n" not in said
+
+
+def test_topics_with_windows_are_asked_for_in_the_window_that_is_open_and_the_others_in_a_run_of_their_own(
+    events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
+) -> None:
+    views, clicks = topic("views"), topic("clicks")
+    kafka = {"value": {"format": "string"}}
+    windows = {"kind": "monthly", "start": "2026-01-01"}
+    events.define({"topic": views, "kafka": kafka, "partitions": windows}, {"topic": clicks, "kafka": kafka})
+    produce(kafka_broker.bootstrap, views, [b"one", b"two"])
+    produce(kafka_broker.bootstrap, clicks, [b"three"])
+    month = dt.datetime.now(dt.UTC).strftime("%Y-%m-01")
+
+    requests = events.tick().run_requests or []
+    assert {(tuple(each.asset_selection or ()), each.partition_key) for each in requests} == {
+        ((events.key(views),), month),
+        ((events.key(clicks),), None),
+    }
+    assert len({each.run_key for each in requests}) == 2
+    for each in requests:
+        events.run(each)
+
+    (shown,) = events.instance.fetch_materializations(events.key(views), limit=10).records
+    assert (shown.partition_key, events.shown(views)[0]["gobblin/rows"]) == (month, 2)
+    assert [event["gobblin/rows"] for event in events.shown(clicks)] == [1]
+    assert not events.tick().run_requests

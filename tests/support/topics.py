@@ -23,19 +23,19 @@ from gobblin_assets.ingest.dataset_reader import read_dataset
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
+from gobblin_assets.ingest.partition_keys import asset_partition, open_partition
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.ingest.sources.kafka.source import KafkaSource
-from gobblin_assets.ingest.sources.port import Restart, Source
+from gobblin_assets.ingest.sources.port import Restart, Source, StartAt
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
-from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from resources.stores import open_stores
 from tests.support.spark import SMALL
@@ -64,6 +64,7 @@ class Ingestion:
     connection: KafkaConnection | None = None
     open_source: Callable[[JobSpec], Source] | None = None
     remote: str | None = None
+    clock: Clock = field(default_factory=SystemClock)
     lines: list[str] = field(default_factory=list)
     events: list[DatasetReport] = field(default_factory=list)
 
@@ -71,7 +72,14 @@ class Ingestion:
         self.engine = open_external(self.database_url)
         self.stores = open_stores(self.engine)
 
-    def run(self, *urns: str, mode: Mode = Mode.AUTO, restart: Restart | None = None) -> RunReport:
+    def run(
+        self,
+        *urns: str,
+        mode: Mode = Mode.AUTO,
+        restart: Restart | StartAt | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> RunReport:
+        """``partitions`` None: those that are open now."""
         job = parse_job(
             {
                 "job": JOB,
@@ -94,11 +102,17 @@ class Ingestion:
             open_extractor=lambda session: SparkExtractor(self.spark, fs, self.stores.published, session),
             interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
             spark=lambda: self.spark,
-            clock=SystemClock(),
+            clock=self.clock,
             report=self.lines.append,
             on_publication=self.events.append,
         )
-        selection = {urn: (WHOLE,) for urn in datasets if not urns or urn in urns}
+        chosen = {urn: spec for urn, spec in datasets.items() if not urns or urn in urns}
+        selection = {
+            urn: (open_partition(spec, self.clock.now()),)
+            if partitions is None
+            else tuple(asset_partition(spec, key) for key in partitions)
+            for urn, spec in chosen.items()
+        }
         return run_job(RunRequest(job, datasets, selection, mode=mode, restart=restart), ports)
 
     def read(self, urn: str, *, role: Role = Role.DATA) -> DataFrame:
@@ -131,7 +145,9 @@ class Ingestion:
     def _open_source(self, job: JobSpec) -> Source:
         assert isinstance(job.source, KafkaSourceSpec)
         connection = self.connection or KafkaConnection(self.bootstrap, timeout_s=15.0)
-        return KafkaSource(ConfluentCluster(connection), connection, job.source, registry=self.registry)
+        return KafkaSource(
+            ConfluentCluster(connection), connection, job.source, registry=self.registry, clock=self.clock
+        )
 
 
 @pytest.fixture
