@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 LOCKS := requirements/bootstrap.lock requirements/dev.lock
 # Named after what was installed, not after a time: a checkout of other locks makes the environment again.
 READY := $(VENV)/.installed-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d ' ' -f 1)
-# Tests on two workers, a Spark session each; a file's tests stay together, for they share servers.
-WORKERS ?= 2
+# Tests on three workers, since many wait for what they have killed; a file's tests stay together, for they share
+# servers and a Spark session.
+WORKERS ?= 3
 PYTEST_ARGUMENTS ?=
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

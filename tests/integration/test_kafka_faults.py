@@ -33,7 +33,7 @@ TEXT = {"value": {"format": "string"}}
 RULES = ("fail", "nearest", "earliest", "latest", "skip")
 
 # Read so slowly, in pieces so small, that what happens meanwhile happens in the middle of the read.
-SLOW = {"converters": [{"sql": {"slept": "java_method('java.lang.Thread', 'sleep', 60L)"}}]}
+SLOW = {"converters": [{"sql": {"slept": "java_method('java.lang.Thread', 'sleep', 200L)"}}]}
 SMALL_FETCHES = {"max.partition.fetch.bytes": "20000", "fetch.max.bytes": "20000", "max.poll.records": "1"}
 SHORT_WAITS = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
 # Producers and brokers keep some 1 MB of records together, which is always fetched as a whole: these are ten fetches.
