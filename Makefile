@@ -12,9 +12,11 @@ BIN := $(VENV)/bin
 LOCKS := requirements/bootstrap.lock requirements/dev.lock
 # Named after what was installed, not after a time: a checkout of other locks makes the environment again.
 READY := $(VENV)/.installed-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d ' ' -f 1)
-# Tests on two workers, a Spark session each; a file's tests stay together, for they share servers.
+# Tests on two workers, a Spark session each; a file's tests stay together, for they share servers. tests/conftest.py
+# puts the files that take longest first; pytest-xdist would start with those of the most tests.
 WORKERS ?= 2
 PYTEST_ARGUMENTS ?=
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock"
@@ -32,12 +34,13 @@ demo-kafka: check-java $(READY)  ## The same with topics: a real broker, aborted
 	@$(BIN)/python -m demo.kafka.run_demo
 
 test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGUMENTS)
+	$(PYTEST) $(PYTEST_ARGUMENTS)
 
 torture: check-java $(READY)  ## Kills, pauses, full disks and lost answers for MINUTES=n, then the verdict; SEED=s repeats a schedule
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
 
-proof: check-java $(READY)  ## Every pair of faults, 10,000 random histories, every mutant: about half an hour
+proof: check-java $(READY)  ## The thorough tests, every pair of faults, 10,000 random histories, every mutant: about half an hour
+	$(PYTEST) -m thorough
 	$(BIN)/python -m tests.simulation.proof
 
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine

@@ -20,12 +20,24 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("unhurried")
 
+# The files that take a worker longest, these first: one that begins last would be waited for alone.
+_LONGEST = (
+    *("test_cli", "test_every_fault", "test_dagster_daemon", "test_dagster_cli", "test_kafka_kills"),
+    *("test_end_to_end", "test_kafka_faults", "test_kafka_stream", "test_torture", "test_kills"),
+    *("test_reconciliation", "test_jdbc_postgres", "test_kafka_shared_reads", "test_demo_kafka", "test_spark_connect"),
+)
+
 _SESSION_HOME = pytest.StashKey[SessionHome]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

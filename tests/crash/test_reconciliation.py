@@ -214,7 +214,7 @@ def check_runs_again_but_for_staging(world: World) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH])
+@pytest.mark.parametrize("mode", [Mode.APPEND, pytest.param(Mode.REFRESH, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("point", LEFT_OPEN)
 def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
     lake: Lake, world: World, backup: Backup, point: str, mode: Mode, way: Way

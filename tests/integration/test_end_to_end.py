@@ -219,7 +219,14 @@ def test_a_changed_set_of_tables_is_said_by_the_next_run(ingestion: Ingestion, s
     assert any("new: public.refunds" in line and "gone: public.orders" in line for line in said), said
 
 
-@pytest.mark.parametrize("failpoint", ["step_after=kill", "seal_committed=kill", "attempt_written=kill"])
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "step_after=kill",
+        pytest.param("seal_committed=kill", marks=pytest.mark.thorough),
+        pytest.param("attempt_written=kill", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_run_on_spark_that_is_killed_is_completed_by_the_next(
     ingestion: Ingestion, shop: Database, tmp_path: Path, failpoint: str
 ) -> None:
@@ -272,6 +279,7 @@ def test_on_connect_a_killed_client_s_run_is_completed_by_the_next_client(
     assert not list(Path(ingestion.root).rglob(".staging/*"))
 
 
+@pytest.mark.thorough
 def test_a_local_cluster_ends_with_the_same_rows(ingestion: Ingestion, shop: Database, tmp_path: Path) -> None:
     settings = {
         "work": str(tmp_path / "spark"),

@@ -24,6 +24,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_broker_has_its_records_again_after_a_restart(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
         make_topic(broker.bootstrap, "kept")
@@ -36,6 +37,7 @@ def test_a_killed_broker_has_its_records_again_after_a_restart(tmp_path: Path) -
         assert [found.value for found in read_all(broker.bootstrap, "kept")] == [b"a", b"b"]
 
 
+@pytest.mark.thorough
 def test_of_three_brokers_one_can_be_lost(tmp_path: Path) -> None:
     with start_cluster(tmp_path, 3) as cluster:
         make_topic(cluster.bootstrap, "copied", replicas=[[1, 2], [2, 3], [3, 1]])

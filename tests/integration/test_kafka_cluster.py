@@ -153,6 +153,7 @@ def test_a_topic_that_is_not_there_fails_alone(kafka_broker: KafkaBroker, topic:
         assert f"no topic {wrong!r} on {kafka_broker.bootstrap}" in str(error)
 
 
+@pytest.mark.thorough
 def test_more_partitions_than_one_call_takes_are_all_found(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     count = PARTITIONS_PER_CALL + 10
     name = topic(partitions=count)
@@ -180,6 +181,7 @@ def test_times_lead_to_the_first_record_that_is_not_older(kafka_broker: KafkaBro
     assert find(dt.datetime.min.replace(tzinfo=dt.UTC)) == 0
 
 
+@pytest.mark.thorough
 def test_a_lost_broker_takes_its_partitions_along_and_no_others(tmp_path: Path) -> None:
     with start_cluster(tmp_path, 3) as cluster:
         make_topic(cluster.bootstrap, "spread", replicas=[[1], [2], [3]])
@@ -206,6 +208,7 @@ def test_wrong_servers_get_one_line_that_names_them_and_nothing_on_the_console(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.thorough
 def test_a_broker_that_goes_away_during_a_call_is_tried_for_a_bounded_time(tmp_path: Path) -> None:
     caught: list[Exception] = []
 

@@ -33,7 +33,7 @@ TEXT = {"value": {"format": "string"}}
 RULES = ("fail", "nearest", "earliest", "latest", "skip")
 
 # Read so slowly, in pieces so small, that what happens meanwhile happens in the middle of the read.
-SLOW = {"converters": [{"sql": {"slept": "java_method('java.lang.Thread', 'sleep', 60L)"}}]}
+SLOW = {"converters": [{"sql": {"slept": "java_method('java.lang.Thread', 'sleep', 200L)"}}]}
 SMALL_FETCHES = {"max.partition.fetch.bytes": "20000", "fetch.max.bytes": "20000", "max.poll.records": "1"}
 SHORT_WAITS = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
 # Producers and brokers keep some 1 MB of records together, which is always fetched as a whole: these are ten fetches.
@@ -79,6 +79,7 @@ def values_of(name: str, count: int = 10) -> list[bytes]:
 
 
 class TestBrokers:
+    @pytest.mark.thorough
     def test_the_loss_of_one_of_several_brokers_degrades_its_partitions_only(
         self, ingest: Open, cluster: KafkaCluster
     ) -> None:
@@ -120,6 +121,7 @@ class TestBrokers:
         assert texts(ingestion, spread) == as_texts(sent[spread])
         assert texts(ingestion, copied) == as_texts(sent[copied])
 
+    @pytest.mark.thorough
     def test_a_broker_that_is_killed_and_restarted_amid_a_read_is_waited_for(
         self, ingest: Open, cluster: KafkaCluster
     ) -> None:
@@ -138,6 +140,7 @@ class TestBrokers:
         assert not report.failed, report.failed
         assert texts(ingestion, slow) == as_texts(SLOW_RECORDS)
 
+    @pytest.mark.thorough
     def test_a_leader_that_changes_amid_a_read_is_not_noticed(self, ingest: Open, cluster: KafkaCluster) -> None:
         moved = make_topic(cluster.bootstrap, "moved", replicas=[[3, 1]])
         produce(cluster.bootstrap, moved, SLOW_RECORDS)
@@ -151,6 +154,7 @@ class TestBrokers:
         assert not report.failed, report.failed
         assert texts(ingestion, moved) == as_texts(SLOW_RECORDS)
 
+    @pytest.mark.thorough
     def test_a_broker_that_stays_away_fails_the_read_and_the_next_run_has_all_of_it(
         self, ingest: Open, cluster: KafkaCluster
     ) -> None:

@@ -221,6 +221,7 @@ def test_streams_that_are_killed_one_after_the_other_are_gone_on_with_by_the_nex
     shop.check_end()
 
 
+@pytest.mark.thorough
 def test_a_stream_goes_on_by_itself_when_a_broker_that_was_killed_is_back(
     tmp_path: Path, engine: Engine, standby: Standby, variables: dict[str, str]
 ) -> None:
