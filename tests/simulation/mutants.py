@@ -24,7 +24,7 @@ from gobblin_assets.ingest import late_rows, publishing, task
 from gobblin_assets.ingest import round as run_round
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
-from gobblin_assets.state import postgres as state
+from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
@@ -318,10 +318,10 @@ IN_AN_ADAPTER = (
     ),
     Mutant(
         "leases end by another clock than the database's",
-        _sql(state, "_LOCK_LEASE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
+        _sql(lease_store, "_LOCK_LEASE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
         _LEASES,
     ),
-    Mutant("the fence does not grow", _sql(state, "_TAKE", "fence + 1", "fence"), _LEASES),
+    Mutant("the fence does not grow", _sql(lease_store, "_TAKE", "fence + 1", "fence"), _LEASES),
     Mutant(
         "verify by existence alone",
         _patch(commit_steps.RenameDirectory, "verify", _by_existence),
