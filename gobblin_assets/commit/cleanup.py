@@ -6,7 +6,7 @@ only when a pass found nothing of it and its writer is over: a paused process th
 directory again (seen), so one that never reported its end is looked at for a day.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -17,8 +17,11 @@ from gobblin_assets.commit.driver import OpenFileSystem
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
+from gobblin_assets.commit.together import do_together
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import Lease
 
 ATTEMPTS_PER_PASS_MAX: Final = 1_000
@@ -27,9 +30,9 @@ SEGMENTS_PER_PASS_MAX: Final = 200
 PASSES_MAX: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cleaned:
-    """What a cleanup removed. ``remaining`` attempts still had something at the last pass."""
+    """What a cleanup removed of a dataset. ``remaining`` attempts still had something at the last pass."""
 
     attempt_count: int = 0
     removed_file_count: int = 0
@@ -47,19 +50,72 @@ class Cleanup:
 
     def clean(self, lease: Lease, *, root_uri: str, retire_grace_s: float) -> Cleaned:
         """Clean one leased dataset. Interrupting it anywhere leaves work for the next call, nothing else."""
+        (outcome,) = self.clean_all([lease], root_uri=root_uri, retire_grace_s=retire_grace_s)
+        if isinstance(outcome, GobblinError):
+            raise outcome
+        return outcome
+
+    def clean_all(
+        self, leases: Sequence[Lease], *, root_uri: str, retire_grace_s: float
+    ) -> list[Cleaned | GobblinError]:
+        """The same for several datasets: what ``clean`` gives or raises for each, in their order.
+
+        Raises what concerns all of them.
+        """
         fs, _root = self.open_file_system(root_uri)
-        cleaned = remaining = 0
+        outcomes: dict[DatasetId, Cleaned | GobblinError] = {lease.dataset_id: Cleaned() for lease in leases}
+        left = list(leases)
         for _pass in range(PASSES_MAX):
-            attempts = self.store.mark_for_cleanup(lease.dataset_id, fence=lease.fence, limit=ATTEMPTS_PER_PASS_MAX)
+            attempts = self._mark(left, outcomes)
             if not attempts:
                 break
-            empty = [attempt.attempt_id for attempt in attempts if not self._clear(fs, attempt, lease)]
-            fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
-            self.store.mark_cleaned(empty)
-            cleaned += len(empty)
-            remaining = len(attempts) - len(empty)
-        removed = self._remove_retired(lease, retire_grace_s)
-        return Cleaned(cleaned, removed, remaining)
+            self._clear_all(fs, attempts, {lease.dataset_id: lease for lease in left}, outcomes)
+            marked = {attempt.dataset_id for attempt in attempts}
+            left = [lease for lease in left if lease.dataset_id in marked]
+        self._remove_retired(leases, retire_grace_s, outcomes)
+        return [outcomes[lease.dataset_id] for lease in leases]
+
+    def _mark(self, leases: Sequence[Lease], outcomes: dict[DatasetId, Cleaned | GobblinError]) -> list[AttemptRecord]:
+        marked: list[AttemptRecord] = []
+
+        def mark(some: Sequence[Lease]) -> None:
+            fences = {lease.dataset_id: lease.fence for lease in some}
+            marked.extend(self.store.mark_for_cleanup(fences, limit=ATTEMPTS_PER_PASS_MAX))
+
+        ours = [lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)]
+        for lease, error in zip(ours, do_together(ours, mark), strict=True):
+            if error is not None:
+                outcomes[lease.dataset_id] = error
+        return marked
+
+    def _clear_all(
+        self,
+        fs: FileSystem,
+        attempts: Sequence[AttemptRecord],
+        leases: Mapping[DatasetId, Lease],
+        outcomes: dict[DatasetId, Cleaned | GobblinError],
+    ) -> None:
+        empty = []
+        for dataset_id in {attempt.dataset_id for attempt in attempts}:
+            outcome = outcomes[dataset_id]
+            if isinstance(outcome, Cleaned):
+                outcome.remaining = 0
+        for attempt in attempts:
+            outcome = outcomes[attempt.dataset_id]
+            if not isinstance(outcome, Cleaned):
+                continue
+            try:
+                found = self._clear(fs, attempt, leases[attempt.dataset_id])
+            except GobblinError as error:
+                outcomes[attempt.dataset_id] = error
+                continue
+            if found:
+                outcome.remaining += 1
+            else:
+                outcome.attempt_count += 1
+                empty.append(attempt.attempt_id)
+        fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
+        self.store.mark_cleaned(empty)
 
     def _clear(self, fs: FileSystem, attempt: AttemptRecord, lease: Lease) -> bool:
         """Remove what there is of an attempt; True if there was something."""
@@ -75,16 +131,24 @@ class Cleanup:
         reach(Failpoint.CLEANUP_REMOVED)
         return found
 
-    def _remove_retired(self, lease: Lease, grace_s: float) -> int:
-        segments = self.store.list_removable(lease.dataset_id, grace_s=grace_s, limit=SEGMENTS_PER_PASS_MAX)
-        removed = 0
-        for segment in segments:
-            self.require(lease)
-            reach(Failpoint.RETIRE_MARKED)
-            removed += self._remove_files(segment)
-            reach(Failpoint.RETIRE_REMOVED)
-            self.store.mark_removed([segment.segment_id])
-        return removed
+    def _remove_retired(
+        self, leases: Sequence[Lease], grace_s: float, outcomes: dict[DatasetId, Cleaned | GobblinError]
+    ) -> None:
+        ours = {lease.dataset_id: lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)}
+        if not ours:
+            return
+        for segment in self.store.list_removable(*ours, grace_s=grace_s, limit=SEGMENTS_PER_PASS_MAX):
+            outcome = outcomes[segment.dataset_id]
+            if not isinstance(outcome, Cleaned):
+                continue
+            try:
+                self.require(ours[segment.dataset_id])
+                reach(Failpoint.RETIRE_MARKED)
+                outcome.removed_file_count += self._remove_files(segment)
+                reach(Failpoint.RETIRE_REMOVED)
+                self.store.mark_removed([segment.segment_id])
+            except GobblinError as error:
+                outcomes[segment.dataset_id] = error
 
     def _remove_files(self, segment: StoredSegment) -> int:
         fs, root = self.open_file_system(segment.root_uri)

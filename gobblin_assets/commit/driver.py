@@ -7,14 +7,16 @@ done again; one that is found lost or contradicted counts only if the log still 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.markers import put_marker
-from gobblin_assets.commit.segment import decode_segment
-from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.segment import Segment, decode_segment
+from gobblin_assets.commit.sequence import Publication, SealedSequence
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
-from gobblin_assets.commit.store import CommitStepStore, StoredSegment
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
@@ -51,40 +53,86 @@ class Driver:
             GobblinError: any other family; the try was counted, and the sequence may be BLOCKED now.
 
         """
-        sequence = self.store.get(sequence_id)
-        try:
-            self._execute(sequence, lease)
-            self.store.finish(sequence_id, fence=lease.fence)
-        except (FencedError, OutcomeUnknownError):
-            # Whoever reads the log next knows more than we do; there is nothing to count.
-            raise
-        except GobblinError as error:
-            self._count_failure(sequence, lease, error)
-            raise
-        except OSError as error:
-            failure = RetryableError(f"publishing failed: {error}", hint="It goes on at the next try.")
-            self._count_failure(sequence, lease, failure)
-            raise failure from error
-        return self.store.load_publication(sequence_id)
+        (outcome,) = self.publish_all([(sequence_id, lease)])
+        if isinstance(outcome, GobblinError):
+            raise outcome
+        return outcome
 
-    def _execute(self, sequence: SequenceRecord, lease: Lease) -> None:
+    def publish_all(self, prepared: Sequence[tuple[SequenceId, Lease]]) -> list[Publication | GobblinError]:
+        """The same for several, of different datasets: what ``publish`` gives or raises for each, in their order.
+
+        Each is executed by itself; they are read and finished together.
+        """
+        outcomes: dict[SequenceId, Publication | GobblinError] = {}
+        executed: list[tuple[SealedSequence, Lease]] = []
+        for sealed, lease in self._load(prepared, outcomes):
+            error = _try(partial(self._execute, sealed, lease))
+            if error is None:
+                executed.append((sealed, lease))
+            else:
+                outcomes[sealed.order.sequence_id] = self._judge(sealed, lease, error)
+        finished: list[SequenceId] = []
+        for (sealed, lease), error in zip(executed, do_together(executed, self._finish), strict=True):
+            if error is None:
+                finished.append(sealed.order.sequence_id)
+            else:
+                outcomes[sealed.order.sequence_id] = self._judge(sealed, lease, error)
+        self._load_publications(finished, outcomes)
+        return [outcomes[sequence_id] for sequence_id, _lease in prepared]
+
+    def _load(
+        self,
+        prepared: Sequence[tuple[SequenceId, Lease]],
+        outcomes: dict[SequenceId, Publication | GobblinError],
+    ) -> list[tuple[SealedSequence, Lease]]:
+        loaded: dict[SequenceId, SealedSequence] = {}
+
+        def load(some: Sequence[tuple[SequenceId, Lease]]) -> None:
+            found = self.store.load_sealed(*(sequence_id for sequence_id, _lease in some))
+            loaded.update({sealed.order.sequence_id: sealed for sealed in found})
+
+        for (sequence_id, _lease), error in zip(prepared, do_together(prepared, load), strict=True):
+            if error is not None:
+                outcomes[sequence_id] = error
+        return [(loaded[sequence_id], lease) for sequence_id, lease in prepared if sequence_id in loaded]
+
+    def _load_publications(
+        self, finished: Sequence[SequenceId], outcomes: dict[SequenceId, Publication | GobblinError]
+    ) -> None:
+        def load(some: Sequence[SequenceId]) -> None:
+            outcomes.update({each.sequence_id: each for each in self.store.load_publications(*some)})
+
+        errors = zip(finished, do_together(finished, load), strict=True)
+        outcomes.update({sequence_id: error for sequence_id, error in errors if error is not None})
+
+    def _finish(self, executed: Sequence[tuple[SealedSequence, Lease]]) -> None:
+        self.store.finish_all({sealed.order.sequence_id: lease.fence for sealed, lease in executed})
+
+    def _judge(self, sealed: SealedSequence, lease: Lease, error: GobblinError) -> GobblinError:
+        """Count the try, unless whoever reads the log next knows more than we do."""
+        if not isinstance(error, FencedError | OutcomeUnknownError):
+            self._count_failure(sealed.order.sequence_id, lease, error)
+        return error
+
+    def _execute(self, sealed: SealedSequence, lease: Lease) -> None:
         reach(Failpoint.SEALED_BEFORE_EXECUTE)
-        fs, root = self.open_file_system(sequence.root_uri)
+        fs, root = self.open_file_system(sealed.root_uri)
         self.require(lease)
         # Before anything is visible: a log that is restored from before the seal must learn of it from storage.
-        put_marker(fs, root, self.store.load_sealed(sequence.sequence_id), fence=lease.fence)
+        put_marker(fs, root, sealed, fence=lease.fence)
         reach(Failpoint.MARKER_WRITTEN)
-        for segment in self.store.read_segments(sequence.sequence_id):
-            self.require(lease)
-            self._execute_segment(sequence, segment, fs, root, lease)
+        for attempt in sealed.attempts:
+            for segment in attempt.segments:
+                self.require(lease)
+                self._execute_segment(sealed, segment, fs, root, lease)
         reach(Failpoint.VERIFIED_BEFORE_FINISH)
 
     def _execute_segment(
-        self, sequence: SequenceRecord, segment: StoredSegment, fs: FileSystem, root: str, lease: Lease
+        self, sealed: SealedSequence, segment: Segment, fs: FileSystem, root: str, lease: Lease
     ) -> None:
         steps = decode_segment(segment.payload, segment.digest)
         for _pass in range(PASSES_MAX):
-            pending = self._pending(sequence, steps, StepWorld(fs), lease)
+            pending = self._pending(sealed, steps, StepWorld(fs), lease)
             try:
                 _execute_steps(pending, fs)
             except ConflictError:
@@ -94,47 +142,59 @@ class Driver:
             # Also those that were found done: whoever renamed them may have died before syncing.
             fs.sync_directories(directories_to_sync(steps, root))
             reach(Failpoint.SYNCED_BEFORE_VERIFY)
-            if not self._pending(sequence, steps, StepWorld(fs), lease):
+            if not self._pending(sealed, steps, StepWorld(fs), lease):
                 return
         raise ConflictError(
-            f"the steps of sequence {sequence.sequence_id} do not stay done",
+            f"the steps of sequence {sealed.order.sequence_id} do not stay done",
             hint="Something else moves files below the destination.",
         )
 
     def _pending(
-        self, sequence: SequenceRecord, steps: Sequence[CommitStep], world: StepWorld, lease: Lease
+        self, sealed: SealedSequence, steps: Sequence[CommitStep], world: StepWorld, lease: Lease
     ) -> list[CommitStep]:
         """The steps that are not done. ConflictError, confirmed by the log, for the first impossible one."""
         pending = []
         for step, verdict in zip(steps, verify_all(steps, world), strict=True):
             if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
                 # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
-                if not self.store.is_open_and_held(sequence.sequence_id, fence=lease.fence):
+                if not self.store.is_open_and_held(sealed.order.sequence_id, fence=lease.fence):
                     raise FencedError("the sequence was taken over while it was carried out")
-                raise _impossible(sequence, step, verdict, world.fs)
+                raise _impossible(sealed, step, verdict, world.fs)
             if verdict is not StepVerdict.DONE:
                 pending.append(step)
         return pending
 
-    def _count_failure(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
+    def _count_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
         try:
-            self._record_failure(sequence, lease, error)
+            self._record_failure(sequence_id, lease, error)
         except (RetryableError, ConflictError):
             # The log is out of reach as well, or says that there is nothing to try (it may have gone back behind the
             # seal). The try is not counted; the error itself is what the caller needs.
             return
 
-    def _record_failure(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
-        retry_in_s = min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2**sequence.failed_tries)
+    def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
+        failed_tries = self.store.get(sequence_id).failed_tries
         self.store.record_failure(
-            sequence.sequence_id,
+            sequence_id,
             fence=lease.fence,
             error=f"{type(error).__name__}: {error}",
             tries_max=self.tries_max,
-            retry_in_s=retry_in_s,
+            retry_in_s=min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2**failed_tries),
             # Repeating can't help against a contradiction: a person must look.
             block=isinstance(error, ConflictError),
         )
+
+
+def _try(act: Callable[[], None]) -> GobblinError | None:
+    try:
+        act()
+    except GobblinError as error:
+        return error
+    except OSError as error:
+        failure = RetryableError(f"publishing failed: {error}", hint="It goes on at the next try.")
+        failure.__cause__ = error
+        return failure
+    return None
 
 
 def directories_to_sync(steps: Iterable[CommitStep], root: str) -> list[str]:
@@ -159,13 +219,13 @@ def _execute_steps(pending: Sequence[CommitStep], fs: FileSystem) -> None:
         reach(Failpoint.STEP_AFTER)
 
 
-def _impossible(sequence: SequenceRecord, step: CommitStep, verdict: StepVerdict, fs: FileSystem) -> ConflictError:
+def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, fs: FileSystem) -> ConflictError:
     path = next((path for path, _identity, _rows in step.published_files()), "")
     found = "is neither staged nor published" if verdict is StepVerdict.LOST else "is not the file that was staged"
     if isinstance(step, RenameDirectory) and verdict is StepVerdict.CONFLICT:
         path, found = _find_culprit(step, fs)
     return ConflictError(
-        f"{path} {found}; sequence {sequence.sequence_id} of {sequence.urn} can't go on",
+        f"{path} {found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
         hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
         path=path,
         verdict=verdict.value,

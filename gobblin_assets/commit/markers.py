@@ -31,7 +31,7 @@ from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import encode_segment, list_upwards
@@ -41,6 +41,8 @@ from gobblin_assets.state.leases import Lease
 
 MARKERS_KEPT: Final = 256
 """Publications of one dataset that storage remembers: ten days of hourly ones. More would slow each run's look."""
+
+_ASKED_AT_ONCE_MAX: Final = 10_000
 
 _NAME: Final = re.compile(r"(?P<version>\d{20})-(?P<fence>\d{20})-(?P<sequence>[0-9a-f]{32})\.json")
 
@@ -92,13 +94,30 @@ def find_forgotten(markers: Iterable[Marker], known: Mapping[SequenceId, KnownSe
 
 def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, lease: Lease) -> None:
     """Return if the log explains every marker of the leased dataset; LogBehindError otherwise. Changes nothing."""
-    markers = list_markers(fs, root, job, urn)
-    if not markers:
-        return
-    known = store.find_known(list({marker.sequence_id for marker in markers}))
-    forgotten = find_forgotten(markers, known, fence=lease.fence)
-    if forgotten:
-        raise LogBehindError(urn, forgotten)
+    for error in check_logs(store, fs, root, job, {urn: lease}).values():
+        raise error
+
+
+def check_logs(
+    store: CommitStepStore, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
+) -> dict[DatasetUrn, GobblinError]:
+    """The same for several datasets: what ``check_log`` raises, of those for which it does."""
+    markers: dict[DatasetUrn, list[Marker]] = {}
+    errors: dict[DatasetUrn, GobblinError] = {}
+    for urn in leases:
+        try:
+            markers[urn] = list_markers(fs, root, job, urn)
+        except GobblinError as error:
+            errors[urn] = error
+    ids = list({marker.sequence_id for found in markers.values() for marker in found})
+    known: dict[SequenceId, KnownSequence] = {}
+    for start in range(0, len(ids), _ASKED_AT_ONCE_MAX):
+        known |= store.find_known(ids[start : start + _ASKED_AT_ONCE_MAX])
+    for urn, found in markers.items():
+        forgotten = find_forgotten(found, known, fence=leases[urn].fence)
+        if forgotten:
+            errors[urn] = LogBehindError(urn, forgotten)
+    return errors
 
 
 def remove_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, sequence_id: SequenceId) -> None:

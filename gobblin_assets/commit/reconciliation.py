@@ -148,7 +148,7 @@ class Reconciliation:
             # It was finished, or what replaced it could not have been sealed. Cleanup may have removed its files
             # since, so there is nothing to verify; the one that replaced it retires it again.
             store.finish(each.sequence_id, fence=lease.fence)
-            return store.load_publication(each.sequence_id)
+            return store.load_publications(each.sequence_id)[0]
         return self.operations.driver(keeper).publish(each.sequence_id, lease)
 
     def _seal_again(self, sealed: SealedSequence, dataset_id: DatasetId, lease: Lease, *, begun: bool) -> None:

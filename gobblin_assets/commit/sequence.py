@@ -130,6 +130,11 @@ class SealedSequence:
         """The dataset's version that finishing it makes."""
         return self.order.base_version + 1
 
+    @property
+    def root_uri(self) -> str:
+        """The destination as the log has it; a marker does not."""
+        return str(self.order.details["root_uri"])
+
 
 @dataclass(frozen=True, slots=True)
 class KnownSequence:

@@ -1,6 +1,7 @@
 """The commit step store: every transaction of the protocol, as a port.
 
-Each method is one transaction, or says otherwise. Each is written so that repeating it with the same
+Each method is one transaction, or says otherwise. What takes several sequences does it for all of them, or for none:
+the error is that of one of them, and nothing has changed. Each is written so that repeating it with the same
 arguments is harmless and tells the truth: the adapter repeats it by itself after a lost acknowledgement.
 A refused transition raises FencedError (the fence was replaced) or ConflictError (the log says something
 else); neither has changed anything.
@@ -31,6 +32,7 @@ class StoredSegment:
     """A segment as it is executed or removed."""
 
     segment_id: uuid.UUID
+    dataset_id: DatasetId
     payload: bytes
     digest: bytes
     root_uri: str
@@ -41,8 +43,8 @@ class CommitStepStore(Protocol):
 
     # Building -------------------------------------------------------------------------------------------
 
-    def begin(self, sequence: NewSequence) -> None:
-        """Write the BUILDING row with its WorkUnits, under the lease's fence.
+    def begin(self, *sequences: NewSequence) -> None:
+        """Write the BUILDING rows with their WorkUnits, under the leases' fences.
 
         ConflictError for a run that the log does not have.
         """
@@ -55,20 +57,23 @@ class CommitStepStore(Protocol):
         """
         ...
 
-    def register_attempt(self, attempt: NewAttempt) -> None:
-        """Write the RUNNING row. It stands before the first byte, so that no staging is ever unknown."""
+    def register_attempt(self, *attempts: NewAttempt) -> None:
+        """Write the RUNNING rows. One stands before the first byte, so that no staging is ever unknown."""
         ...
 
-    def fail_attempt(self, attempt_id: AttemptId, *, error: str, cancelled: bool) -> None:
+    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
         """RUNNING becomes FAILED or CANCELLED. A STAGED one stays: its acknowledgement was lost."""
         ...
 
-    def stage(self, staged: StagedAttempt) -> None:
-        """T1: the attempt is STAGED and its segments are stored, while the sequence is BUILDING and ours."""
+    def stage(self, *staged: StagedAttempt) -> None:
+        """T1: attempts are STAGED and their segments are stored, while their sequences are BUILDING and ours."""
         ...
 
-    def seal(self, order: SealOrder) -> None:
-        """T2, the decision: BUILDING becomes PREPARED under fence, version, winners, counts and digests."""
+    def seal(self, *orders: SealOrder) -> None:
+        """T2, the decision: BUILDING becomes PREPARED under fence, version, winners, counts and digests.
+
+        At most one for each dataset.
+        """
         ...
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
@@ -85,8 +90,8 @@ class CommitStepStore(Protocol):
         """The segments in the sealed digest, in a fixed order, a few at a time (several transactions)."""
         ...
 
-    def load_sealed(self, sequence_id: SequenceId) -> SealedSequence:
-        """What the seal decided, segments included. ConflictError for a sequence that was never sealed."""
+    def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:
+        """What the seals decided, segments included. ConflictError for a sequence that was never sealed."""
         ...
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
@@ -95,6 +100,10 @@ class CommitStepStore(Protocol):
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
         """T3: PREPARED becomes DONE, watermarks and version move; returns the dataset's new version."""
+        ...
+
+    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
+        """T3 of several, at most one for each dataset, each under its fence; the datasets' new versions."""
         ...
 
     def record_failure(
@@ -125,8 +134,8 @@ class CommitStepStore(Protocol):
 
     # Looking --------------------------------------------------------------------------------------------
 
-    def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
-        """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of a dataset, oldest first."""
+    def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
+        """BUILDING, PREPARED, BLOCKED and ABANDONING sequences of these datasets, oldest first."""
         ...
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
@@ -149,20 +158,20 @@ class CommitStepStore(Protocol):
         """PREPARED, BLOCKED and ABANDONING sequences, oldest first."""
         ...
 
-    def load_publication(self, sequence_id: SequenceId) -> Publication:
-        """The summary of a DONE sequence."""
+    def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
+        """The summaries of DONE sequences."""
         ...
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
         """DONE sequences whose events have not been acknowledged by Dagster."""
         ...
 
-    def mark_announced(self, sequence_id: SequenceId) -> None: ...
+    def mark_announced(self, *sequence_ids: SequenceId) -> None: ...
 
     # Cleaning -------------------------------------------------------------------------------------------
 
-    def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
-        """Mark, with our fence, attempts whose sequence is over, and return them.
+    def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
+        """Mark, each with our fence of its dataset, attempts whose sequence is over, and return them.
 
         Attempts of BUILDING or open sequences are never returned.
         """
@@ -172,7 +181,7 @@ class CommitStepStore(Protocol):
         """Nothing was found of these. Those that may still be written to are looked at again by later calls."""
         ...
 
-    def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+    def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         """Segments that a DONE sequence retired longer ago than ``grace_s``."""
         ...
 

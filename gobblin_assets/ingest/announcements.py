@@ -14,7 +14,7 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.lag import lag_from_json
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import DatasetOutcome
+from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
 
 # One run sends at most so many events that earlier ones left; the rest waits for the next.
@@ -40,22 +40,24 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
     )
 
 
-def announce(store: CommitStepStore, report: DatasetReport, send: Callable[[DatasetReport], None]) -> None:
-    """Send one event, then remember that it was sent."""
-    if report.publication is None:
-        return
-    reach(Failpoint.FINISHED_BEFORE_EVENTS)
-    send(report)
-    store.mark_announced(report.publication.sequence_id)
+def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Callable[[DatasetReport], None]) -> None:
+    """Send an event for each publication, then remember that they were sent."""
+    sent: list[SequenceId] = []
+    for report in reports:
+        if report.publication is not None:
+            reach(Failpoint.FINISHED_BEFORE_EVENTS)
+            send(report)
+            sent.append(report.publication.sequence_id)
+    if sent:
+        store.mark_announced(*sent)
 
 
 def announce_left_over(
     store: CommitStepStore, job: JobName, send: Callable[[DatasetReport], None]
 ) -> Sequence[DatasetReport]:
     """Send the events that earlier runs of the job did not live to send."""
-    sent = []
-    for publication in store.list_unannounced(job=job, limit=ANNOUNCED_PER_RUN_MAX):
-        report = report_of(replace(publication, recovered=True))
-        announce(store, report, send)
-        sent.append(report)
-    return sent
+    found = store.list_unannounced(job=job, limit=ANNOUNCED_PER_RUN_MAX)
+    reports = [report_of(replace(publication, recovered=True)) for publication in found]
+    for report in reports:
+        announce(store, [report], send)
+    return reports

@@ -1,13 +1,12 @@
-"""From the results of a slice's tasks to its publication: decide, check, seal, execute, finish."""
+"""From the results of a slice's tasks to what is to be sealed: decided, checked, described."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import KeyMove, Publication, PublishedInterval, SealOrder
+from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealOrder
+from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
-from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.lag import Lag, lag_to_json, measure_lag
 from gobblin_assets.ingest.quality import (
     check_dead_letters,
@@ -50,22 +49,12 @@ class SealForgottenError(ConflictError):
         )
 
 
-def publish_slice(
-    part: Slice,
-    *,
-    policy: CommitPolicy,
-    driver: Driver,
-    base_version: int,
-    uri: str,
-    duration_s: float,
-) -> Publication | None:
-    """Publish what the policy allows. None: nothing may be published, and the sequence is to be aborted.
+def decide_slice(
+    part: Slice, *, policy: CommitPolicy, base_version: int, uri: str, duration_s: float
+) -> SealOrder | None:
+    """What the policy allows to be published. None: nothing, and the sequence is to be aborted.
 
-    Raises:
-        QualityFailedError: a blocking check failed.
-        SealForgottenError: the log went back behind the seal while it was being carried out.
-        GobblinError: the families of sealing and publishing.
-
+    QualityFailedError: a blocking check failed.
     """
     decision = decide_commit(policy, part.results, replaces=part.plan.replaces)
     if not decision.publish:
@@ -82,7 +71,6 @@ def publish_slice(
     checks += _check_lag(part, lag)
     if part.plan.degraded:
         decision = replace(decision, complete=False)
-    order = _seal_order(part, decision, winners, base_version)
     details = {
         "uri": uri,
         **_describe(part, winners, columns),
@@ -90,17 +78,20 @@ def publish_slice(
         "checks": [check_to_json(check) for check in checks],
         **({} if lag is None else {"lag": lag_to_json(lag)}),
     }
-    reach(Failpoint.STAGED_BEFORE_SEAL)
-    driver.require(part.lease)
-    driver.store.seal(replace(order, details=details))
-    try:
-        return driver.publish(part.sequence_id, part.lease)
-    except (ConflictError, FencedError, RejectedError) as error:
-        # What a log says that went back looks like somebody else's doing; only here is it known that it had sealed.
-        known = driver.store.find_known([part.sequence_id]).get(part.sequence_id)
-        if known is None or not known.is_sealed:
-            raise SealForgottenError(part.label, part.sequence_id, error) from error
-        raise
+    return replace(_seal_order(part, decision, winners, base_version), details=details)
+
+
+def explain_unpublished(part: Slice, error: GobblinError, store: CommitStepStore) -> GobblinError:
+    """What kept a slice from being published that had sealed."""
+    if not isinstance(error, ConflictError | FencedError | RejectedError):
+        return error
+    # What a log says that went back looks like somebody else's doing; only here is it known that it had sealed.
+    known = store.find_known([part.sequence_id]).get(part.sequence_id)
+    if known is not None and known.is_sealed:
+        return error
+    forgotten = SealForgottenError(part.label, part.sequence_id, error)
+    forgotten.__cause__ = error
+    return forgotten
 
 
 def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:

@@ -15,33 +15,32 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleanup
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.markers import LogBehindError, check_log, prune_markers
+from gobblin_assets.commit.markers import LogBehindError, check_logs, prune_markers
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
-from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
+from gobblin_assets.commit.together import do_together, in_bounds
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.announcements import announce, report_of
 from gobblin_assets.ingest.packing import pack_work_units
 from gobblin_assets.ingest.progress import Progress
-from gobblin_assets.ingest.publishing import SealForgottenError, check_failure, publish_slice
+from gobblin_assets.ingest.publisher import Keep, Publisher
 from gobblin_assets.ingest.rate_limit import RateLimit
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
-from gobblin_assets.ingest.slices import Slice, family_of, partition_text
+from gobblin_assets.ingest.slices import Slice, failure_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
 from gobblin_assets.ingest.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.ingest.task_groups import group_orders, make_orders
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.policy import UnitResult
-from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import WorkUnitId
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
 _TICK_S: Final = 1.0
 
-Keep = Callable[[DatasetId, DatasetReport], None]
 Choose = Callable[[list[Slice]], list[Slice]]
 Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
 
@@ -79,8 +78,8 @@ class Round:
         self._abandonment = Abandonment(self._store, ports.open_file_system, ports.interrupt)
         self._stopping = threading.Event()
         self._rate_limit = RateLimit(ports.clock, request.job.rows_per_s_max, self._stopping.wait)
-        self._versions: dict[DatasetId, int] = {}
         self._behind: set[DatasetUrn] = set()
+        self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind)
         self._started_at = ports.clock.monotonic()
 
     def run(self, leases: Mapping[DatasetUrn, Lease]) -> list[DatasetReport]:
@@ -94,30 +93,44 @@ class Round:
 
     def recover(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
         """Complete what earlier runs left open; give those publications, and the datasets that can go on."""
+        # First of all: recovery by an older log would abort what was published long ago.
+        errors = check_logs(self._store, self._ports.fs, self._ports.root, self._job, leases)
+        held = [lease.dataset_id for lease in leases.values()]
+        unfinished = {sequence.dataset_id for sequence in self._store.find_unfinished(*held)}
         reports: list[DatasetReport] = []
         ready: dict[DatasetUrn, Lease] = {}
         for urn, lease in leases.items():
-            try:
-                # First of all: recovery by an older log would abort what was published long ago.
-                check_log(self._store, self._ports.fs, self._ports.root, self._job, urn, lease)
-                found = recover_dataset(self._driver, self._abandonment, lease)
-                reports += [self._announce_recovered(publication) for publication in found.published]
-            except GobblinError as error:
-                if isinstance(error, LogBehindError):
-                    self._behind.add(urn)
-                    self._ports.report(str(error))
-                self._fail_all(urn, lease, error)
-                continue
-            if found.blocked is None:
+            if urn in errors:
+                self._refuse(urn, lease, errors[urn])
+            elif lease.dataset_id not in unfinished:
                 ready[urn] = lease
             else:
-                self._block_all(urn, lease, found)
+                reports += self._recover_one(urn, lease, ready)
         return reports, ready
+
+    def _recover_one(self, urn: DatasetUrn, lease: Lease, ready: dict[DatasetUrn, Lease]) -> list[DatasetReport]:
+        try:
+            found = recover_dataset(self._driver, self._abandonment, lease)
+            reports = [self._announce_recovered(publication) for publication in found.published]
+        except GobblinError as error:
+            self._refuse(urn, lease, error)
+            return []
+        if found.blocked is None:
+            ready[urn] = lease
+        else:
+            self._block_all(urn, lease, found)
+        return reports
+
+    def _refuse(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
+        if isinstance(error, LogBehindError):
+            self._behind.add(urn)
+            self._ports.report(str(error))
+        self._fail_all(urn, lease, error)
 
     def _announce_recovered(self, publication: Publication) -> DatasetReport:
         self._ports.report(f"{publication.urn}: completed sequence {publication.sequence_id} of an earlier run")
         report = report_of(replace(publication, recovered=True))
-        announce(self._store, report, self._ports.on_publication)
+        announce(self._store, [report], self._ports.on_publication)
         return report
 
     def _block_all(self, urn: DatasetUrn, lease: Lease, found: Recovered) -> None:
@@ -131,11 +144,10 @@ class Round:
             report = DatasetReport(
                 urn, partition, DatasetOutcome.BLOCKED, error=text, error_family=ConflictError.__name__
             )
-            self._keep(lease.dataset_id, report)
+            self._keep([(lease.dataset_id, report)])
 
     def _fail_all(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
-        for partition in self._select(urn):
-            self._keep(lease.dataset_id, _failure(urn, partition, error))
+        self._keep([(lease.dataset_id, failure_of(urn, partition, error)) for partition in self._select(urn)])
 
     # Plan -----------------------------------------------------------------------------------------------
 
@@ -153,7 +165,7 @@ class Round:
 
     def _make_requests(self, ready: Mapping[DatasetUrn, Lease]) -> list[PlanRequest]:
         states = self._ports.stores.datasets.load(self._job, list(ready))
-        self._versions |= {state.dataset_id: state.version for state in states.values()}
+        self._publisher.versions |= {state.dataset_id: state.version for state in states.values()}
         return [
             PlanRequest(
                 self._request.datasets[urn],
@@ -177,7 +189,7 @@ class Round:
             try:
                 slices.append(self._plan_one(session, request, ready[request.urn]))
             except GobblinError as error:
-                self._keep(request.state.dataset_id, _failure(request.urn, request.partition, error))
+                self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, error))])
         return slices
 
     def _plan_one(self, session: PlanSession, request: PlanRequest, lease: Lease) -> Slice:
@@ -196,27 +208,30 @@ class Round:
             self._ports.report(f"{part.label}: {note}")
         return part
 
-    def _begin(self, slices: Iterable[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
+    def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
+        def begin(parts: Sequence[Slice]) -> None:
+            self._store.begin(*(self._new_sequence(part, numbers) for part in parts))
+
         begun = []
-        for part in slices:
-            try:
-                self._store.begin(
-                    NewSequence(
-                        sequence_id=part.sequence_id,
-                        dataset_id=part.state.dataset_id,
-                        run_id=self._run_id,
-                        partition=partition_text(part.partition),
-                        mode=part.plan.mode,
-                        replaces=part.plan.replaces,
-                        fence=part.lease.fence,
-                        root_uri=self._request.job.destination,
-                        work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
-                    )
-                )
+        for part, error in zip(slices, do_together(slices, begin), strict=True):
+            if error is None:
                 begun.append(part)
-            except GobblinError as error:
-                self._keep(part.state.dataset_id, _failure(part.urn, part.partition, error))
+            else:
+                self._keep([(part.state.dataset_id, failure_of(part.urn, part.partition, error))])
         return begun
+
+    def _new_sequence(self, part: Slice, numbers: Mapping[WorkUnitId, int]) -> NewSequence:
+        return NewSequence(
+            sequence_id=part.sequence_id,
+            dataset_id=part.state.dataset_id,
+            run_id=self._run_id,
+            partition=partition_text(part.partition),
+            mode=part.plan.mode,
+            replaces=part.plan.replaces,
+            fence=part.lease.fence,
+            root_uri=self._request.job.destination,
+            work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
+        )
 
     # Extract --------------------------------------------------------------------------------------------
 
@@ -235,8 +250,7 @@ class Round:
             part.results += [
                 UnitResult(unit, succeeded=True, attempt=None) for unit in part.plan.work_units if unit.is_empty
             ]
-            if part.open_tasks == 0:
-                self._publish(part)
+        self._publisher.publish([part for part in begun if part.open_tasks == 0], self._started_at)
         if tasks:
             self._run_tasks(session, tasks, sum(unit.estimated_row_count or 0 for unit in units))
 
@@ -269,8 +283,9 @@ class Round:
                 progress.tick()
                 # In the order of submission, so that equal runs do equal things.
                 for future in [each for each in running if each in ended]:
-                    for order, result in zip(running.pop(future), future.result(), strict=True):
-                        self._take(order, result, progress)
+                    outcomes = zip(running.pop(future), future.result(), strict=True)
+                    over = [order.slice for order, result in outcomes if self._take(order, result, progress)]
+                    self._publisher.publish(over, self._started_at)
         except BaseException:
             # Terminated from outside: no new task starts, and those that read are interrupted.
             self._stopping.set()
@@ -280,7 +295,8 @@ class Round:
         finally:
             pool.shutdown(wait=True)
 
-    def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> None:
+    def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> bool:
+        """Whether it was the last task of its slice."""
         part = order.slice
         if isinstance(result, GobblinError):
             part.error = result if isinstance(result, FencedError) else part.error or result
@@ -294,59 +310,7 @@ class Round:
                 file_bytes=sum(segment.file_bytes for segment in result.segments),
             )
         part.open_tasks -= 1
-        if part.open_tasks == 0:
-            self._publish(part)
-
-    # Publish --------------------------------------------------------------------------------------------
-
-    def _publish(self, part: Slice) -> None:
-        dataset_id = part.state.dataset_id
-        if isinstance(part.error, FencedError):
-            # The new owner aborts what was begun.
-            self._keep(dataset_id, _failure(part.urn, part.partition, part.error))
-            return
-        try:
-            published = publish_slice(
-                part,
-                policy=self._request.job.commit_policy,
-                driver=self._driver,
-                base_version=self._versions[dataset_id],
-                uri=self._ports.fs.to_uri(path_of(self._ports.root, self._job, part.urn, Role.DATA)),
-                duration_s=self._ports.clock.monotonic() - self._started_at,
-            )
-        except GobblinError as error:
-            self._abort(part, error)
-            failed = _failure(part.urn, part.partition, error)
-            self._keep(dataset_id, replace(failed, checks=check_failure(part, error)))
-            return
-        if published is None:
-            failure = part.error or CorruptionError(f"{part.label} was refused although every task succeeded")
-            self._abort(part, failure)
-            failed = _failure(part.urn, part.partition, failure)
-            self._keep(dataset_id, replace(failed, checks=check_failure(part, failure)))
-            return
-        self._versions[dataset_id] = published.version
-        report = report_of(published, part.partition)
-        if part.error is not None:
-            report = replace(report, error=str(part.error), error_family=family_of(part.error))
-        announce(self._store, report, self._ports.on_publication)
-        self._keep(dataset_id, report)
-
-    def _abort(self, part: Slice, error: GobblinError) -> None:
-        """Give up what was not sealed. What was sealed stays open, and is completed by whoever comes next."""
-        if isinstance(error, FencedError | OutcomeUnknownError):
-            return
-        if isinstance(error, SealForgottenError):
-            # Its staging may be all that is left of files whose siblings are visible: cleanup stays away as well.
-            self._behind.add(part.urn)
-            return
-        try:
-            self._store.abort(part.sequence_id, fence=part.lease.fence, error=str(error))
-        except ConflictError:
-            # It was sealed: the publication failed, was counted, and will be tried again.
-            return
-        except GobblinError as second:
-            self._ports.report(f"{part.label}: could not be aborted; the next run does it: {second}")
+        return part.open_tasks == 0
 
     # Clean ----------------------------------------------------------------------------------------------
 
@@ -354,25 +318,22 @@ class Round:
         """Remove staging and retired files, but not of a dataset whose log is behind its storage."""
         reach(Failpoint.EVENTS_BEFORE_CLEANUP)
         cleanup = Cleanup(self._store, self._ports.open_file_system, self._ports.interrupt, self._keeper.require)
-        for urn, lease in leases.items():
-            if urn in self._behind:
-                continue
+        for some in in_bounds([urn for urn in leases if urn not in self._behind]):
+            self._clean_some(cleanup, {urn: leases[urn] for urn in some})
+
+    def _clean_some(self, cleanup: Cleanup, leases: Mapping[DatasetUrn, Lease]) -> None:
+        job = self._request.job
+        try:
+            outcomes = cleanup.clean_all(
+                list(leases.values()), root_uri=job.destination, retire_grace_s=job.retire_grace_s
+            )
+        except GobblinError as error:
+            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
+            return
+        for urn, outcome in zip(leases, outcomes, strict=True):
             try:
-                cleanup.clean(
-                    lease,
-                    root_uri=self._request.job.destination,
-                    retire_grace_s=self._request.job.retire_grace_s,
-                )
+                if isinstance(outcome, GobblinError):
+                    raise outcome
                 prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
-
-
-def _failure(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:
-    outcome = DatasetOutcome.FAILED
-    if isinstance(error, FencedError):
-        outcome = DatasetOutcome.FENCED
-    elif isinstance(error, LogBehindError):
-        # It waits for a person, as a sequence does that is blocked.
-        outcome = DatasetOutcome.BLOCKED
-    return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

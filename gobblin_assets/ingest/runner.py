@@ -7,7 +7,7 @@ so that two runs never wait for each other.
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.commit.attempts import staging_root
@@ -143,32 +143,28 @@ class _Run:
             keeper.stop()
         return done
 
-    def _keep(self, dataset_id: DatasetId, report: DatasetReport) -> None:
-        self._reports[report.urn, report.partition] = report
-        publication = report.publication
-        if publication is not None:
-            self._figures["rows"] += publication.row_count
-            self._figures["bytes"] += publication.file_bytes
-            self._figures["files"] += publication.file_count
-        self._stores.runs.record_dataset(
-            self._run_id,
-            RunDatasetRecord(
-                dataset_id=dataset_id,
-                partition=partition_text(report.partition),
-                outcome=report.outcome,
-                sequence_id=None if publication is None else publication.sequence_id,
-                error=None if report.error is None else report.error[:_ERROR_TEXT_MAX],
-                figures=dict(report.figures),
-            ),
-        )
+    def _keep(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
+        for _dataset_id, report in reports:
+            self._reports[report.urn, report.partition] = report
+            publication = report.publication
+            if publication is not None:
+                self._figures["rows"] += publication.row_count
+                self._figures["bytes"] += publication.file_bytes
+                self._figures["files"] += publication.file_count
+        self._stores.runs.record_dataset(self._run_id, *(_record_of(*each) for each in reports))
 
     def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
         for urn, dataset_id in waiting:
             status = self._stores.leases.get_status(dataset_id)
             text = f"{urn} is being worked on by {status.owner} (run {status.run_id}); skipped"
             self._ports.report(text)
-            for partition in self._request.selection[urn]:
-                self._keep(dataset_id, DatasetReport(urn, partition, DatasetOutcome.SKIPPED, error=text))
+            skipped = DatasetOutcome.SKIPPED
+            self._keep(
+                [
+                    (dataset_id, DatasetReport(urn, partition, skipped, error=text))
+                    for partition in self._request.selection[urn]
+                ]
+            )
 
     def _end(self, state: WorkingState, error: BaseException | None) -> None:
         figures = {**self._figures, "datasets": len(self._reports)}
@@ -181,6 +177,17 @@ class _Run:
             self._stores.runs.end(self._run_id, state, error=shown, figures=figures)
         except GobblinError as second:
             self._ports.report(f"the end of the run could not be recorded: {second}")
+
+
+def _record_of(dataset_id: DatasetId, report: DatasetReport) -> RunDatasetRecord:
+    return RunDatasetRecord(
+        dataset_id=dataset_id,
+        partition=partition_text(report.partition),
+        outcome=report.outcome,
+        sequence_id=None if report.publication is None else report.publication.sequence_id,
+        error=None if report.error is None else report.error[:_ERROR_TEXT_MAX],
+        figures=dict(report.figures),
+    )
 
 
 def owner_text() -> str:

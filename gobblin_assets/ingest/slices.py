@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from gobblin_assets.commit.markers import LogBehindError
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.errors import (
     ConflictError,
@@ -14,10 +15,11 @@ from gobblin_assets.errors import (
 )
 from gobblin_assets.ingest.extraction import Extracted
 from gobblin_assets.ingest.job_spec import DatasetSpec
+from gobblin_assets.ingest.run_values import DatasetReport
 from gobblin_assets.ingest.sources.port import PartitionPlan
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
-from gobblin_assets.model.state import AttemptId, DatasetState, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetOutcome, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.state.leases import Lease
@@ -73,3 +75,14 @@ def partition_text(partition: AssetPartition) -> str:
 def family_of(error: GobblinError) -> str:
     """The name of the error's family."""
     return next(family.__name__ for family in _FAMILIES if isinstance(error, family))
+
+
+def failure_of(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:
+    """How a dataset partition left the run that an error kept from being published."""
+    outcome = DatasetOutcome.FAILED
+    if isinstance(error, FencedError):
+        outcome = DatasetOutcome.FENCED
+    elif isinstance(error, LogBehindError):
+        # It waits for a person, as a sequence does that is blocked.
+        outcome = DatasetOutcome.BLOCKED
+    return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

@@ -8,7 +8,7 @@ A dataset whose publication fails is given back and taken again later: with a ne
 another run. What only a person can mend leaves the stream, and the others go on.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,7 +19,8 @@ from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
 from gobblin_assets.ingest.partition_keys import open_partition
 from gobblin_assets.ingest.progress import MIB
-from gobblin_assets.ingest.round import Keep, Round
+from gobblin_assets.ingest.publisher import Keep
+from gobblin_assets.ingest.round import Round
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice
 from gobblin_assets.ingest.spark_errors import SPARK_RAISES, first_cause
@@ -218,7 +219,7 @@ class Stream:
         follower = self._followers.get(completed.urn)
         if follower is None or not follower.failures:
             return False
-        self._keep(follower.dataset_id, completed)
+        self._keep([(follower.dataset_id, completed)])
         return True
 
     def _announce_left_over(self) -> list[DatasetReport]:
@@ -286,9 +287,13 @@ class Stream:
             self._report("nothing new; waiting for records")
         return chosen
 
-    def _keep(self, dataset_id: DatasetId, report: DatasetReport) -> None:
-        """The report of one slice: the run keeps it, and the stream decides how it goes on with its dataset."""
-        self._keep_for_run(dataset_id, report)
+    def _keep(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
+        """The reports of slices: the run keeps them, and the stream decides how it goes on with their datasets."""
+        self._keep_for_run(reports)
+        for _dataset_id, report in reports:
+            self._follow(report)
+
+    def _follow(self, report: DatasetReport) -> None:
         follower = self._followers[report.urn]
         if report.error is None:
             follower.failures = 0

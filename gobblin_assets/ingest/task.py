@@ -18,6 +18,7 @@ from gobblin_assets.commit.segment import Segment, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
 from gobblin_assets.commit.steps import RenameDirectory
 from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
@@ -112,66 +113,69 @@ class TaskRunner:
         self.rate_limit.acquire(_count_rows([order]))
         attempt_id = AttemptId(self.clock.new_id())
         tag = task_tag(attempt_id)
-        work = self._register(order, attempt_id, try_number, tag)
+        (work,) = self._register([order], [attempt_id], try_number, tag)
         started_s = self.clock.monotonic()
         self.running.add(tag)
         try:
-            with self._recording_failure([work]):
-                return self._finish(order, work, self.extractor.extract(work), started_s)
+            with self._recording_failure([order], [work.attempt_id]):
+                (staged,) = self._finish([order], [work], [self.extractor.extract(work)], started_s)
         finally:
             self.running.discard(tag)
+        return staged
 
     def _attempt_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
         """Raises what failed for all; what failed for one of them is its result."""
         self.rate_limit.acquire(_count_rows(orders))
         ids = [AttemptId(self.clock.new_id()) for _order in orders]
         tag = task_tag(ids[0])
-        works: list[ExtractOrder] = []
         started_s = self.clock.monotonic()
         self.running.add(tag)
         try:
-            with self._recording_failure(works):
-                for order, attempt_id in zip(orders, ids, strict=True):
-                    works.append(self._register(order, attempt_id, 1, tag))
+            with self._recording_failure(orders, ids):
+                works = self._register(orders, ids, 1, tag)
                 extracted = self.extractor.extract_together(works)
         finally:
             self.running.discard(tag)
-        return [
-            self._finish_one(order, work, each, started_s)
-            for order, work, each in zip(orders, works, extracted, strict=True)
-        ]
+        try:
+            return [*self._finish(orders, works, extracted, started_s)]
+        except (GobblinError, OSError):
+            # One of them, or all: each tells for itself. What is staged already is found so.
+            return [
+                self._finish_one(order, work, each, started_s)
+                for order, work, each in zip(orders, works, extracted, strict=True)
+            ]
 
     def _finish_one(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> TaskResult:
         try:
-            with self._recording_failure([work]):
-                return self._finish(order, work, extracted, started_s)
+            with self._recording_failure([order], [work.attempt_id]):
+                (staged,) = self._finish([order], [work], [extracted], started_s)
         except RetryableError as error:
             self.report(f"{order.slice.label}: is read again by itself: {error}")
             return self._run_one(order)
         except GobblinError as error:
             return error
+        return staged
 
     @contextmanager
-    def _recording_failure(self, works: Sequence[ExtractOrder]) -> Iterator[None]:
+    def _recording_failure(self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId]) -> Iterator[None]:
         try:
             yield
         except GobblinError as error:
-            for work in works:
-                self._record_failure(work.attempt_id, error)
+            self._record_failure(ids, error)
             raise
         except OSError as error:
-            failure = RetryableError(f"{', '.join(work.plan.urn for work in works[:_NAMED_MAX])}: {error}")
-            for work in works:
-                self._record_failure(work.attempt_id, failure)
+            labels = ", ".join(order.slice.label for order in orders[:_NAMED_MAX])
+            failure = RetryableError(f"{labels}: {error}")
+            self._record_failure(ids, failure)
             raise failure from error
 
-    def _register(self, order: TaskOrder, attempt_id: AttemptId, try_number: int, tag: str) -> ExtractOrder:
-        """Record the attempt before its first byte; give what is to be extracted for it."""
-        part = order.slice
-        self.require(part.lease)
-        directory = staging_directory(job_directory(self.root, self.job), attempt_id)
+    def _register(
+        self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
+    ) -> list[ExtractOrder]:
+        """Record the attempts before their first byte; give what is to be extracted for them."""
         facts = self.extractor.session_facts()
-        self.store.register_attempt(
+        parent = job_directory(self.root, self.job)
+        attempts = [
             NewAttempt(
                 attempt_id=attempt_id,
                 sequence_id=order.slice.sequence_id,
@@ -179,48 +183,72 @@ class TaskRunner:
                 fence=order.slice.lease.fence,
                 multi_work_unit=order.number,
                 try_number=try_number,
-                staging_path=directory,
+                staging_path=staging_directory(parent, attempt_id),
                 spark_session_id=facts.session_id,
                 spark_user=facts.user,
                 spark_tag=tag,
             )
-        )
-        return ExtractOrder(
-            job=self.job,
-            dataset_id=part.state.dataset_id,
-            plan=part.plan,
-            spec=part.spec,
-            units=order.units,
-            attempt_id=attempt_id,
-            directory=directory,
-            started_at=self.clock.now(),
-            tag=tag,
-        )
+            for order, attempt_id in zip(orders, ids, strict=True)
+        ]
+        for order in orders:
+            self.require(order.slice.lease)
+        for some in in_bounds(attempts):
+            self.store.register_attempt(*some)
+        started_at = self.clock.now()
+        return [
+            ExtractOrder(
+                job=self.job,
+                dataset_id=attempt.dataset_id,
+                plan=order.slice.plan,
+                spec=order.slice.spec,
+                units=order.units,
+                attempt_id=attempt.attempt_id,
+                directory=attempt.staging_path,
+                started_at=started_at,
+                tag=tag,
+            )
+            for order, attempt in zip(orders, attempts, strict=True)
+        ]
 
-    def _finish(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> StagedTask:
-        """What was written becomes durable, and is then staged."""
+    def _finish(
+        self,
+        orders: Sequence[TaskOrder],
+        works: Sequence[ExtractOrder],
+        extracted: Sequence[Extracted],
+        started_s: float,
+    ) -> list[StagedTask]:
+        """What was written becomes durable, and is then staged: all of it, or it raises."""
         reach(Failpoint.ATTEMPT_WRITTEN)
-        if extracted.directories:
-            self.fs.apply_modes(work.directory)
-        self.fs.make_durable(f"{d.path}/{f.name}" for d in extracted.directories for f in d.files)
-        self.fs.sync_directories(list_upwards((work.directory, *(d.path for d in extracted.directories)), self.root))
+        directories = [each.path for written in extracted for each in written.directories]
+        for work, written in zip(works, extracted, strict=True):
+            if written.directories:
+                self.fs.apply_modes(work.directory)
+        self.fs.make_durable(
+            f"{each.path}/{file.name}" for written in extracted for each in written.directories for file in each.files
+        )
+        self.fs.sync_directories(list_upwards((*(work.directory for work in works), *directories), self.root))
         reach(Failpoint.ATTEMPT_DURABLE)
-        self.require(order.slice.lease)
-        return self._stage(order, work.attempt_id, extracted, started_s)
-
-    def _stage(self, order: TaskOrder, attempt_id: AttemptId, extracted: Extracted, started_s: float) -> StagedTask:
-        segments = self._segments(order, extracted)
-        self.store.stage(
+        for order in orders:
+            self.require(order.slice.lease)
+        segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]
+        staged = [
             StagedAttempt(
-                attempt_id=attempt_id,
+                attempt_id=work.attempt_id,
                 sequence_id=order.slice.sequence_id,
                 fence=order.slice.lease.fence,
-                segments=segments,
-                segment_ids=tuple(self.clock.new_id() for _segment in segments),
-                actual_highs=_actual_highs(order, extracted),
+                segments=each,
+                segment_ids=tuple(self.clock.new_id() for _segment in each),
+                actual_highs=_actual_highs(order, written),
             )
-        )
-        return StagedTask(attempt_id, extracted, segments, self.clock.monotonic() - started_s)
+            for order, work, written, each in zip(orders, works, extracted, segments, strict=True)
+        ]
+        for some in in_bounds(staged):
+            self.store.stage(*some)
+        duration_s = self.clock.monotonic() - started_s
+        return [
+            StagedTask(work.attempt_id, written, each, duration_s)
+            for work, written, each in zip(works, extracted, segments, strict=True)
+        ]
 
     def _segments(self, order: TaskOrder, extracted: Extracted) -> tuple[Segment, ...]:
         part = order.slice
@@ -248,12 +276,12 @@ class TaskRunner:
             )
         return tuple(segments)
 
-    def _record_failure(self, attempt_id: AttemptId, error: GobblinError) -> None:
+    def _record_failure(self, ids: Sequence[AttemptId], error: GobblinError) -> None:
         text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
         try:
-            self.store.fail_attempt(attempt_id, error=text, cancelled=isinstance(error, FencedError))
+            self.store.fail_attempt(*ids, error=text, cancelled=isinstance(error, FencedError))
         except GobblinError as second:
-            # The attempt stays RUNNING in the log; the next owner aborts its sequence all the same.
+            # They stay RUNNING in the log; the next owner aborts their sequences all the same.
             self.report(f"the failure of an attempt could not be recorded: {second}")
 
 

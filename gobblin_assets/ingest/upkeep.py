@@ -141,7 +141,7 @@ class Upkeep:
 
     def _announce(self, publication: Publication) -> None:
         if self.send is not None:
-            announce(self.stores.commits, report_of(replace(publication, recovered=True)), self.send)
+            announce(self.stores.commits, [report_of(replace(publication, recovered=True))], self.send)
 
     @contextmanager
     def _recorded(self, kind: str) -> Iterator[_Record]:

@@ -70,8 +70,8 @@ class RunStore(Protocol):
 
     def begin(self, run: JobState, *, owner: str) -> None: ...
 
-    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
-        """Write or replace the outcome of one dataset partition.
+    def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:
+        """Write or replace the outcomes of dataset partitions, each of another one, all of them or none.
 
         Raises:
             ConflictError: the log does not have the run, or the sequence: it is older than what is recorded.

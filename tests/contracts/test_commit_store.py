@@ -86,7 +86,7 @@ def test_a_sequence_that_was_never_begun_is_named(log: LogWorld) -> None:
         lambda: log.commits.resume(unknown, fence=1),
         lambda: log.commits.begin_abandon(unknown, fence=1, reason=""),
         lambda: log.commits.end_abandon(unknown, fence=1),
-        lambda: log.commits.load_publication(unknown),
+        lambda: log.commits.load_publications(unknown)[0],
     ):
         with pytest.raises(RejectedError, match=str(unknown)):
             call()

@@ -13,7 +13,7 @@ from tests.support.commit_log import LogWorld, move
 
 
 def marked(log: LogWorld, lease: Lease, *, limit: int = 10) -> dict[AttemptId, tuple[int, ...]]:
-    found = log.commits.mark_for_cleanup(lease.dataset_id, fence=lease.fence, limit=limit)
+    found = log.commits.mark_for_cleanup({lease.dataset_id: lease.fence}, limit=limit)
     return {attempt.attempt_id: attempt.cleanup_fences for attempt in found}
 
 
@@ -64,9 +64,9 @@ def test_nobody_marks_under_a_fence_that_was_replaced(log: LogWorld) -> None:
     log.take_over(old.dataset_id)
 
     with pytest.raises(FencedError):
-        log.commits.mark_for_cleanup(old.dataset_id, fence=old.fence, limit=10)
+        log.commits.mark_for_cleanup({old.dataset_id: old.fence}, limit=10)
     with pytest.raises(FencedError):
-        log.commits.mark_for_cleanup(DatasetId(999), fence=1, limit=10)
+        log.commits.mark_for_cleanup({DatasetId(999): 1}, limit=10)
 
 
 def test_the_oldest_attempts_are_cleaned_first_and_only_so_many(log: LogWorld) -> None:

@@ -204,10 +204,10 @@ def test_a_publication_tells_all_that_its_events_need(log: LogWorld) -> None:
     order = replace(log.order(new, [staged], moves=[move(10, 20), move(None, None, key="whole")]), complete=False)
     log.commits.seal(order)
     with pytest.raises(ConflictError, match="PREPARED"):
-        log.commits.load_publication(new.sequence_id)
+        log.commits.load_publications(new.sequence_id)[0]
     log.commits.finish(new.sequence_id, fence=lease.fence)
 
-    found = log.commits.load_publication(new.sequence_id)
+    found = log.commits.load_publications(new.sequence_id)[0]
 
     assert (found.job, found.urn, found.partition, found.run_id) == (JOB, "orders", "2013-01", new.run_id)
     assert (found.version, found.complete, found.mode, found.replaces) == (2, False, Mode.APPEND, False)
@@ -265,10 +265,10 @@ def test_what_a_seal_decided_can_be_read_back_whole(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     building = log.build(lease)
     with pytest.raises(ConflictError, match="BUILDING"):
-        log.commits.load_sealed(building.sequence_id)
+        log.commits.load_sealed(building.sequence_id)[0]
     log.commits.seal(building.order)
 
-    sealed = log.commits.load_sealed(building.sequence_id)
+    sealed = log.commits.load_sealed(building.sequence_id)[0]
 
     details = {**building.order.details, "root_uri": building.new.root_uri}
     assert sealed.order == replace(building.order, details=details)

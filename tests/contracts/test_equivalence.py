@@ -240,7 +240,7 @@ class History:
         marked = self.both(
             f"mark for cleanup under {lease}",
             lambda log: sorted(
-                log.commits.mark_for_cleanup(lease.dataset_id, fence=lease.fence, limit=limit),
+                log.commits.mark_for_cleanup({lease.dataset_id: lease.fence}, limit=limit),
                 key=lambda attempt: attempt.attempt_id,
             ),
         )
@@ -289,8 +289,8 @@ class History:
             self.both("sequence", lambda log, i=new.sequence_id: log.commits.get(i))
             self.both("attempts", lambda log, i=new.sequence_id: log.commits.list_attempts(i))
             self.both("segments", lambda log, i=new.sequence_id: list(log.commits.read_segments(i)))
-            self.both("sealed", lambda log, i=new.sequence_id: log.commits.load_sealed(i))
-            self.both("publication", lambda log, i=new.sequence_id: log.commits.load_publication(i))
+            self.both("sealed", lambda log, i=new.sequence_id: log.commits.load_sealed(i)[0])
+            self.both("publication", lambda log, i=new.sequence_id: log.commits.load_publications(i)[0])
 
     def run(self) -> None:
         self.take()

@@ -76,7 +76,7 @@ def make(transition: str, store: CommitStepStore, built: Built) -> Any:
         case "begin_abandon":
             return store.begin_abandon(sequence_id, fence=fence, reason="")
         case "mark_for_cleanup":
-            return store.mark_for_cleanup(built.new.dataset_id, fence=fence, limit=9)
+            return store.mark_for_cleanup({built.new.dataset_id: fence}, limit=9)
         case _:
             return getattr(store, transition)(sequence_id, fence=fence)
 

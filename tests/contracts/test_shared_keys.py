@@ -99,7 +99,7 @@ def test_a_window_that_is_read_again_replaces_its_own_intervals_alone(log: LogWo
     }
     state = log.state_of(lease.dataset_id)
     assert (state.find_watermark("t:0", ""), state.published) == (long_watermark(15), {"day 1", "day 2"})
-    assert log.commits.load_publication(new.sequence_id).watermarks == {}
+    assert log.commits.load_publications(new.sequence_id)[0].watermarks == {}
 
 
 def test_two_windows_never_hold_one_position(log: LogWorld) -> None:
@@ -129,7 +129,7 @@ def test_what_was_sealed_of_several_intervals_is_told(log: LogWorld) -> None:
         KeyMove("u", "day 1", None, None),
     )
     built = log.prepare(lease, partition="day 1", moves=moves)
-    assert log.commits.load_sealed(built.sequence_id).order.moves == moves
+    assert log.commits.load_sealed(built.sequence_id)[0].order.moves == moves
 
 
 def test_a_dataset_that_published_nothing_has_no_partition(log: LogWorld) -> None:

@@ -197,7 +197,7 @@ def test_a_marker_says_all_that_was_sealed_and_no_byte_of_it_may_change(world: W
 
     sealed = decode_marker(content, marker.path)
 
-    stored = world.stores.commits.load_sealed(marker.sequence_id)
+    stored = world.stores.commits.load_sealed(marker.sequence_id)[0]
     assert sealed.attempts == stored.attempts
     assert (sealed.job, sealed.urn, sealed.mode, sealed.replaces) == (JOB, LOST, Mode.REFRESH, True)
     assert (sealed.order.moves, sealed.order.digest, sealed.version) == (stored.order.moves, stored.order.digest, 1)

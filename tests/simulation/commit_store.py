@@ -32,29 +32,34 @@ class SimCommitStepStore:
     def __init__(self, db: SimDatabase) -> None:
         self._db = db
 
-    def begin(self, sequence: NewSequence) -> None:
+    def begin(self, *sequences: NewSequence) -> None:
         with self._db.transaction() as db:
-            log_building.begin(db, sequence)
+            for sequence in sequences:
+                log_building.begin(db, sequence)
 
     def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
         with self._db.transaction() as db:
             log_building.continue_building(db, sequence_id, fence)
 
-    def register_attempt(self, attempt: NewAttempt) -> None:
+    def register_attempt(self, *attempts: NewAttempt) -> None:
         with self._db.transaction() as db:
-            log_building.register_attempt(db, attempt)
+            for attempt in attempts:
+                log_building.register_attempt(db, attempt)
 
-    def fail_attempt(self, attempt_id: AttemptId, *, error: str, cancelled: bool) -> None:
+    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
         with self._db.transaction() as db:
-            log_building.fail_attempt(db, attempt_id, error, cancelled=cancelled)
+            for attempt_id in attempt_ids:
+                log_building.fail_attempt(db, attempt_id, error, cancelled=cancelled)
 
-    def stage(self, staged: StagedAttempt) -> None:
+    def stage(self, *staged: StagedAttempt) -> None:
         with self._db.transaction() as db:
-            log_building.stage(db, staged)
+            for each in staged:
+                log_building.stage(db, each)
 
-    def seal(self, order: SealOrder) -> None:
+    def seal(self, *orders: SealOrder) -> None:
         with self._db.transaction() as db:
-            log_building.seal(db, order)
+            for order in orders:
+                log_building.seal(db, order)
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
         with self._db.transaction() as db:
@@ -67,15 +72,18 @@ class SimCommitStepStore:
         """All of one moment: of the call."""
         return iter(log_looking.read_segments(self._db, sequence_id))
 
-    def load_sealed(self, sequence_id: SequenceId) -> SealedSequence:
-        return log_sealed.load_sealed(self._db, sequence_id)
+    def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:
+        return [log_sealed.load_sealed(self._db, sequence_id) for sequence_id in sequence_ids]
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
         return log_looking.is_open_and_held(self._db, sequence_id, fence)
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        return self.finish_all({sequence_id: fence})[sequence_id]
+
+    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
         with self._db.transaction() as db:
-            return log_finishing.finish(db, sequence_id, fence)
+            return {sequence_id: log_finishing.finish(db, sequence_id, fence) for sequence_id, fence in fences.items()}
 
     def record_failure(
         self, sequence_id: SequenceId, *, fence: int, error: str, tries_max: int, retry_in_s: float, block: bool
@@ -105,8 +113,8 @@ class SimCommitStepStore:
         with self._db.transaction() as db:
             log_finishing.end_abandon(db, sequence_id, fence)
 
-    def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
-        return log_looking.find_unfinished(self._db, dataset_id)
+    def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
+        return log_looking.find_unfinished(self._db, dataset_ids)
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         return log_sealed.find_known(self._db, sequence_ids)
@@ -120,28 +128,29 @@ class SimCommitStepStore:
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_open(self._db, job, limit)
 
-    def load_publication(self, sequence_id: SequenceId) -> Publication:
-        return log_looking.load_publication(self._db, sequence_id)
+    def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
+        return [log_looking.load_publication(self._db, sequence_id) for sequence_id in sequence_ids]
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
         return log_looking.list_unannounced(self._db, job, limit)
 
-    def mark_announced(self, sequence_id: SequenceId) -> None:
+    def mark_announced(self, *sequence_ids: SequenceId) -> None:
         with self._db.transaction() as db:
-            row = db.sequences.get(sequence_id)
-            if row is not None and row.state is SequenceState.DONE and row.announced_at is None:
-                db.sequences.put(sequence_id, replace(row, announced_at=db.now_s))
+            for sequence_id in sequence_ids:
+                row = db.sequences.get(sequence_id)
+                if row is not None and row.state is SequenceState.DONE and row.announced_at is None:
+                    db.sequences.put(sequence_id, replace(row, announced_at=db.now_s))
 
-    def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
+    def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
         with self._db.transaction() as db:
-            return log_cleaning.mark_for_cleanup(db, dataset_id, fence, limit)
+            return log_cleaning.mark_for_cleanup(db, fences, limit)
 
     def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
         with self._db.transaction() as db:
             log_cleaning.mark_cleaned(db, attempt_ids)
 
-    def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
-        found = log_cleaning.list_removable(self._db, dataset_id, grace_s, limit)
+    def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+        found = log_cleaning.list_removable(self._db, dataset_ids, grace_s, limit)
         return log_looking.stored(self._db, found)
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:

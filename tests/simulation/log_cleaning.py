@@ -1,7 +1,7 @@
 """What may be removed, as ``commit.postgres.cleaning`` decides it."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gobblin_assets.commit.machine import SequenceState
@@ -20,18 +20,19 @@ def list_attempts(db: SimDatabase, sequence_id: SequenceId) -> list[AttemptRecor
     return [_record_of(db, attempt) for attempt in sorted(found, key=lambda a: a.started_at)]
 
 
-def mark_for_cleanup(db: SimDatabase, dataset_id: DatasetId, fence: int, limit: int) -> list[AttemptRecord]:
-    require_fence(db, dataset_id, fence, Guard.CLEANUP_CHECKS_FENCE)
+def mark_for_cleanup(db: SimDatabase, owners: Mapping[DatasetId, int], limit: int) -> list[AttemptRecord]:
+    for dataset_id, fence in owners.items():
+        require_fence(db, dataset_id, fence, Guard.CLEANUP_CHECKS_FENCE)
     found = [
         attempt
         for attempt in db.attempts.values()
-        if attempt.dataset_id == dataset_id
+        if attempt.dataset_id in owners
         and attempt.cleaned_at is None
         and (db.sequences[attempt.sequence_id].state in _OVER or not db.holds(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE))
     ]
     marked = []
     for attempt in sorted(found, key=lambda a: a.started_at)[:limit]:
-        fences = attempt.cleanup_fences
+        fence, fences = owners[attempt.dataset_id], attempt.cleanup_fences
         if fence not in fences:
             fences = (*fences, fence)[-FENCES_KEPT_MAX:]
         row = replace(attempt, cleanup_fences=fences)
@@ -54,11 +55,11 @@ def _is_over(db: SimDatabase, attempt: AttemptRow) -> bool:
     return (attempt.state != "RUNNING" and ended) or attempt.started_at < db.now_s - SILENT_GRACE_S
 
 
-def list_removable(db: SimDatabase, dataset_id: DatasetId, grace_s: float, limit: int) -> list[SegmentRow]:
+def list_removable(db: SimDatabase, dataset_ids: Sequence[DatasetId], grace_s: float, limit: int) -> list[SegmentRow]:
     found = [
         segment
         for segment in db.segments.values()
-        if segment.dataset_id == dataset_id
+        if segment.dataset_id in dataset_ids
         and segment.retired_by is not None
         and segment.retired_at is not None
         and segment.removed_at is None

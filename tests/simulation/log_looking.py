@@ -29,6 +29,7 @@ def stored(db: SimDatabase, segments: Iterable[SegmentRow]) -> list[StoredSegmen
     return [
         StoredSegment(
             segment.segment_id,
+            segment.dataset_id,
             segment.payload,
             segment.digest,
             json.loads(db.sequences[segment.sequence_id].details)["root_uri"],
@@ -42,11 +43,11 @@ def is_open_and_held(db: SimDatabase, sequence_id: SequenceId, fence: int) -> bo
     return row is not None and row.state in _RECOVERABLE and db.leases[row.dataset_id].fence == fence
 
 
-def find_unfinished(db: SimDatabase, dataset_id: DatasetId) -> list[SequenceRecord]:
+def find_unfinished(db: SimDatabase, dataset_ids: Sequence[DatasetId]) -> list[SequenceRecord]:
     shown = {SequenceState.BUILDING, *_RECOVERABLE}
     if db.holds(Guard.FIND_UNFINISHED_RETURNS_BLOCKED):
         shown.add(SequenceState.BLOCKED)
-    rows = [row for row in db.sequences.values() if row.dataset_id == dataset_id and row.state in shown]
+    rows = [row for row in db.sequences.values() if row.dataset_id in dataset_ids and row.state in shown]
     return _oldest_first(db, rows)
 
 

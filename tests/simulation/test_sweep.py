@@ -55,7 +55,7 @@ class Outage:
                 self.log.commits.defer(sequence.sequence_id, fence=lease.fence, error=str(error), retry_in_s=60.0)
                 raise error
             self.log.commits.finish(sequence.sequence_id, fence=lease.fence)
-            return Recovered((self.log.commits.load_publication(sequence.sequence_id),))
+            return Recovered((self.log.commits.load_publications(sequence.sequence_id)[0],))
 
     @contextmanager
     def hold(self, sequence: SequenceRecord) -> Iterator[Lease]:

@@ -1,30 +1,45 @@
-"""From the first row of a sequence to its seal: begin, attempts, T1 and T2."""
+"""From the first row of a sequence to its staged attempts: begin, attempts and T1.
+
+What is given is done for all of it, or for none: each function is part of one transaction. Values go as arrays, in one
+statement for all, because no limit on idling is armed between the messages of a pipeline, and no time limit of a server
+ends a COPY that waits for its client's data: a process paused there would hold what the next owner wants for as long as
+it sleeps.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
+from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import (
-    hold_fence,
-    hold_fence_of,
+    hold_fences,
+    hold_fences_of,
     lock_for,
-    lock_sequence,
+    lock_sequences,
     require_one,
     share_building,
     unexpected_state,
 )
-from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import NewAttempt, NewSequence, SealOrder, StagedAttempt
+from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.errors import ConflictError, CorruptionError
-from gobblin_assets.model.state import AttemptId, SequenceId
-from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.work_unit import WorkUnit
+
+# Of segments in one statement: the client writes an array's bytes as text.
+_PAYLOAD_BYTES_MAX: Final = 1 << 20
 
 _BEGIN = text("""
     INSERT INTO gobblin.commit_sequence
            (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, details)
-    VALUES (:sequence_id, :dataset_id, :run_id, :partition, :mode, :replaces, :fence, 'BUILDING',
-            CAST(:details AS jsonb))
+    SELECT sequence_id, dataset_id, run_id, partition, mode, replaces, fence, 'BUILDING', CAST(details AS jsonb)
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]), CAST(:run_id AS uuid[]),
+                  CAST(:partition AS text[]), CAST(:mode AS text[]), CAST(:replaces AS boolean[]),
+                  CAST(:fence AS bigint[]), CAST(:details AS text[]))
+           AS given (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, details)
         ON CONFLICT (sequence_id) DO NOTHING
 """)
 
@@ -32,115 +47,86 @@ _CONTINUE = text("""
     UPDATE gobblin.commit_sequence SET fence = :fence WHERE sequence_id = :sequence_id AND state = 'BUILDING'
 """)
 
-_PLAN_WORK_UNIT = text("""
+_PLAN_WORK_UNITS = text("""
     INSERT INTO gobblin.work_unit
            (work_unit_id, sequence_id, multi_work_unit, key_name, number, low, expected_high, reread_from,
             estimated_row_count, state)
-    VALUES (:work_unit_id, :sequence_id, :multi_work_unit, :key_name, :number, CAST(:low AS jsonb),
-            CAST(:expected_high AS jsonb), CAST(:reread_from AS jsonb), :estimated_row_count, :state)
+    SELECT work_unit_id, sequence_id, multi_work_unit, key_name, number, CAST(low AS jsonb),
+           CAST(expected_high AS jsonb), CAST(reread_from AS jsonb), estimated_row_count, state
+      FROM unnest(CAST(:work_unit_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:multi_work_unit AS integer[]),
+                  CAST(:key_name AS text[]), CAST(:number AS integer[]), CAST(:low AS text[]),
+                  CAST(:expected_high AS text[]), CAST(:reread_from AS text[]),
+                  CAST(:estimated_row_count AS bigint[]), CAST(:state AS text[]))
+           AS given (work_unit_id, sequence_id, multi_work_unit, key_name, number, low, expected_high, reread_from,
+                     estimated_row_count, state)
         ON CONFLICT (work_unit_id) DO NOTHING
 """)
 
-_REGISTER_ATTEMPT = text("""
+_REGISTER_ATTEMPTS = text("""
     INSERT INTO gobblin.attempt
            (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, state, staging_path,
             spark_session_id, spark_user, spark_tag)
-    VALUES (:attempt_id, :sequence_id, :dataset_id, :fence, :multi_work_unit, :try_number, 'RUNNING',
-            :staging_path, :spark_session_id, :spark_user, :spark_tag)
+    SELECT attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, 'RUNNING', staging_path,
+           spark_session_id, spark_user, spark_tag
+      FROM unnest(CAST(:attempt_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]),
+                  CAST(:fence AS bigint[]), CAST(:multi_work_unit AS integer[]), CAST(:try_number AS integer[]),
+                  CAST(:staging_path AS text[]), CAST(:spark_session_id AS text[]), CAST(:spark_user AS text[]),
+                  CAST(:spark_tag AS text[]))
+           AS given (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, staging_path,
+                     spark_session_id, spark_user, spark_tag)
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
-_FAIL_ATTEMPT = text("""
+_FAIL_ATTEMPTS = text("""
     UPDATE gobblin.attempt
        SET state = :state, error = :error, ended_at = clock_timestamp()
-     WHERE attempt_id = :attempt_id AND state = 'RUNNING'
+     WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[])) AND state = 'RUNNING'
 """)
 
 _FAIL_WORK_UNITS = text("""
     UPDATE gobblin.work_unit w
        SET state = :state
       FROM gobblin.attempt a
-     WHERE a.attempt_id = :attempt_id AND a.state <> 'STAGED' AND w.sequence_id = a.sequence_id
+     WHERE a.attempt_id = ANY (CAST(:attempt_ids AS uuid[])) AND a.state <> 'STAGED' AND w.sequence_id = a.sequence_id
        AND w.multi_work_unit = a.multi_work_unit
 """)
 
-_STAGE_ATTEMPT = text("""
-    UPDATE gobblin.attempt
-       SET state = 'STAGED', row_count = :row_count, file_count = :file_count, file_bytes = :file_bytes,
-           ended_at = clock_timestamp()
-     WHERE attempt_id = :attempt_id AND sequence_id = :sequence_id AND state = 'RUNNING'
- RETURNING multi_work_unit, dataset_id
+_ATTEMPT_STATES = text("""
+    SELECT attempt_id, state FROM gobblin.attempt
+     WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[])) ORDER BY attempt_id FOR UPDATE
 """)
 
-_ATTEMPT_STATE = text("SELECT state FROM gobblin.attempt WHERE attempt_id = :attempt_id FOR UPDATE")
+_STAGE_ATTEMPTS = text("""
+    UPDATE gobblin.attempt a
+       SET state = 'STAGED', row_count = given.row_count, file_count = given.file_count,
+           file_bytes = given.file_bytes, ended_at = clock_timestamp()
+      FROM unnest(CAST(:attempt_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:row_count AS bigint[]),
+                  CAST(:file_count AS bigint[]), CAST(:file_bytes AS bigint[]))
+           AS given (attempt_id, sequence_id, row_count, file_count, file_bytes)
+     WHERE a.attempt_id = given.attempt_id AND a.sequence_id = given.sequence_id AND a.state = 'RUNNING'
+ RETURNING a.attempt_id, a.dataset_id
+""")
 
-_ADD_SEGMENT = text("""
+_ADD_SEGMENTS = text("""
     INSERT INTO gobblin.segment
            (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
             digest, step_count, file_count, row_count, file_bytes, file_schema)
-    VALUES (:segment_id, :sequence_id, :attempt_id, :dataset_id, :number, :role, :partition, :payload,
-            :digest, :step_count, :file_count, :row_count, :file_bytes, CAST(:file_schema AS jsonb))
+    SELECT segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
+           digest, step_count, file_count, row_count, file_bytes, CAST(file_schema AS jsonb)
+      FROM unnest(CAST(:segment_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:attempt_id AS uuid[]),
+                  CAST(:dataset_id AS bigint[]), CAST(:number AS integer[]), CAST(:role AS text[]),
+                  CAST(:partition AS text[]), CAST(:payload AS bytea[]), CAST(:digest AS bytea[]),
+                  CAST(:step_count AS bigint[]), CAST(:file_count AS bigint[]), CAST(:row_count AS bigint[]),
+                  CAST(:file_bytes AS bigint[]), CAST(:file_schema AS text[]))
+           AS given (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
+                     digest, step_count, file_count, row_count, file_bytes, file_schema)
 """)
 
-_STAGE_WORK_UNIT = text("""
-    UPDATE gobblin.work_unit SET state = 'SUCCESSFUL', actual_high = CAST(:actual_high AS jsonb)
-     WHERE work_unit_id = :work_unit_id
-""")
-
-_SEAL_SEGMENTS = text("""
-    UPDATE gobblin.segment s
-       SET sealed = true
-      FROM gobblin.attempt a
-     WHERE s.attempt_id = a.attempt_id AND s.sequence_id = :sequence_id AND a.sequence_id = :sequence_id
-       AND a.state = 'STAGED' AND a.attempt_id = ANY (CAST(:winners AS uuid[]))
- RETURNING s.digest, s.step_count, s.file_count, s.row_count, s.file_bytes
-""")
-
-_STAGED_WINNERS = text("""
-    SELECT count(*) FROM gobblin.attempt
-     WHERE sequence_id = :sequence_id AND state = 'STAGED' AND attempt_id = ANY (CAST(:winners AS uuid[]))
-""")
-
-_SEAL = text("""
-    UPDATE gobblin.commit_sequence s
-       SET state = 'PREPARED', base_version = :base_version, digest = :digest, complete = :complete,
-           segment_count = :segment_count, step_count = :step_count, file_count = :file_count,
-           row_count = :row_count, file_bytes = :file_bytes, prepared_at = clock_timestamp(),
-           details = s.details || CAST(:details AS jsonb)
-      FROM gobblin.dataset d, gobblin.lease l
-     WHERE s.sequence_id = :sequence_id AND s.state = 'BUILDING' AND s.fence = :fence
-       AND d.dataset_id = s.dataset_id AND d.version = :base_version
-       AND l.dataset_id = s.dataset_id AND l.fence = :fence
-""")
-
-_VERSION = text("SELECT version FROM gobblin.dataset WHERE dataset_id = :dataset_id")
-
-_MAKE_KEYS = text("""
-    INSERT INTO gobblin.watermark_key (dataset_id, name, partition)
-    SELECT :dataset_id, name, partition
-      FROM unnest(CAST(:names AS text[]), CAST(:partitions AS text[])) AS wanted (name, partition)
-        ON CONFLICT (dataset_id, name, partition) DO NOTHING
-""")
-
-_PLAN_MOVES = text("""
-    INSERT INTO gobblin.planned_move (sequence_id, key_id, old_watermark, old_bytes, new_watermark, new_bytes)
-    SELECT :sequence_id, k.key_id, CAST(m.old AS jsonb), m.old_bytes, CAST(m.new AS jsonb), m.new_bytes
-      FROM unnest(CAST(:names AS text[]), CAST(:partitions AS text[]), CAST(:olds AS text[]),
-                  CAST(:olds_bytes AS bytea[]), CAST(:news AS text[]), CAST(:news_bytes AS bytea[]))
-           AS m (name, partition, old, old_bytes, new, new_bytes)
-      JOIN gobblin.watermark_key k ON k.dataset_id = :dataset_id AND k.name = m.name AND k.partition = m.partition
-""")
-
-_PLAN_INTERVALS = text("""
-    INSERT INTO gobblin.planned_interval
-           (sequence_id, key_id, low, low_bytes, high, high_bytes, reread_from)
-    SELECT :sequence_id, k.key_id, CAST(i.low AS jsonb), i.low_bytes, CAST(i.high AS jsonb), i.high_bytes,
-           CAST(i.reread_from AS jsonb)
-      FROM unnest(CAST(:names AS text[]), CAST(:partitions AS text[]), CAST(:lows AS text[]),
-                  CAST(:lows_bytes AS bytea[]), CAST(:highs AS text[]), CAST(:highs_bytes AS bytea[]),
-                  CAST(:rereads_from AS text[]))
-           AS i (name, partition, low, low_bytes, high, high_bytes, reread_from)
-      JOIN gobblin.watermark_key k ON k.dataset_id = :dataset_id AND k.name = i.name AND k.partition = i.partition
+_STAGE_WORK_UNITS = text("""
+    UPDATE gobblin.work_unit w
+       SET state = 'SUCCESSFUL', actual_high = CAST(given.actual_high AS jsonb)
+      FROM unnest(CAST(:work_unit_id AS uuid[]), CAST(:actual_high AS text[])) AS given (work_unit_id, actual_high)
+     WHERE w.work_unit_id = given.work_unit_id
 """)
 
 _ABORT = text("""
@@ -150,189 +136,102 @@ _ABORT = text("""
 """)
 
 
-def begin(connection: Connection, sequence: NewSequence) -> None:
-    hold_fence(connection, sequence.dataset_id, sequence.fence)
-    arguments = {
-        "sequence_id": sequence.sequence_id,
-        "dataset_id": sequence.dataset_id,
-        "run_id": sequence.run_id,
-        "partition": sequence.partition,
-        "mode": sequence.mode.value,
-        "replaces": sequence.replaces,
-        "fence": sequence.fence,
-        "details": to_jsonb({"root_uri": sequence.root_uri}),
-    }
-    connection.execute(_BEGIN, arguments)
-    rows = [_work_unit_row(sequence.sequence_id, number, unit) for number, unit in sequence.work_units]
-    if rows:
-        connection.execute(_PLAN_WORK_UNIT, rows)
+def begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
+    hold_fences(connection, [(each.dataset_id, each.fence) for each in sequences])
+    rows = [
+        {
+            "sequence_id": each.sequence_id,
+            "dataset_id": each.dataset_id,
+            "run_id": each.run_id,
+            "partition": each.partition,
+            "mode": each.mode.value,
+            "replaces": each.replaces,
+            "fence": each.fence,
+            "details": to_jsonb({"root_uri": each.root_uri}),
+        }
+        for each in sequences
+    ]
+    connection.execute(_BEGIN, in_columns(rows))
+    units = [_work_unit_row(each.sequence_id, number, unit) for each in sequences for number, unit in each.work_units]
+    if units:
+        connection.execute(_PLAN_WORK_UNITS, in_columns(units))
 
 
 def continue_building(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
-    hold_fence_of(connection, sequence_id, fence)
-    state = SequenceState(lock_sequence(connection, sequence_id).state)
+    hold_fences_of(connection, {sequence_id: fence})
+    state = SequenceState(lock_sequences(connection, [sequence_id])[sequence_id].state)
     if state is not SequenceState.BUILDING:
         raise unexpected_state(sequence_id, state, "be built on")
     changed = connection.execute(_CONTINUE, {"sequence_id": sequence_id, "fence": fence}).rowcount
     require_one(changed, "taking a sequence over", sequence_id)
 
 
-def register_attempt(connection: Connection, attempt: NewAttempt) -> None:
-    share_building(connection, attempt.sequence_id, attempt.fence)
-    arguments = {
-        "attempt_id": attempt.attempt_id,
-        "sequence_id": attempt.sequence_id,
-        "dataset_id": attempt.dataset_id,
-        "fence": attempt.fence,
-        "multi_work_unit": attempt.multi_work_unit,
-        "try_number": attempt.try_number,
-        "staging_path": attempt.staging_path,
-        "spark_session_id": attempt.spark_session_id,
-        "spark_user": attempt.spark_user,
-        "spark_tag": attempt.spark_tag,
-    }
-    connection.execute(_REGISTER_ATTEMPT, arguments)
+def register_attempts(connection: Connection, attempts: Sequence[NewAttempt]) -> None:
+    share_building(connection, [(each.sequence_id, each.fence) for each in attempts])
+    rows = [
+        {
+            "attempt_id": each.attempt_id,
+            "sequence_id": each.sequence_id,
+            "dataset_id": each.dataset_id,
+            "fence": each.fence,
+            "multi_work_unit": each.multi_work_unit,
+            "try_number": each.try_number,
+            "staging_path": each.staging_path,
+            "spark_session_id": each.spark_session_id,
+            "spark_user": each.spark_user,
+            "spark_tag": each.spark_tag,
+        }
+        for each in attempts
+    ]
+    connection.execute(_REGISTER_ATTEMPTS, in_columns(rows))
 
 
-def fail_attempt(connection: Connection, attempt_id: AttemptId, error: str, *, cancelled: bool) -> None:
-    state = "CANCELLED" if cancelled else "FAILED"
-    connection.execute(_FAIL_ATTEMPT, {"attempt_id": attempt_id, "state": state, "error": error})
-    connection.execute(_FAIL_WORK_UNITS, {"attempt_id": attempt_id, "state": state})
+def fail_attempts(connection: Connection, attempt_ids: Sequence[AttemptId], error: str, *, cancelled: bool) -> None:
+    ids, state = list(attempt_ids), "CANCELLED" if cancelled else "FAILED"
+    connection.execute(_FAIL_ATTEMPTS, {"attempt_ids": ids, "state": state, "error": error})
+    connection.execute(_FAIL_WORK_UNITS, {"attempt_ids": ids, "state": state})
 
 
-def stage(connection: Connection, staged: StagedAttempt) -> None:
-    share_building(connection, staged.sequence_id, staged.fence)
-    state = connection.execute(_ATTEMPT_STATE, {"attempt_id": staged.attempt_id}).scalar_one()
-    if state == "STAGED":
-        return
-    if state != "RUNNING":
-        raise ConflictError(f"attempt {staged.attempt_id} is {state} and can't be staged")
-    arguments = {
-        "attempt_id": staged.attempt_id,
-        "sequence_id": staged.sequence_id,
-        "row_count": sum(segment.row_count for segment in staged.segments),
-        "file_count": sum(segment.file_count for segment in staged.segments),
-        "file_bytes": sum(segment.file_bytes for segment in staged.segments),
-    }
-    row = connection.execute(_STAGE_ATTEMPT, arguments).one()
-    _add_segments(connection, staged, row.dataset_id)
-    highs = [{"work_unit_id": unit, "actual_high": _watermark_json(high)} for unit, high in staged.actual_highs.items()]
+def stage(connection: Connection, all_staged: Sequence[StagedAttempt]) -> None:
+    share_building(connection, [(each.sequence_id, each.fence) for each in all_staged])
+    ids = {"attempt_ids": [each.attempt_id for each in all_staged]}
+    states = {row.attempt_id: row.state for row in connection.execute(_ATTEMPT_STATES, ids)}
+    left = []
+    for each in all_staged:
+        state = states.get(each.attempt_id, "unknown")
+        if state == "RUNNING":
+            left.append(each)
+        elif state != "STAGED":
+            raise ConflictError(f"attempt {each.attempt_id} is {state} and can't be staged")
+    if left:
+        _stage_running(connection, left)
+
+
+def _stage_running(connection: Connection, all_staged: Sequence[StagedAttempt]) -> None:
+    rows = [
+        {
+            "attempt_id": each.attempt_id,
+            "sequence_id": each.sequence_id,
+            "row_count": sum(segment.row_count for segment in each.segments),
+            "file_count": sum(segment.file_count for segment in each.segments),
+            "file_bytes": sum(segment.file_bytes for segment in each.segments),
+        }
+        for each in all_staged
+    ]
+    found = connection.execute(_STAGE_ATTEMPTS, in_columns(rows)).all()
+    datasets = {AttemptId(row.attempt_id): DatasetId(row.dataset_id) for row in found}
+    for each in all_staged:
+        if each.attempt_id not in datasets:
+            raise CorruptionError(f"attempt {each.attempt_id} is none of sequence {each.sequence_id}")
+    for some in _in_chunks(chain.from_iterable(_segment_rows(each, datasets[each.attempt_id]) for each in all_staged)):
+        connection.execute(_ADD_SEGMENTS, in_columns(some))
+    highs = [
+        {"work_unit_id": unit, "actual_high": watermark_to_jsonb(high)}
+        for each in all_staged
+        for unit, high in each.actual_highs.items()
+    ]
     if highs:
-        connection.execute(_STAGE_WORK_UNIT, highs)
-
-
-def _add_segments(connection: Connection, staged: StagedAttempt, dataset_id: int) -> None:
-    """One statement each, because no time limit of a server ends a COPY that waits for its client's data.
-
-    Nor is a limit on idling armed between the messages of a pipeline. A process paused there would hold the
-    sequence, which the next owner wants to abort, for as long as it sleeps.
-    """
-    for number, (segment_id, segment) in enumerate(zip(staged.segment_ids, staged.segments, strict=True)):
-        connection.execute(
-            _ADD_SEGMENT,
-            {
-                "segment_id": segment_id,
-                "sequence_id": staged.sequence_id,
-                "attempt_id": staged.attempt_id,
-                "dataset_id": dataset_id,
-                "number": number,
-                "role": segment.role.value,
-                "partition": segment.partition,
-                "payload": segment.payload,
-                "digest": segment.digest,
-                "step_count": segment.step_count,
-                "file_count": segment.file_count,
-                "row_count": segment.row_count,
-                "file_bytes": segment.file_bytes,
-                "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
-            },
-        )
-
-
-def seal(connection: Connection, order: SealOrder) -> None:
-    hold_fence(connection, order.dataset_id, order.fence)
-    row = lock_sequence(connection, order.sequence_id)
-    state = SequenceState(row.state)
-    if state is SequenceState.PREPARED and row.digest == order.digest:
-        return
-    if state is not SequenceState.BUILDING:
-        raise unexpected_state(order.sequence_id, state, "be sealed")
-    version = connection.execute(_VERSION, {"dataset_id": order.dataset_id}).scalar_one()
-    if version != order.base_version:
-        raise ConflictError(
-            f"the dataset is at version {version}, but this run was planned on {order.base_version}",
-            hint="Another run published meanwhile; the next run plans again from there.",
-            dataset_id=order.dataset_id,
-        )
-    totals = _seal_segments(connection, order)
-    if order.moves:
-        _plan_moves(connection, order)
-    arguments = {
-        "sequence_id": order.sequence_id,
-        "base_version": order.base_version,
-        "digest": order.digest,
-        "complete": order.complete,
-        "fence": order.fence,
-        "details": to_jsonb(order.details),
-        **totals,
-    }
-    require_one(connection.execute(_SEAL, arguments).rowcount, "the seal", order.sequence_id)
-
-
-def _seal_segments(connection: Connection, order: SealOrder) -> dict[str, int]:
-    arguments = {"sequence_id": order.sequence_id, "winners": list(order.winners)}
-    staged = connection.execute(_STAGED_WINNERS, arguments).scalar_one()
-    if staged != len(order.winners):
-        raise ConflictError(f"{staged} of {len(order.winners)} winning attempts are staged")
-    segments = connection.execute(_SEAL_SEGMENTS, arguments).all()
-    row_count = sum(segment.row_count for segment in segments)
-    found = (len(segments), row_count, combine_digests(segment.digest for segment in segments))
-    if found != (order.segment_count, order.row_count, order.digest):
-        raise CorruptionError("the staged segments are not the ones that this run wrote")
-    return {
-        "segment_count": len(segments),
-        "step_count": sum(segment.step_count for segment in segments),
-        "file_count": sum(segment.file_count for segment in segments),
-        "row_count": row_count,
-        "file_bytes": sum(segment.file_bytes for segment in segments),
-    }
-
-
-def _plan_moves(connection: Connection, order: SealOrder) -> None:
-    moves = order.moves
-    keys = {
-        "sequence_id": order.sequence_id,
-        "dataset_id": order.dataset_id,
-        "names": [move.key for move in moves],
-        "partitions": [move.partition for move in moves],
-    }
-    connection.execute(_MAKE_KEYS, keys)
-    positions = {
-        "olds": [_watermark_json(move.old) for move in moves],
-        "olds_bytes": [_watermark_bytes(move.old) for move in moves],
-        "news": [_watermark_json(move.new) for move in moves],
-        "news_bytes": [_watermark_bytes(move.new) for move in moves],
-    }
-    _require_all(connection.execute(_PLAN_MOVES, {**keys, **positions}).rowcount, len(moves), order)
-    planned = [(move, each) for move in moves for each in move.intervals]
-    if not planned:
-        return
-    intervals = {
-        **keys,
-        "names": [move.key for move, _each in planned],
-        "partitions": [move.partition for move, _each in planned],
-        "lows": [_watermark_json(each.interval.low) for _move, each in planned],
-        "lows_bytes": [each.interval.low_bytes() for _move, each in planned],
-        "highs": [_watermark_json(each.interval.high) for _move, each in planned],
-        "highs_bytes": [each.interval.high_bytes() for _move, each in planned],
-        "rereads_from": [_watermark_json(each.reread_from) for _move, each in planned],
-    }
-    _require_all(connection.execute(_PLAN_INTERVALS, intervals).rowcount, len(planned), order)
-
-
-def _require_all(done: int, wanted: int, order: SealOrder) -> None:
-    if done != wanted:
-        raise ConflictError(f"{done} of {wanted} watermark moves could be planned", sequence_id=str(order.sequence_id))
+        connection.execute(_STAGE_WORK_UNITS, in_columns(highs))
 
 
 def abort(connection: Connection, sequence_id: SequenceId, fence: int, error: str | None) -> None:
@@ -343,7 +242,41 @@ def abort(connection: Connection, sequence_id: SequenceId, fence: int, error: st
     require_one(changed, "the abort", sequence_id)
 
 
-def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: WorkUnit) -> dict[str, object]:
+def _segment_rows(staged: StagedAttempt, dataset_id: DatasetId) -> Iterator[dict[str, Any]]:
+    for number, (segment_id, segment) in enumerate(zip(staged.segment_ids, staged.segments, strict=True)):
+        yield {
+            "segment_id": segment_id,
+            "sequence_id": staged.sequence_id,
+            "attempt_id": staged.attempt_id,
+            "dataset_id": dataset_id,
+            "number": number,
+            "role": segment.role.value,
+            "partition": segment.partition,
+            "payload": segment.payload,
+            "digest": segment.digest,
+            "step_count": segment.step_count,
+            "file_count": segment.file_count,
+            "row_count": segment.row_count,
+            "file_bytes": segment.file_bytes,
+            "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
+        }
+
+
+def _in_chunks(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """As many rows together as their payloads allow, at least one."""
+    chunk: list[dict[str, Any]] = []
+    chunk_bytes = 0
+    for row in rows:
+        if chunk and chunk_bytes + len(row["payload"]) > _PAYLOAD_BYTES_MAX:
+            yield chunk
+            chunk, chunk_bytes = [], 0
+        chunk.append(row)
+        chunk_bytes += len(row["payload"])
+    if chunk:
+        yield chunk
+
+
+def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: WorkUnit) -> dict[str, Any]:
     interval = unit.interval
     return {
         "work_unit_id": unit.id,
@@ -351,17 +284,9 @@ def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: W
         "multi_work_unit": multi_work_unit,
         "key_name": unit.key,
         "number": unit.number,
-        "low": _watermark_json(None if interval is None else interval.low),
-        "expected_high": _watermark_json(None if interval is None else interval.high),
-        "reread_from": _watermark_json(unit.reread_from),
+        "low": watermark_to_jsonb(None if interval is None else interval.low),
+        "expected_high": watermark_to_jsonb(None if interval is None else interval.high),
+        "reread_from": watermark_to_jsonb(unit.reread_from),
         "estimated_row_count": unit.estimated_row_count,
         "state": "SKIPPED" if unit.skipped else "PENDING",
     }
-
-
-def _watermark_bytes(watermark: Watermark | None) -> bytes | None:
-    return None if watermark is None else watermark.encode()
-
-
-def _watermark_json(watermark: Watermark | None) -> str | None:
-    return None if watermark is None else to_jsonb(watermark.to_json())

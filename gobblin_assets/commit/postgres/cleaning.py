@@ -1,13 +1,13 @@
 """What may be removed: staging of attempts whose sequence is over, and files of retired generations."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.postgres.guards import hold_fence
+from gobblin_assets.commit.postgres.guards import hold_fences
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 
@@ -24,14 +24,16 @@ _ATTEMPT_COLUMNS = """
 
 _MARK = text(f"""
     UPDATE gobblin.attempt a
-       SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[CAST(:fence AS bigint)] THEN a.cleanup_fences
-                                 ELSE (a.cleanup_fences || CAST(:fence AS bigint))
+       SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[given.fence] THEN a.cleanup_fences
+                                 ELSE (a.cleanup_fences || given.fence)
                                       [greatest(1, cardinality(a.cleanup_fences) + 2 - :fences_kept_max) :] END
-      FROM gobblin.commit_sequence s
-     WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED')
+      FROM gobblin.commit_sequence s,
+           unnest(CAST(:dataset_id AS bigint[]), CAST(:fence AS bigint[])) AS given (dataset_id, fence)
+     WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED') AND a.dataset_id = given.dataset_id
        AND a.attempt_id IN (
            SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
-            WHERE o.dataset_id = :dataset_id AND o.cleaned_at IS NULL AND q.state IN ('DONE', 'ABORTED')
+            WHERE o.dataset_id = ANY (CAST(:dataset_id AS bigint[])) AND o.cleaned_at IS NULL
+              AND q.state IN ('DONE', 'ABORTED')
             ORDER BY o.started_at, o.attempt_id
             LIMIT :limit
        )
@@ -59,7 +61,7 @@ _LIST_REMOVABLE = text("""
     SELECT g.segment_id
       FROM gobblin.segment g
       JOIN gobblin.commit_sequence r ON r.sequence_id = g.retired_by
-     WHERE g.dataset_id = :dataset_id AND g.removed_at IS NULL AND r.state = 'DONE'
+     WHERE g.dataset_id = ANY (CAST(:dataset_ids AS bigint[])) AND g.removed_at IS NULL AND r.state = 'DONE'
        AND g.retired_at <= clock_timestamp() - make_interval(secs => :grace_s)
      ORDER BY g.retired_at, g.segment_id
      LIMIT :limit
@@ -71,9 +73,10 @@ _MARK_REMOVED = text("""
 """)
 
 
-def mark_for_cleanup(connection: Connection, dataset_id: DatasetId, fence: int, limit: int) -> list[AttemptRecord]:
-    hold_fence(connection, dataset_id, fence)
-    arguments = {"dataset_id": dataset_id, "fence": fence, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX}
+def mark_for_cleanup(connection: Connection, fences: Mapping[DatasetId, int], limit: int) -> list[AttemptRecord]:
+    hold_fences(connection, fences.items())
+    owners = {"dataset_id": list(fences), "fence": list(fences.values())}
+    arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX}
     return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
 
 
@@ -90,8 +93,10 @@ def mark_cleaned(connection: Connection, attempt_ids: Sequence[AttemptId]) -> No
     connection.execute(_MARK_CLEANED, arguments)
 
 
-def list_removable(connection: Connection, dataset_id: DatasetId, grace_s: float, limit: int) -> list[uuid.UUID]:
-    arguments = {"dataset_id": dataset_id, "grace_s": grace_s, "limit": limit}
+def list_removable(
+    connection: Connection, dataset_ids: Sequence[DatasetId], grace_s: float, limit: int
+) -> list[uuid.UUID]:
+    arguments = {"dataset_ids": list(dataset_ids), "grace_s": grace_s, "limit": limit}
     return list(connection.execute(_LIST_REMOVABLE, arguments).scalars())
 
 

@@ -1,39 +1,44 @@
 """After the seal: T3, failures, blocking, resuming and abandoning."""
 
-from typing import Final
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
-from gobblin_assets.commit.postgres.guards import hold_fence_of, lock_for, require_one
+from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock_for_all, require_each, require_one
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.state import SequenceId
 
 # The schemas that the next run compares with move together with the version they belong to.
-_MOVE_VERSION = text("""
+_MOVE_VERSIONS = text("""
     UPDATE gobblin.dataset d
        SET version = d.version + 1,
            source_columns = coalesce(nullif(s.details -> 'source_columns', '[]'), d.source_columns),
            published_columns = coalesce(nullif(s.details -> 'columns', '[]'), d.published_columns),
            source_facts = coalesce(s.details -> 'source_facts', d.source_facts)
       FROM gobblin.commit_sequence s
-     WHERE s.sequence_id = :sequence_id AND d.dataset_id = :dataset_id AND d.version = :base_version
- RETURNING d.version
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND d.dataset_id = s.dataset_id
+       AND d.version = s.base_version
+ RETURNING s.sequence_id, d.version
 """)
 
 _RETIRE_SEGMENTS = text("""
-    UPDATE gobblin.segment s
-       SET retired_by = :sequence_id, retired_at = clock_timestamp()
-     WHERE s.dataset_id = :dataset_id AND s.partition = :partition AND s.sealed AND s.retired_by IS NULL
-       AND s.sequence_id <> :sequence_id
+    UPDATE gobblin.segment g
+       SET retired_by = s.sequence_id, retired_at = clock_timestamp()
+      FROM gobblin.commit_sequence s
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND g.dataset_id = s.dataset_id
+       AND g.partition = s.partition AND g.sealed AND g.retired_by IS NULL AND g.sequence_id <> s.sequence_id
 """)
 
 # By the sequence's partition: a log's keys are those of all partitions.
 _RETIRE_LEDGER = text("""
     UPDATE gobblin.ledger l
-       SET active = false, retired_by = :sequence_id
-      FROM gobblin.commit_sequence s
-     WHERE s.sequence_id = l.sequence_id AND s.dataset_id = :dataset_id AND s.partition = :partition AND l.active
+       SET active = false, retired_by = s.sequence_id
+      FROM gobblin.commit_sequence s, gobblin.commit_sequence before
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND before.dataset_id = s.dataset_id
+       AND before.partition = s.partition AND l.sequence_id = before.sequence_id AND l.active
 """)
 
 # Intervals that leave the watermark where it is are the ledger's matter alone.
@@ -43,7 +48,9 @@ _TOUCHES_KEY: Final = """
 """
 
 _COUNT_MOVES = text(f"""
-    SELECT count(*) FROM gobblin.planned_move m WHERE m.sequence_id = :sequence_id AND {_TOUCHES_KEY}
+    SELECT m.sequence_id, count(*) AS planned FROM gobblin.planned_move m
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {_TOUCHES_KEY}
+     GROUP BY m.sequence_id
 """)
 
 _MOVE_WATERMARKS = text(f"""
@@ -52,8 +59,9 @@ _MOVE_WATERMARKS = text(f"""
            watermark_bytes = coalesce(m.new_bytes, k.watermark_bytes),
            sequence_id = m.sequence_id, moved_at = clock_timestamp()
       FROM gobblin.planned_move m
-     WHERE m.sequence_id = :sequence_id AND k.key_id = m.key_id AND {_TOUCHES_KEY}
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND k.key_id = m.key_id AND {_TOUCHES_KEY}
        AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes
+ RETURNING m.sequence_id
 """)
 
 # An interval without positions holds nothing and would only make the ledger longer; the sequence's own row
@@ -63,13 +71,14 @@ _WRITE_LEDGER = text("""
            (key_id, sequence_id, is_generation, low, high, low_bytes, high_bytes, reread_from)
     SELECT m.key_id, m.sequence_id, i.key_id IS NULL, i.low, i.high, i.low_bytes, i.high_bytes, i.reread_from
       FROM gobblin.planned_move m LEFT JOIN gobblin.planned_interval i USING (sequence_id, key_id)
-     WHERE m.sequence_id = :sequence_id AND (i.key_id IS NULL OR i.low_bytes <> i.high_bytes)
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+       AND (i.key_id IS NULL OR i.low_bytes <> i.high_bytes)
 """)
 
 _COMMIT_WORK_UNITS = text("""
     UPDATE gobblin.work_unit w
        SET state = 'COMMITTED'
-     WHERE w.sequence_id = :sequence_id AND w.state = 'SUCCESSFUL'
+     WHERE w.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND w.state = 'SUCCESSFUL'
        AND EXISTS (
            SELECT FROM gobblin.attempt a JOIN gobblin.segment s USING (attempt_id)
             WHERE a.sequence_id = w.sequence_id AND a.multi_work_unit = w.multi_work_unit AND s.sealed
@@ -77,9 +86,11 @@ _COMMIT_WORK_UNITS = text("""
 """)
 
 _DONE = text("""
-    UPDATE gobblin.commit_sequence
-       SET state = 'DONE', result_version = :version, done_at = clock_timestamp(), last_error = NULL
-     WHERE sequence_id = :sequence_id AND state = 'PREPARED'
+    UPDATE gobblin.commit_sequence s
+       SET state = 'DONE', result_version = given.version, done_at = clock_timestamp(), last_error = NULL
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:version AS bigint[])) AS given (sequence_id, version)
+     WHERE s.sequence_id = given.sequence_id AND s.state = 'PREPARED'
+ RETURNING s.sequence_id
 """)
 
 _RECORD_FAILURE = text("""
@@ -126,30 +137,41 @@ _GIVE_UP = text("""
 _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")
 
 
-def finish(connection: Connection, sequence_id: SequenceId, fence: int) -> int:
-    row, state = lock_for(connection, sequence_id, fence, SequenceEvent.FINISH)
-    if state is SequenceState.DONE:
-        return int(row.result_version)
-    scope = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "partition": row.partition}
-    arguments = {"sequence_id": sequence_id, "dataset_id": row.dataset_id, "base_version": row.base_version}
-    version = connection.execute(_MOVE_VERSION, arguments).scalar_one_or_none()
-    if version is None:
-        raise ConflictError(f"the dataset is not at version {row.base_version} any more", **_shown(sequence_id))
-    if row.replaces:
-        connection.execute(_RETIRE_SEGMENTS, scope)
-        connection.execute(_RETIRE_LEDGER, scope)
-    planned = connection.execute(_COUNT_MOVES, {"sequence_id": sequence_id}).scalar_one()
-    moved = connection.execute(_MOVE_WATERMARKS, {"sequence_id": sequence_id}).rowcount
-    if moved != planned:
-        raise ConflictError(
-            f"{planned - moved} of {planned} watermarks are not where this sequence left from",
-            **_shown(sequence_id),
-        )
-    connection.execute(_WRITE_LEDGER, {"sequence_id": sequence_id})
-    connection.execute(_COMMIT_WORK_UNITS, {"sequence_id": sequence_id})
-    done = connection.execute(_DONE, {"sequence_id": sequence_id, "version": version}).rowcount
-    require_one(done, "the finish", sequence_id)
-    return int(version)
+def finish(connection: Connection, fences: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
+    """T3 for sequences of different datasets, all of them or none: the versions that these datasets have then."""
+    locked = lock_for_all(connection, fences, SequenceEvent.FINISH)
+    versions = {
+        sequence_id: int(row.result_version)
+        for sequence_id, (row, state) in locked.items()
+        if state is SequenceState.DONE
+    }
+    left = {sequence_id: row for sequence_id, (row, _state) in locked.items() if sequence_id not in versions}
+    return versions | _finish_prepared(connection, left) if left else versions
+
+
+def _finish_prepared(connection: Connection, rows: Mapping[SequenceId, Row[Any]]) -> dict[SequenceId, int]:
+    ids = {"sequence_ids": list(rows)}
+    versions = {SequenceId(row.sequence_id): int(row.version) for row in connection.execute(_MOVE_VERSIONS, ids)}
+    for sequence_id, row in rows.items():
+        if sequence_id not in versions:
+            raise ConflictError(f"the dataset is not at version {row.base_version} any more", **_shown(sequence_id))
+    replacing = [sequence_id for sequence_id, row in rows.items() if row.replaces]
+    if replacing:
+        connection.execute(_RETIRE_SEGMENTS, {"sequence_ids": replacing})
+        connection.execute(_RETIRE_LEDGER, {"sequence_ids": replacing})
+    planned = {row.sequence_id: row.planned for row in connection.execute(_COUNT_MOVES, ids)}
+    moved = Counter(connection.execute(_MOVE_WATERMARKS, ids).scalars())
+    for sequence_id, count in planned.items():
+        if moved[sequence_id] != count:
+            raise ConflictError(
+                f"{count - moved[sequence_id]} of {count} watermarks are not where this sequence left from",
+                **_shown(sequence_id),
+            )
+    connection.execute(_WRITE_LEDGER, ids)
+    connection.execute(_COMMIT_WORK_UNITS, ids)
+    done = {"sequence_id": list(versions), "version": list(versions.values())}
+    require_each(connection.execute(_DONE, done).scalars(), "the finish", rows)
+    return versions
 
 
 def record_failure(
@@ -177,7 +199,7 @@ def record_failure(
 
 
 def defer(connection: Connection, sequence_id: SequenceId, fence: int, *, error: str, retry_in_s: float) -> None:
-    hold_fence_of(connection, sequence_id, fence)
+    hold_fences_of(connection, {sequence_id: fence})
     connection.execute(_DEFER, {"sequence_id": sequence_id, "error": error, "retry_in_s": retry_in_s})
 
 

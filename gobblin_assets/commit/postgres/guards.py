@@ -1,10 +1,13 @@
-"""What every guarded transition asks first, always in this order: the lease row, then the sequence row.
+"""What every guarded transition asks first, always in this order: the lease rows, then the sequence rows.
 
-FOR KEY SHARE on the lease collides with a taker's FOR UPDATE and with nothing else: while a transition is
+FOR KEY SHARE on a lease collides with a taker's FOR UPDATE and with nothing else: while a transition is
 under way nobody takes the dataset over, and heartbeats go on. Reading the fence without that lock is no
 fence: the taker could commit between the read and our write.
+
+Rows of several datasets are locked in the order of their ids, by everybody: so nobody waits in a circle.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -14,77 +17,103 @@ from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, R
 from gobblin_assets.model.state import DatasetId, SequenceId
 
 _HOLD_FENCE = text("""
-    SELECT fence FROM gobblin.lease WHERE dataset_id = :dataset_id FOR KEY SHARE
+    SELECT dataset_id, fence FROM gobblin.lease
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[])) ORDER BY dataset_id FOR KEY SHARE
 """)
 
 _LOCK_SEQUENCE = text("""
     SELECT sequence_id, dataset_id, partition, replaces, fence, state, base_version, result_version, digest,
            failed_tries
       FROM gobblin.commit_sequence
-     WHERE sequence_id = :sequence_id
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+     ORDER BY sequence_id
        FOR UPDATE
 """)
 
 _SHARE_SEQUENCE = text("""
-    SELECT dataset_id, fence, state FROM gobblin.commit_sequence WHERE sequence_id = :sequence_id FOR SHARE
+    SELECT sequence_id, dataset_id, fence, state FROM gobblin.commit_sequence
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) ORDER BY sequence_id FOR SHARE
 """)
 
-_DATASET_OF = text("SELECT dataset_id FROM gobblin.commit_sequence WHERE sequence_id = :sequence_id")
+_DATASET_OF = text("""
+    SELECT sequence_id, dataset_id FROM gobblin.commit_sequence
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+""")
 
 
-def hold_fence(connection: Connection, dataset_id: DatasetId, fence: int) -> None:
-    """Keep takers out until this transaction ends; FencedError if ``fence`` is not the newest."""
-    found = connection.execute(_HOLD_FENCE, {"dataset_id": dataset_id}).scalar_one_or_none()
-    if found != fence:
-        raise FencedError(
-            f"dataset {dataset_id} was taken over: fence {fence} was replaced by {found}",
-            dataset_id=dataset_id,
-            fence=fence,
-            found=found,
-        )
+def hold_fences(connection: Connection, fences: Iterable[tuple[DatasetId, int]]) -> None:
+    """Keep takers out until this transaction ends; FencedError if one of the fences is not the newest."""
+    wanted = list(fences)
+    rows = connection.execute(_HOLD_FENCE, {"dataset_ids": [dataset_id for dataset_id, _fence in wanted]})
+    newest = {row.dataset_id: row.fence for row in rows}
+    for dataset_id, fence in wanted:
+        found = newest.get(dataset_id)
+        if found != fence:
+            raise FencedError(
+                f"dataset {dataset_id} was taken over: fence {fence} was replaced by {found}",
+                dataset_id=dataset_id,
+                fence=fence,
+                found=found,
+            )
 
 
-def hold_fence_of(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
-    """``hold_fence`` for the dataset of a sequence, which never changes."""
-    dataset_id = connection.execute(_DATASET_OF, {"sequence_id": sequence_id}).scalar_one_or_none()
-    if dataset_id is None:
-        raise unknown_sequence(sequence_id)
-    hold_fence(connection, DatasetId(dataset_id), fence)
+def hold_fences_of(connection: Connection, fences: Mapping[SequenceId, int]) -> None:
+    """``hold_fences`` for the datasets of sequences, which never change."""
+    rows = connection.execute(_DATASET_OF, {"sequence_ids": list(fences)})
+    datasets = {SequenceId(row.sequence_id): DatasetId(row.dataset_id) for row in rows}
+    for sequence_id in fences:
+        if sequence_id not in datasets:
+            raise unknown_sequence(sequence_id)
+    hold_fences(connection, [(datasets[sequence_id], fence) for sequence_id, fence in fences.items()])
 
 
-def lock_sequence(connection: Connection, sequence_id: SequenceId) -> Row[Any]:
-    """The sequence's row, locked: a plain read could say BUILDING while a COMMIT is still pending."""
-    row = connection.execute(_LOCK_SEQUENCE, {"sequence_id": sequence_id}).one_or_none()
-    if row is None:
-        raise unknown_sequence(sequence_id)
-    return row
+def lock_sequences(connection: Connection, sequence_ids: Sequence[SequenceId]) -> dict[SequenceId, Row[Any]]:
+    """The sequences' rows, locked: a plain read could say BUILDING while a COMMIT is still pending."""
+    rows = {row.sequence_id: row for row in connection.execute(_LOCK_SEQUENCE, {"sequence_ids": list(sequence_ids)})}
+    for sequence_id in sequence_ids:
+        if sequence_id not in rows:
+            raise unknown_sequence(sequence_id)
+    return {SequenceId(sequence_id): row for sequence_id, row in rows.items()}
+
+
+def lock_for_all(
+    connection: Connection, fences: Mapping[SequenceId, int], event: SequenceEvent
+) -> dict[SequenceId, tuple[Row[Any], SequenceState]]:
+    """The locked rows for a transition under their fences, and their states: one that ``event`` starts from, or the one
+    that it leads to, when an earlier try of the same transition was not acknowledged. Any other: ConflictError.
+    """
+    hold_fences_of(connection, fences)
+    locked = {}
+    for sequence_id, row in lock_sequences(connection, list(fences)).items():
+        state = SequenceState(row.state)
+        if state is not target_of(event) and state not in sources_of(event):
+            raise unexpected_state(sequence_id, state, f"take the transition {event!s}")
+        locked[sequence_id] = row, state
+    return locked
 
 
 def lock_for(
     connection: Connection, sequence_id: SequenceId, fence: int, event: SequenceEvent
 ) -> tuple[Row[Any], SequenceState]:
-    """The locked row for a transition under ``fence``, and its state: one that ``event`` starts from, or the one that
-    it leads to, when an earlier try of the same transition was not acknowledged. Any other: ConflictError.
-    """
-    hold_fence_of(connection, sequence_id, fence)
-    row = lock_sequence(connection, sequence_id)
-    state = SequenceState(row.state)
-    if state is not target_of(event) and state not in sources_of(event):
-        raise unexpected_state(sequence_id, state, f"take the transition {event!s}")
-    return row, state
+    """``lock_for_all`` for one."""
+    return lock_for_all(connection, {sequence_id: fence}, event)[sequence_id]
 
 
-def share_building(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
-    """Keep the sequence BUILDING and ours until this transaction ends."""
-    row = connection.execute(_SHARE_SEQUENCE, {"sequence_id": sequence_id}).one_or_none()
-    if row is None:
-        raise unknown_sequence(sequence_id)
-    if row.fence != fence or SequenceState(row.state) is not SequenceState.BUILDING:
-        raise FencedError(
-            f"sequence {sequence_id} is {row.state} under fence {row.fence}: it takes no more work",
-            sequence_id=str(sequence_id),
-            fence=fence,
-        )
+def share_building(connection: Connection, fences: Iterable[tuple[SequenceId, int]]) -> None:
+    """Keep the sequences BUILDING and ours until this transaction ends."""
+    wanted = list(fences)
+    ids = {"sequence_ids": list({sequence_id for sequence_id, _fence in wanted})}
+    rows = {row.sequence_id: row for row in connection.execute(_SHARE_SEQUENCE, ids)}
+    for sequence_id, fence in wanted:
+        row = rows.get(sequence_id)
+        if row is None:
+            raise unknown_sequence(sequence_id)
+        if row.fence != fence or SequenceState(row.state) is not SequenceState.BUILDING:
+            raise FencedError(
+                f"sequence {sequence_id} is {row.state} under fence {row.fence}: it takes no more work",
+                sequence_id=str(sequence_id),
+                fence=fence,
+            )
 
 
 def require_one(changed: int, what: str, sequence_id: SequenceId) -> None:
@@ -95,6 +124,13 @@ def require_one(changed: int, what: str, sequence_id: SequenceId) -> None:
             hint="Report this: the guards of the log disagree with each other.",
             sequence_id=str(sequence_id),
         )
+
+
+def require_each(changed: Iterable[SequenceId], what: str, wanted: Iterable[SequenceId]) -> None:
+    """``require_one`` for each of those that are wanted."""
+    found = list(changed)
+    for sequence_id in wanted:
+        require_one(found.count(sequence_id), what, sequence_id)
 
 
 def unknown_sequence(sequence_id: SequenceId) -> RejectedError:

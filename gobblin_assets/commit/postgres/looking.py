@@ -1,6 +1,7 @@
 """Reading the log: sequences, segments, publications."""
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -33,7 +34,8 @@ _GET = text(f"""
 _FIND_UNFINISHED = text(f"""
     SELECT {_SEQUENCE_COLUMNS}
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE s.dataset_id = :dataset_id AND s.state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')
+     WHERE s.dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+       AND s.state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')
      ORDER BY s.created_at, s.sequence_id
 """)
 
@@ -71,7 +73,7 @@ _SEGMENT_IDS = text("""
 """)
 
 _SEGMENTS = text("""
-    SELECT g.segment_id, g.payload, g.digest, s.details ->> 'root_uri' AS root_uri
+    SELECT g.segment_id, g.dataset_id, g.payload, g.digest, s.details ->> 'root_uri' AS root_uri
       FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
      WHERE g.segment_id = ANY (CAST(:segment_ids AS uuid[]))
      ORDER BY g.attempt_id, g.number
@@ -85,20 +87,20 @@ _IS_OPEN_AND_HELD = text("""
 _PUBLICATION = text(f"""
     SELECT {_SEQUENCE_COLUMNS}, s.complete, s.result_version, s.row_count, s.file_count, s.file_bytes
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE s.sequence_id = :sequence_id
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
 _ROWS_BY_ROLE = text("""
-    SELECT role, sum(row_count)::bigint AS row_count FROM gobblin.segment
-     WHERE sequence_id = :sequence_id AND sealed
-     GROUP BY role
+    SELECT sequence_id, role, sum(row_count)::bigint AS row_count FROM gobblin.segment
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND sealed
+     GROUP BY sequence_id, role
 """)
 
 # Where intervals were published and the watermark stayed, there is no move to tell of.
 _MOVES = text("""
-    SELECT k.name, m.old_watermark, m.new_watermark
+    SELECT m.sequence_id, k.name, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
-     WHERE m.sequence_id = :sequence_id
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
        AND (m.new_bytes IS NOT NULL OR NOT EXISTS (
                SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
      ORDER BY k.name
@@ -119,8 +121,8 @@ def get(connection: Connection, sequence_id: SequenceId) -> SequenceRecord:
     return record_of(row)
 
 
-def find_unfinished(connection: Connection, dataset_id: DatasetId) -> list[SequenceRecord]:
-    return [record_of(row) for row in connection.execute(_FIND_UNFINISHED, {"dataset_id": dataset_id})]
+def find_unfinished(connection: Connection, dataset_ids: Sequence[DatasetId]) -> list[SequenceRecord]:
+    return [record_of(row) for row in connection.execute(_FIND_UNFINISHED, {"dataset_ids": list(dataset_ids)})]
 
 
 def list_recoverable(connection: Connection, jobs: Sequence[JobName] | None, limit: int) -> list[SequenceRecord]:
@@ -150,7 +152,9 @@ def read_segments(engine: Engine, sequence_id: SequenceId) -> Iterator[StoredSeg
 def load_segments(engine: Engine, segment_ids: Sequence[uuid.UUID]) -> list[StoredSegment]:
     arguments = {"segment_ids": list(segment_ids)}
     rows = transact(engine, "read segments", lambda c: c.execute(_SEGMENTS, arguments).all())
-    return [StoredSegment(row.segment_id, row.payload, row.digest, row.root_uri) for row in rows]
+    return [
+        StoredSegment(row.segment_id, DatasetId(row.dataset_id), row.payload, row.digest, row.root_uri) for row in rows
+    ]
 
 
 def is_open_and_held(connection: Connection, sequence_id: SequenceId, fence: int) -> bool:
@@ -158,16 +162,30 @@ def is_open_and_held(connection: Connection, sequence_id: SequenceId, fence: int
     return bool(connection.execute(_IS_OPEN_AND_HELD, arguments).scalar_one() == 1)
 
 
-def load_publication(connection: Connection, sequence_id: SequenceId) -> Publication:
-    row = connection.execute(_PUBLICATION, {"sequence_id": sequence_id}).one_or_none()
+def load_publications(connection: Connection, sequence_ids: Sequence[SequenceId]) -> list[Publication]:
+    ids = {"sequence_ids": list(sequence_ids)}
+    rows = {row.sequence_id: row for row in connection.execute(_PUBLICATION, ids)}
+    roles: dict[uuid.UUID, dict[str, int]] = defaultdict(dict)
+    for found in connection.execute(_ROWS_BY_ROLE, ids):
+        roles[found.sequence_id][found.role] = found.row_count
+    watermarks: dict[uuid.UUID, dict[str, tuple[str | None, str | None]]] = defaultdict(dict)
+    for move in connection.execute(_MOVES, ids):
+        watermarks[move.sequence_id][move.name] = _shown(move.old_watermark), _shown(move.new_watermark)
+    return [_publication_of(each, rows.get(each), roles[each], watermarks[each]) for each in sequence_ids]
+
+
+def _publication_of(
+    sequence_id: SequenceId,
+    row: Row[Any] | None,
+    roles: Mapping[str, int],
+    watermarks: Mapping[str, tuple[str | None, str | None]],
+) -> Publication:
     if row is None:
         raise unknown_sequence(sequence_id)
     if SequenceState(row.state) is not SequenceState.DONE:
         raise unexpected_state(sequence_id, row.state, "be shown as published")
-    roles = {found.role: found.row_count for found in connection.execute(_ROWS_BY_ROLE, {"sequence_id": sequence_id})}
-    moves = connection.execute(_MOVES, {"sequence_id": sequence_id}).all()
     return Publication(
-        sequence_id=SequenceId(row.sequence_id),
+        sequence_id=sequence_id,
         dataset_id=DatasetId(row.dataset_id),
         job=JobName(row.job),
         urn=DatasetUrn(row.urn),
@@ -181,14 +199,14 @@ def load_publication(connection: Connection, sequence_id: SequenceId) -> Publica
         file_count=row.file_count,
         file_bytes=row.file_bytes,
         rows_by_role=roles,
-        watermarks={move.name: (_shown(move.old_watermark), _shown(move.new_watermark)) for move in moves},
+        watermarks=watermarks,
         details=row.details,
     )
 
 
 def list_unannounced(connection: Connection, job: JobName, limit: int) -> list[Publication]:
     ids = connection.execute(_LIST_UNANNOUNCED, {"job": job, "limit": limit}).scalars().all()
-    return [load_publication(connection, SequenceId(sequence_id)) for sequence_id in ids]
+    return load_publications(connection, [SequenceId(sequence_id) for sequence_id in ids])
 
 
 def record_of(row: Row[Any]) -> SequenceRecord:

@@ -1,5 +1,6 @@
 """Reading what seals decided: for the markers that storage keeps of them."""
 
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,30 +25,30 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark
 
 _SEALED = text("""
-    SELECT s.dataset_id, d.job, d.urn, s.partition, s.mode, s.replaces, s.fence, s.state, s.base_version, s.digest,
-           s.segment_count, s.row_count, s.complete, s.details
+    SELECT s.sequence_id, s.dataset_id, d.job, d.urn, s.partition, s.mode, s.replaces, s.fence, s.state,
+           s.base_version, s.digest, s.segment_count, s.row_count, s.complete, s.details
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE s.sequence_id = :sequence_id
+     WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
 _MOVES = text("""
-    SELECT m.key_id, k.name, k.partition, m.old_watermark, m.new_watermark
+    SELECT m.sequence_id, m.key_id, k.name, k.partition, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
-     WHERE m.sequence_id = :sequence_id
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
      ORDER BY k.name, k.partition
 """)
 
 _INTERVALS = text("""
-    SELECT key_id, low, high, reread_from FROM gobblin.planned_interval
-     WHERE sequence_id = :sequence_id
+    SELECT sequence_id, key_id, low, high, reread_from FROM gobblin.planned_interval
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
      ORDER BY key_id, low_bytes
 """)
 
 _SEGMENTS = text("""
-    SELECT a.attempt_id, a.multi_work_unit, a.try_number, a.staging_path, g.segment_id, g.role, g.partition,
-           g.payload, g.digest, g.step_count, g.file_count, g.row_count, g.file_bytes, g.file_schema
+    SELECT g.sequence_id, a.attempt_id, a.multi_work_unit, a.try_number, a.staging_path, g.segment_id, g.role,
+           g.partition, g.payload, g.digest, g.step_count, g.file_count, g.row_count, g.file_bytes, g.file_schema
       FROM gobblin.segment g JOIN gobblin.attempt a USING (attempt_id)
-     WHERE g.sequence_id = :sequence_id AND g.sealed
+     WHERE g.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND g.sealed
      ORDER BY a.multi_work_unit, a.attempt_id, g.number
 """)
 
@@ -57,13 +58,24 @@ _KNOWN = text("""
 """)
 
 
-def load_sealed(connection: Connection, sequence_id: SequenceId) -> SealedSequence:
-    row = connection.execute(_SEALED, {"sequence_id": sequence_id}).one_or_none()
-    if row is None:
-        raise unknown_sequence(sequence_id)
-    if row.digest is None:
-        raise unexpected_state(sequence_id, row.state, "be read as sealed")
-    attempts = _attempts_of(connection.execute(_SEGMENTS, {"sequence_id": sequence_id}).all())
+def load_sealed(connection: Connection, sequence_ids: Sequence[SequenceId]) -> list[SealedSequence]:
+    ids = {"sequence_ids": list(sequence_ids)}
+    rows = {row.sequence_id: row for row in connection.execute(_SEALED, ids)}
+    for sequence_id in sequence_ids:
+        if sequence_id not in rows:
+            raise unknown_sequence(sequence_id)
+        if rows[sequence_id].digest is None:
+            raise unexpected_state(sequence_id, rows[sequence_id].state, "be read as sealed")
+    segments: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_SEGMENTS, ids):
+        segments[row.sequence_id].append(row)
+    moves = _load_moves(connection, ids)
+    return [_sealed_of(each, rows[each], _attempts_of(segments[each]), tuple(moves[each])) for each in sequence_ids]
+
+
+def _sealed_of(
+    sequence_id: SequenceId, row: Row[Any], attempts: tuple[SealedAttempt, ...], moves: tuple[KeyMove, ...]
+) -> SealedSequence:
     return SealedSequence(
         job=JobName(row.job),
         urn=DatasetUrn(row.urn),
@@ -80,28 +92,30 @@ def load_sealed(connection: Connection, sequence_id: SequenceId) -> SealedSequen
             digest=bytes(row.digest),
             segment_count=row.segment_count,
             row_count=row.row_count,
-            moves=_load_moves(connection, sequence_id),
+            moves=moves,
             complete=row.complete,
             details=row.details,
         ),
     )
 
 
-def _load_moves(connection: Connection, sequence_id: SequenceId) -> tuple[KeyMove, ...]:
-    intervals: dict[int, list[PublishedInterval]] = defaultdict(list)
-    for row in connection.execute(_INTERVALS, {"sequence_id": sequence_id}):
+def _load_moves(connection: Connection, ids: Mapping[str, object]) -> dict[uuid.UUID, list[KeyMove]]:
+    intervals: dict[tuple[uuid.UUID, int], list[PublishedInterval]] = defaultdict(list)
+    for row in connection.execute(_INTERVALS, ids):
         interval = Interval(_watermark(row.low), parse_watermark(row.high))
-        intervals[row.key_id].append(PublishedInterval(interval, _watermark(row.reread_from)))
-    return tuple(
-        KeyMove(
-            key=row.name,
-            partition=row.partition,
-            old=_watermark(row.old_watermark),
-            new=_watermark(row.new_watermark),
-            intervals=tuple(intervals[row.key_id]),
+        intervals[row.sequence_id, row.key_id].append(PublishedInterval(interval, _watermark(row.reread_from)))
+    moves: dict[uuid.UUID, list[KeyMove]] = defaultdict(list)
+    for row in connection.execute(_MOVES, ids):
+        moves[row.sequence_id].append(
+            KeyMove(
+                key=row.name,
+                partition=row.partition,
+                old=_watermark(row.old_watermark),
+                new=_watermark(row.new_watermark),
+                intervals=tuple(intervals[row.sequence_id, row.key_id]),
+            )
         )
-        for row in connection.execute(_MOVES, {"sequence_id": sequence_id})
-    )
+    return moves
 
 
 def find_known(connection: Connection, sequence_ids: Sequence[SequenceId]) -> dict[SequenceId, KnownSequence]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from gobblin_assets.commit.postgres import building, cleaning, finishing, looking, sealed
+from gobblin_assets.commit.postgres import building, cleaning, finishing, looking, sealed, sealing
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KnownSequence,
@@ -27,7 +27,7 @@ from gobblin_assets.model.urn import JobName
 
 _MARK_ANNOUNCED = text("""
     UPDATE gobblin.commit_sequence SET announced_at = clock_timestamp()
-     WHERE sequence_id = :sequence_id AND state = 'DONE' AND announced_at IS NULL
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'DONE' AND announced_at IS NULL
 """)
 
 
@@ -37,41 +37,41 @@ class PostgresCommitStepStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def begin(self, sequence: NewSequence) -> None:
+    def begin(self, *sequences: NewSequence) -> None:
         try:
             transact(
                 self._engine,
                 "begin sequence",
-                lambda c: building.begin(c, sequence),
+                lambda c: building.begin(c, sequences),
                 committed=Failpoint.SEQUENCE_BEGUN,
             )
         except IntegrityError as error:
             raise ConflictError(
-                f"the log does not know run {sequence.run_id}: it is older than the run",
+                f"the log does not know run {sequences[0].run_id}: it is older than the run",
                 hint="Postgres failed over to a standby that lagged, or was restored. Nothing was read; the next run "
                 "finds out what is missing.",
-                run_id=str(sequence.run_id),
+                run_id=str(sequences[0].run_id),
             ) from error
 
     def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
         transact(self._engine, "continue building", lambda c: building.continue_building(c, sequence_id, fence))
 
-    def register_attempt(self, attempt: NewAttempt) -> None:
+    def register_attempt(self, *attempts: NewAttempt) -> None:
         transact(
             self._engine,
             "register attempt",
-            lambda c: building.register_attempt(c, attempt),
+            lambda c: building.register_attempts(c, attempts),
             committed=Failpoint.ATTEMPT_REGISTERED,
         )
 
-    def fail_attempt(self, attempt_id: AttemptId, *, error: str, cancelled: bool) -> None:
+    def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
         transact(
             self._engine,
             "fail attempt",
-            lambda c: building.fail_attempt(c, attempt_id, error, cancelled=cancelled),
+            lambda c: building.fail_attempts(c, attempt_ids, error, cancelled=cancelled),
         )
 
-    def stage(self, staged: StagedAttempt) -> None:
+    def stage(self, *staged: StagedAttempt) -> None:
         try:
             transact(
                 self._engine,
@@ -83,16 +83,16 @@ class PostgresCommitStepStore:
             # The partial unique index: one winner for each MultiWorkUnit of a sequence.
             raise ConflictError(
                 "another attempt at the same work is staged already",
-                attempt_id=str(staged.attempt_id),
-                sequence_id=str(staged.sequence_id),
+                attempt_id=", ".join(str(each.attempt_id) for each in staged),
+                sequence_id=", ".join(str(each.sequence_id) for each in staged),
             ) from error
 
-    def seal(self, order: SealOrder) -> None:
+    def seal(self, *orders: SealOrder) -> None:
         try:
             transact(
                 self._engine,
                 "seal sequence",
-                lambda c: building.seal(c, order),
+                lambda c: sealing.seal(c, orders),
                 committed=Failpoint.SEAL_COMMITTED,
             )
         except IntegrityError as error:
@@ -100,7 +100,7 @@ class PostgresCommitStepStore:
             raise ConflictError(
                 "another sequence of this dataset is still open",
                 hint="It is completed first; see `gobblin-assets commit list`.",
-                sequence_id=str(order.sequence_id),
+                sequence_id=", ".join(str(order.sequence_id) for order in orders),
             ) from error
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
@@ -112,18 +112,21 @@ class PostgresCommitStepStore:
     def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
         return looking.read_segments(self._engine, sequence_id)
 
-    def load_sealed(self, sequence_id: SequenceId) -> SealedSequence:
-        return transact(self._engine, "read sealed sequence", lambda c: sealed.load_sealed(c, sequence_id))
+    def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:
+        return transact(self._engine, "read sealed sequences", lambda c: sealed.load_sealed(c, sequence_ids))
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
         return transact(self._engine, "confirm sequence", lambda c: looking.is_open_and_held(c, sequence_id, fence))
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
+        return self.finish_all({sequence_id: fence})[sequence_id]
+
+    def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
         try:
             return transact(
                 self._engine,
                 "finish sequence",
-                lambda c: finishing.finish(c, sequence_id, fence),
+                lambda c: finishing.finish(c, fences),
                 committed=Failpoint.FINISH_COMMITTED,
             )
         except IntegrityError as error:
@@ -131,7 +134,7 @@ class PostgresCommitStepStore:
             raise ConflictError(
                 "the ledger already holds a part of what this sequence would publish",
                 hint="Compare `gobblin-assets ledger` with `gobblin-assets commit show`.",
-                sequence_id=str(sequence_id),
+                sequence_id=", ".join(map(str, fences)),
             ) from error
 
     def record_failure(
@@ -188,8 +191,8 @@ class PostgresCommitStepStore:
             committed=Failpoint.ABANDON_COMMITTED,
         )
 
-    def find_unfinished(self, dataset_id: DatasetId) -> Sequence[SequenceRecord]:
-        return transact(self._engine, "find unfinished", lambda c: looking.find_unfinished(c, dataset_id))
+    def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
+        return transact(self._engine, "find unfinished", lambda c: looking.find_unfinished(c, dataset_ids))
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         return transact(self._engine, "find known sequences", lambda c: sealed.find_known(c, sequence_ids))
@@ -203,32 +206,32 @@ class PostgresCommitStepStore:
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list open", lambda c: looking.list_open(c, job, limit))
 
-    def load_publication(self, sequence_id: SequenceId) -> Publication:
-        return transact(self._engine, "read publication", lambda c: looking.load_publication(c, sequence_id))
+    def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
+        return transact(self._engine, "read publications", lambda c: looking.load_publications(c, sequence_ids))
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
         return transact(self._engine, "list unannounced", lambda c: looking.list_unannounced(c, job, limit))
 
-    def mark_announced(self, sequence_id: SequenceId) -> None:
-        arguments = {"sequence_id": sequence_id}
+    def mark_announced(self, *sequence_ids: SequenceId) -> None:
+        arguments = {"sequence_ids": list(sequence_ids)}
         transact(self._engine, "mark announced", lambda c: c.execute(_MARK_ANNOUNCED, arguments).rowcount)
 
-    def mark_for_cleanup(self, dataset_id: DatasetId, *, fence: int, limit: int) -> Sequence[AttemptRecord]:
+    def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
         return transact(
             self._engine,
             "mark for cleanup",
-            lambda c: cleaning.mark_for_cleanup(c, dataset_id, fence, limit),
+            lambda c: cleaning.mark_for_cleanup(c, fences, limit),
             committed=Failpoint.CLEANUP_MARKED,
         )
 
     def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
         transact(self._engine, "mark cleaned", lambda c: cleaning.mark_cleaned(c, attempt_ids))
 
-    def list_removable(self, dataset_id: DatasetId, *, grace_s: float, limit: int) -> Sequence[StoredSegment]:
+    def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         ids = transact(
             self._engine,
             "list removable",
-            lambda c: cleaning.list_removable(c, dataset_id, grace_s, limit),
+            lambda c: cleaning.list_removable(c, dataset_ids, grace_s, limit),
         )
         return looking.load_segments(self._engine, ids) if ids else []
 

@@ -18,9 +18,12 @@ _BEGIN_RUN = text("""
         ON CONFLICT (run_id) DO NOTHING
 """)
 
-_RECORD_DATASET = text("""
+_RECORD_DATASETS = text("""
     INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
-    VALUES (:run_id, :dataset_id, :partition, :outcome, :sequence_id, :error, CAST(:figures AS jsonb))
+    SELECT :run_id, dataset_id, partition, outcome, sequence_id, error, CAST(figures AS jsonb)
+      FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:partition AS text[]), CAST(:outcome AS text[]),
+                  CAST(:sequence_id AS uuid[]), CAST(:error AS text[]), CAST(:figures AS text[]))
+           AS given (dataset_id, partition, outcome, sequence_id, error, figures)
         ON CONFLICT (run_id, dataset_id, partition) DO UPDATE
        SET outcome = excluded.outcome, sequence_id = excluded.sequence_id, error = excluded.error,
            figures = excluded.figures, ended_at = clock_timestamp()
@@ -65,18 +68,18 @@ class PostgresRunStore:
         }
         transact(self._engine, "begin run", lambda c: c.execute(_BEGIN_RUN, arguments).rowcount)
 
-    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
+    def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:
         arguments = {
             "run_id": run_id,
-            "dataset_id": record.dataset_id,
-            "partition": record.partition,
-            "outcome": record.outcome.value,
-            "sequence_id": record.sequence_id,
-            "error": record.error,
-            "figures": to_jsonb(record.figures),
+            "dataset_id": [record.dataset_id for record in records],
+            "partition": [record.partition for record in records],
+            "outcome": [record.outcome.value for record in records],
+            "sequence_id": [record.sequence_id for record in records],
+            "error": [record.error for record in records],
+            "figures": [to_jsonb(record.figures) for record in records],
         }
         try:
-            transact(self._engine, "record dataset", lambda c: c.execute(_RECORD_DATASET, arguments).rowcount)
+            transact(self._engine, "record datasets", lambda c: c.execute(_RECORD_DATASETS, arguments).rowcount)
         except IntegrityError as error:
             raise ConflictError(
                 f"the log does not know run {run_id}, or the sequence that it publishes by: it is older than the run",

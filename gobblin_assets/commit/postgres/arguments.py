@@ -1,0 +1,21 @@
+"""Rows as arguments of one statement: an array for each column, which ``unnest`` makes rows of again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.model.watermark import Watermark
+
+
+def in_columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """An array for each column. There must be a row."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def watermark_to_jsonb(watermark: Watermark | None) -> str | None:
+    return None if watermark is None else to_jsonb(watermark.to_json())
+
+
+def watermark_to_bytes(watermark: Watermark | None) -> bytes | None:
+    """As positions are compared."""
+    return None if watermark is None else watermark.encode()

@@ -1,0 +1,204 @@
+"""T2, the decision: BUILDING becomes PREPARED. For all sequences that are given, or for none."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_bytes, watermark_to_jsonb
+from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each, unexpected_state
+from gobblin_assets.commit.segment import combine_digests
+from gobblin_assets.commit.sequence import SealOrder
+from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.errors import ConflictError, CorruptionError
+from gobblin_assets.model.state import SequenceId
+
+_VERSIONS = text("""
+    SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+""")
+
+_STAGED_WINNERS = text("""
+    SELECT sequence_id, attempt_id FROM gobblin.attempt
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'STAGED'
+       AND attempt_id = ANY (CAST(:winners AS uuid[]))
+""")
+
+_SEAL_SEGMENTS = text("""
+    UPDATE gobblin.segment s
+       SET sealed = true
+      FROM gobblin.attempt a
+     WHERE s.attempt_id = a.attempt_id AND s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+       AND a.sequence_id = s.sequence_id AND a.state = 'STAGED' AND a.attempt_id = ANY (CAST(:winners AS uuid[]))
+ RETURNING s.sequence_id, s.digest, s.step_count, s.file_count, s.row_count, s.file_bytes
+""")
+
+_MAKE_KEYS = text("""
+    INSERT INTO gobblin.watermark_key (dataset_id, name, partition)
+    SELECT dataset_id, name, partition
+      FROM unnest(CAST(:dataset_id AS bigint[]), CAST(:name AS text[]), CAST(:partition AS text[]))
+           AS given (dataset_id, name, partition)
+     ORDER BY dataset_id, name, partition
+        ON CONFLICT (dataset_id, name, partition) DO NOTHING
+""")
+
+_PLAN_MOVES = text("""
+    INSERT INTO gobblin.planned_move (sequence_id, key_id, old_watermark, old_bytes, new_watermark, new_bytes)
+    SELECT m.sequence_id, k.key_id, CAST(m.old AS jsonb), m.old_bytes, CAST(m.new AS jsonb), m.new_bytes
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]), CAST(:name AS text[]),
+                  CAST(:partition AS text[]), CAST(:old AS text[]), CAST(:old_bytes AS bytea[]),
+                  CAST(:new AS text[]), CAST(:new_bytes AS bytea[]))
+           AS m (sequence_id, dataset_id, name, partition, old, old_bytes, new, new_bytes)
+      JOIN gobblin.watermark_key k ON k.dataset_id = m.dataset_id AND k.name = m.name AND k.partition = m.partition
+""")
+
+_PLAN_INTERVALS = text("""
+    INSERT INTO gobblin.planned_interval (sequence_id, key_id, low, low_bytes, high, high_bytes, reread_from)
+    SELECT i.sequence_id, k.key_id, CAST(i.low AS jsonb), i.low_bytes, CAST(i.high AS jsonb), i.high_bytes,
+           CAST(i.reread_from AS jsonb)
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]), CAST(:name AS text[]),
+                  CAST(:partition AS text[]), CAST(:low AS text[]), CAST(:low_bytes AS bytea[]),
+                  CAST(:high AS text[]), CAST(:high_bytes AS bytea[]), CAST(:reread_from AS text[]))
+           AS i (sequence_id, dataset_id, name, partition, low, low_bytes, high, high_bytes, reread_from)
+      JOIN gobblin.watermark_key k ON k.dataset_id = i.dataset_id AND k.name = i.name AND k.partition = i.partition
+""")
+
+_SEAL = text("""
+    UPDATE gobblin.commit_sequence s
+       SET state = 'PREPARED', base_version = given.base_version, digest = given.digest, complete = given.complete,
+           segment_count = given.segment_count, step_count = given.step_count, file_count = given.file_count,
+           row_count = given.row_count, file_bytes = given.file_bytes, prepared_at = clock_timestamp(),
+           details = s.details || CAST(given.details AS jsonb)
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:fence AS bigint[]), CAST(:base_version AS bigint[]),
+                  CAST(:digest AS bytea[]), CAST(:complete AS boolean[]), CAST(:segment_count AS integer[]),
+                  CAST(:step_count AS bigint[]), CAST(:file_count AS bigint[]), CAST(:row_count AS bigint[]),
+                  CAST(:file_bytes AS bigint[]), CAST(:details AS text[]))
+           AS given (sequence_id, fence, base_version, digest, complete, segment_count, step_count, file_count,
+                     row_count, file_bytes, details),
+           gobblin.dataset d, gobblin.lease l
+     WHERE s.sequence_id = given.sequence_id AND s.state = 'BUILDING' AND s.fence = given.fence
+       AND d.dataset_id = s.dataset_id AND d.version = given.base_version
+       AND l.dataset_id = s.dataset_id AND l.fence = given.fence
+ RETURNING s.sequence_id
+""")
+
+
+def seal(connection: Connection, orders: Sequence[SealOrder]) -> None:
+    hold_fences(connection, [(order.dataset_id, order.fence) for order in orders])
+    rows = lock_sequences(connection, [order.sequence_id for order in orders])
+    left = [order for order in orders if _is_to_seal(order, rows[order.sequence_id])]
+    if not left:
+        return
+    _require_versions(connection, left)
+    totals = _seal_segments(connection, left)
+    _plan_moves(connection, left)
+    sealed = [
+        {
+            "sequence_id": order.sequence_id,
+            "fence": order.fence,
+            "base_version": order.base_version,
+            "digest": order.digest,
+            "complete": order.complete,
+            "details": to_jsonb(order.details),
+            **totals[order.sequence_id],
+        }
+        for order in left
+    ]
+    changed = connection.execute(_SEAL, in_columns(sealed)).scalars()
+    require_each(changed, "the seal", [order.sequence_id for order in left])
+
+
+def _is_to_seal(order: SealOrder, row: Row[Any]) -> bool:
+    state = SequenceState(row.state)
+    if state is SequenceState.PREPARED and row.digest == order.digest:
+        return False
+    if state is not SequenceState.BUILDING:
+        raise unexpected_state(order.sequence_id, state, "be sealed")
+    return True
+
+
+def _require_versions(connection: Connection, orders: Sequence[SealOrder]) -> None:
+    rows = connection.execute(_VERSIONS, {"dataset_ids": [order.dataset_id for order in orders]})
+    versions = {row.dataset_id: row.version for row in rows}
+    for order in orders:
+        version = versions[order.dataset_id]
+        if version != order.base_version:
+            raise ConflictError(
+                f"the dataset is at version {version}, but this run was planned on {order.base_version}",
+                hint="Another run published meanwhile; the next run plans again from there.",
+                dataset_id=order.dataset_id,
+            )
+
+
+def _seal_segments(connection: Connection, orders: Sequence[SealOrder]) -> Mapping[SequenceId, dict[str, int]]:
+    arguments = {
+        "sequence_ids": [order.sequence_id for order in orders],
+        "winners": [winner for order in orders for winner in order.winners],
+    }
+    staged: dict[uuid.UUID, set[uuid.UUID]] = defaultdict(set)
+    for row in connection.execute(_STAGED_WINNERS, arguments):
+        staged[row.sequence_id].add(row.attempt_id)
+    for order in orders:
+        count = len(staged[order.sequence_id].intersection(order.winners))
+        if count != len(order.winners):
+            raise ConflictError(f"{count} of {len(order.winners)} winning attempts are staged")
+    segments: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_SEAL_SEGMENTS, arguments):
+        segments[row.sequence_id].append(row)
+    return {order.sequence_id: _add_up(order, segments[order.sequence_id]) for order in orders}
+
+
+def _add_up(order: SealOrder, segments: Sequence[Row[Any]]) -> dict[str, int]:
+    row_count = sum(segment.row_count for segment in segments)
+    found = (len(segments), row_count, combine_digests(segment.digest for segment in segments))
+    if found != (order.segment_count, order.row_count, order.digest):
+        raise CorruptionError("the staged segments are not the ones that this run wrote")
+    return {
+        "segment_count": len(segments),
+        "step_count": sum(segment.step_count for segment in segments),
+        "file_count": sum(segment.file_count for segment in segments),
+        "row_count": row_count,
+        "file_bytes": sum(segment.file_bytes for segment in segments),
+    }
+
+
+def _plan_moves(connection: Connection, orders: Sequence[SealOrder]) -> None:
+    planned = [(order, move) for order in orders for move in order.moves]
+    if not planned:
+        return
+    keys = [{"dataset_id": order.dataset_id, "name": move.key, "partition": move.partition} for order, move in planned]
+    connection.execute(_MAKE_KEYS, in_columns(keys))
+    moves = [
+        {
+            "sequence_id": order.sequence_id,
+            **key,
+            "old": watermark_to_jsonb(move.old),
+            "old_bytes": watermark_to_bytes(move.old),
+            "new": watermark_to_jsonb(move.new),
+            "new_bytes": watermark_to_bytes(move.new),
+        }
+        for key, (order, move) in zip(keys, planned, strict=True)
+    ]
+    _require_all(connection.execute(_PLAN_MOVES, in_columns(moves)).rowcount, moves)
+    intervals = [
+        {
+            "sequence_id": order.sequence_id,
+            **key,
+            "low": watermark_to_jsonb(each.interval.low),
+            "low_bytes": each.interval.low_bytes(),
+            "high": watermark_to_jsonb(each.interval.high),
+            "high_bytes": each.interval.high_bytes(),
+            "reread_from": watermark_to_jsonb(each.reread_from),
+        }
+        for key, (order, move) in zip(keys, planned, strict=True)
+        for each in move.intervals
+    ]
+    if intervals:
+        _require_all(connection.execute(_PLAN_INTERVALS, in_columns(intervals)).rowcount, intervals)
+
+
+def _require_all(done: int, wanted: Sequence[object]) -> None:
+    if done != len(wanted):
+        raise ConflictError(f"{done} of {len(wanted)} watermark moves could be planned")
