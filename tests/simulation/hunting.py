@@ -33,6 +33,9 @@ def hunt_in_the_simulated_world(mutant: Mutant) -> Catch:
         for explore, scenario in _hunts():
             try:
                 explore(scenario, tally)
+            except (TypeError, AttributeError, NameError) as error:
+                # Nobody noticed anything: the mutant does not fit the code any more.
+                raise RuntimeError(f"{mutant.name} can't be carried out: mend it") from error
             except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
                 return Catch(mutant.name, str(error) or type(error).__name__, tally.histories)
     return Catch(mutant.name, None, tally.histories)

@@ -128,7 +128,7 @@ def _extracted_before_recovery() -> Iterator[None]:
     def mutant(self: Any, leases: Mapping[Any, Any]) -> Any:
         return [], dict(leases)
 
-    with mock.patch.object(run_round.Round, "_recover_all", mutant):
+    with mock.patch.object(run_round.Round, "recover", mutant):
         yield
 
 
@@ -174,22 +174,40 @@ def _staging_of_the_try(directory: str, attempt_id: Any) -> str:
 _STAGING_DIRECTORY = task.staging_directory
 
 
+class _Late:
+    """The log, but for the record of an attempt: that is kept until ``catch_up``."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._waiting: list[Any] = []
+
+    def register_attempt(self, *attempts: Any) -> None:
+        self._waiting.append(attempts)
+
+    def catch_up(self) -> None:
+        for attempts in self._waiting:
+            self._store.register_attempt(*attempts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
 @contextmanager
 def _written_before_registered() -> Iterator[None]:
-    extract, register = task.TaskRunner._extract, task.TaskRunner._register
-    waiting: list[Any] = []
+    register, finish = task.TaskRunner._register, task.TaskRunner._finish
+    late: list[_Late] = []
 
-    def later(self: Any, *arguments: Any) -> None:
-        waiting.append(arguments)
+    def later(self: Any, *arguments: Any) -> Any:
+        late.append(_Late(self.store))
+        return register(replace(self, store=late[-1]), *arguments)
 
     def first(self: Any, *arguments: Any) -> Any:
-        extracted = extract(self, *arguments)
-        register(self, *waiting.pop())
-        return extracted
+        late.pop().catch_up()
+        return finish(self, *arguments)
 
     with (
         mock.patch.object(task.TaskRunner, "_register", later),
-        mock.patch.object(task.TaskRunner, "_extract", first),
+        mock.patch.object(task.TaskRunner, "_finish", first),
     ):
         yield
 
