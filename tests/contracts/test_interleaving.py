@@ -200,7 +200,7 @@ def test_two_seals_of_one_dataset_never_leave_two_open_sequences(log: LogWorld, 
     log.publish(lease)
     orders = [replace(built.order, base_version=1, moves=()) for built in (first, second)]
 
-    with two.pause("SELECT version", lambda: PostgresCommitStepStore(two.held).seal(orders[0])) as winning:
+    with two.pause("SELECT dataset_id, version", lambda: PostgresCommitStepStore(two.held).seal(orders[0])) as winning:
         # Sequences are locked one by one; the index is what the second one meets.
         PostgresCommitStepStore(two.other).seal(orders[1])
 

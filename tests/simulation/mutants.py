@@ -16,11 +16,11 @@ from sqlalchemy import text
 
 from gobblin_assets.commit import abandonment, cleanup, driver, machine, recovery
 from gobblin_assets.commit import steps as commit_steps
-from gobblin_assets.commit.postgres import building, cleaning, finishing, guards
+from gobblin_assets.commit.postgres import building, cleaning, finishing, guards, sealing
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
-from gobblin_assets.ingest import late_rows, publishing, task
+from gobblin_assets.ingest import late_rows, publisher, publishing, task
 from gobblin_assets.ingest import round as run_round
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
@@ -68,9 +68,9 @@ def _sql(module: Any, name: str, old: str, new: str) -> Change:
 def _finished_before_the_renames() -> Iterator[None]:
     execute = driver.Driver._execute
 
-    def mutant(self: driver.Driver, sequence: Any, lease: Any) -> None:
-        self.store.finish(sequence.sequence_id, fence=lease.fence)
-        execute(self, sequence, lease)
+    def mutant(self: driver.Driver, sealed: Any, lease: Any) -> None:
+        self.store.finish(sealed.order.sequence_id, fence=lease.fence)
+        execute(self, sealed, lease)
 
     with mock.patch.object(driver.Driver, "_execute", mutant):
         yield
@@ -233,11 +233,12 @@ _DECIDE_COMMIT = publishing.decide_commit
 
 @contextmanager
 def _told_before_sent() -> Iterator[None]:
-    def mutant(store: Any, report: Any, send: Any) -> None:
-        store.mark_announced(report.publication.sequence_id)
-        send(report)
+    def mutant(store: Any, reports: Any, send: Any) -> None:
+        for report in reports:
+            store.mark_announced(report.publication.sequence_id)
+            send(report)
 
-    with mock.patch.object(run_round, "announce", mutant):
+    with mock.patch.object(run_round, "announce", mutant), mock.patch.object(publisher, "announce", mutant):
         yield
 
 
@@ -313,8 +314,8 @@ _SYNCS = ("tests/contracts/test_posix.py",)
 @contextmanager
 def _no_fence_is_held() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (guards, building, cleaning):
-            stack.enter_context(mock.patch.object(module, "hold_fence", _nothing))
+        for module in (guards, building, sealing, cleaning):
+            stack.enter_context(mock.patch.object(module, "hold_fences", _nothing))
         yield
 
 
@@ -328,7 +329,7 @@ IN_AN_ADAPTER = (
     Mutant("T1 reads its sequence without a lock", _sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
     Mutant("the fence is not checked at all", _no_fence_is_held, (*_BUILD, *_FINISH)),
     Mutant("T1 is accepted after the seal", _patch(building, "share_building", _nothing), _BUILD),
-    Mutant("a winner need not be staged", _sql(building, "_STAGED_WINNERS", "state = 'STAGED' AND", ""), _BUILD),
+    Mutant("a winner need not be staged", _sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),
     Mutant(
         "watermarks move without being compared",
         _sql(finishing, "_MOVE_WATERMARKS", "AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes", ""),
