@@ -191,22 +191,26 @@ class SimRunStore:
                 row = RunRow(run.run_id, run.job, run.state, owner, run.dagster_run_id, started_at=db.now_s)
                 db.runs.put(run.run_id, row)
 
-    def record_dataset(self, run_id: RunId, record: RunDatasetRecord) -> None:
+    def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:
         with self._db.transaction() as db:
-            unknown_sequence = record.sequence_id is not None and record.sequence_id not in db.sequences
-            if run_id not in db.runs or record.dataset_id not in db.datasets or unknown_sequence:
-                raise ConflictError(f"the run, dataset or sequence of an outcome of run {run_id} is not in the log")
-            row = RunDatasetRow(
-                run_id=run_id,
-                dataset_id=record.dataset_id,
-                partition=record.partition,
-                outcome=record.outcome,
-                sequence_id=record.sequence_id,
-                error=record.error,
-                figures=json_text(record.figures),
-                ended_at=db.now_s,
-            )
-            db.run_datasets.put((run_id, record.dataset_id, record.partition), row)
+            for record in records:
+                self._record_one(db, run_id, record)
+
+    def _record_one(self, db: SimDatabase, run_id: RunId, record: RunDatasetRecord) -> None:
+        unknown_sequence = record.sequence_id is not None and record.sequence_id not in db.sequences
+        if run_id not in db.runs or record.dataset_id not in db.datasets or unknown_sequence:
+            raise ConflictError(f"the run, dataset or sequence of an outcome of run {run_id} is not in the log")
+        row = RunDatasetRow(
+            run_id=run_id,
+            dataset_id=record.dataset_id,
+            partition=record.partition,
+            outcome=record.outcome,
+            sequence_id=record.sequence_id,
+            error=record.error,
+            figures=json_text(record.figures),
+            ended_at=db.now_s,
+        )
+        db.run_datasets.put((run_id, record.dataset_id, record.partition), row)
 
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
         with self._db.transaction() as db:

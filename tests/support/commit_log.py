@@ -194,8 +194,21 @@ class LogWorld:
         replaces: bool = False,
         units: Sequence[tuple[int | None, WorkUnit]] = (),
     ) -> NewSequence:
+        new = self.plan(lease, partition=partition, replaces=replaces, units=units)
+        self.commits.begin(new)
+        return new
+
+    def plan(
+        self,
+        lease: Lease,
+        *,
+        partition: str = "",
+        replaces: bool = False,
+        units: Sequence[tuple[int | None, WorkUnit]] = (),
+    ) -> NewSequence:
+        """A sequence that is not begun yet."""
         status = self.leases.get_status(lease.dataset_id)
-        new = NewSequence(
+        return NewSequence(
             SequenceId(uuid.uuid4()),
             lease.dataset_id,
             status.run_id or self.start_run(),
@@ -206,8 +219,6 @@ class LogWorld:
             ROOT_URI,
             tuple(units),
         )
-        self.commits.begin(new)
-        return new
 
     def register_attempt(self, new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 1) -> NewAttempt:
         attempt = attempt_of(new, multi_work_unit=multi_work_unit, try_number=try_number)
