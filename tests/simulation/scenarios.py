@@ -51,6 +51,12 @@ def _with_a_bad_unit_to_refresh() -> World:
     return world
 
 
+def _with_new_rows_to_share() -> World:
+    world = _with_new_rows()
+    world.shares = True
+    return world
+
+
 def _half_published() -> World:
     """A process died after the first of its two renames; its lease has run out."""
     world = _with_new_rows()
@@ -82,6 +88,7 @@ SCENARIOS = (
     Scenario("refresh", _with_new_rows, lambda runner: runner.run(Mode.REFRESH)),
     Scenario("partial", _with_a_bad_unit, lambda runner: runner.run()),
     Scenario("refresh in part", _with_a_bad_unit_to_refresh, lambda runner: runner.run(Mode.REFRESH)),
+    Scenario("together", _with_new_rows_to_share, lambda runner: runner.run()),
     Scenario("recover", _half_published, lambda runner: runner.recover()),
     Scenario("abandon", _half_published, lambda runner: runner.abandon(open_sequence(runner.world))),
 )

@@ -30,6 +30,7 @@ from gobblin_assets.ingest.job_spec import (
     JobSpec,
     LeaseSpec,
     RetrySpec,
+    SplitSpec,
     WatermarkSpec,
 )
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
@@ -102,6 +103,8 @@ class World:
     process_count: int = 0
     bad_units: frozenset[tuple[DatasetUrn, int]] = frozenset()
     policy: CommitPolicy = CommitPolicy.FULL
+    shares: bool = False
+    """Both datasets are read by one task, and so go through the log together."""
 
     def copy(self) -> "World":
         """Another world in the same state. Processes that live in this one stay here."""
@@ -113,6 +116,7 @@ class World:
             self.process_count,
             self.bad_units,
             self.policy,
+            self.shares,
         )
 
     def fingerprint(self) -> object:
@@ -177,7 +181,8 @@ class Runner:
 
     def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
         """A whole run; None when the process died in it. A run that fails as a whole is as good as a failed one."""
-        spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"))
+        split = SplitSpec(max_multi_work_units=1) if self.world.shares else SplitSpec()
+        spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"), split=split)
         request = RunRequest(
             job=_job(self.world.policy),
             datasets=dict.fromkeys(self.world.source, spec),
@@ -196,6 +201,7 @@ class Runner:
                 list_names=lambda: list(self.world.source),
                 new_id=self.clock.new_id,
                 units=UNITS,
+                shares=self.world.shares,
             ),
             open_extractor=lambda _session: _Extractor(self),
             interrupt=lambda _attempt: None,
