@@ -58,7 +58,7 @@ class LeaseStore(Protocol):
     """Implemented by ``state.postgres``; the fake of the simulated world passes the same contract suite."""
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        """Try all, each in a short transaction, without waiting; return those that were free or had run out."""
+        """Try all, in short transactions, without waiting; return those that were free or had run out."""
         ...
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:

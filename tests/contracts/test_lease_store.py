@@ -163,8 +163,8 @@ def test_a_dataset_that_was_never_registered_is_named(log: LogWorld) -> None:
         log.leases.get_status(unknown)
     with pytest.raises(RejectedError, match="999"):
         log.leases.take([orders, unknown], another(log), ttl_s=TTL_S)
-    # Each taking is a transaction of its own.
-    assert log.leases.get_status(orders).is_live
+    # They are taken together.
+    assert not log.leases.get_status(orders).is_live
 
 
 def test_those_that_somebody_holds_are_told_from_free_and_unknown_ones(log: LogWorld) -> None:

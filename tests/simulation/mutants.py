@@ -337,7 +337,7 @@ IN_AN_ADAPTER = (
     ),
     Mutant(
         "leases end by another clock than the database's",
-        _sql(lease_store, "_LOCK_LEASE", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
+        _sql(lease_store, "_LOCK_LEASES", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
         _LEASES,
     ),
     Mutant("the fence does not grow", _sql(lease_store, "_TAKE", "fence + 1", "fence"), _LEASES),

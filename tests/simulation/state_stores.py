@@ -38,13 +38,9 @@ class SimLeaseStore:
         self._db = db
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        leases = []
-        for dataset_id in dataset_ids:
-            with self._db.transaction() as db:
-                lease = _take_one(db, dataset_id, holder, ttl_s)
-            if lease is not None:
-                leases.append(lease)
-        return leases
+        with self._db.transaction() as db:
+            found = [_take_one(db, dataset_id, holder, ttl_s) for dataset_id in dataset_ids]
+        return [lease for lease in found if lease is not None]
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
         with self._db.transaction() as db:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from sqlalchemy import Connection, Engine, text
 
@@ -11,10 +12,11 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
 
-_LOCK_LEASE = text("""
-    SELECT fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+_LOCK_LEASES = text("""
+    SELECT dataset_id, fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
       FROM gobblin.lease
-     WHERE dataset_id = :dataset_id
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+     ORDER BY dataset_id
        FOR UPDATE
 """)
 
@@ -22,24 +24,37 @@ _TAKE = text("""
     UPDATE gobblin.lease
        SET fence = fence + 1, owner = :owner, run_id = :run_id, dagster_run_id = :dagster_run_id,
            taken_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
-     WHERE dataset_id = :dataset_id
- RETURNING fence
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+ RETURNING dataset_id, fence
 """)
 
-_RENEW = text("""
+# In the order in which takers lock: a heartbeat for many and a taker of many would else wait for each other.
+_HELD: Final = """
+    SELECT l.dataset_id FROM gobblin.lease l
+      JOIN unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
+           ON l.dataset_id = held.dataset_id AND l.fence = held.fence
+     ORDER BY l.dataset_id
+       FOR NO KEY UPDATE OF l
+"""
+
+_RENEW = text(f"""
+    WITH held AS ({_HELD})
     UPDATE gobblin.lease l
        SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
-      FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
-     WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence AND l.owner IS NOT NULL
+      FROM held
+     WHERE l.dataset_id = held.dataset_id AND l.owner IS NOT NULL
  RETURNING l.dataset_id
 """)
 
-_RELEASE = text("""
+_RELEASE = text(f"""
+    WITH held AS ({_HELD})
     UPDATE gobblin.lease l
        SET owner = NULL, expires_at = NULL
-      FROM unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
-     WHERE l.dataset_id = held.dataset_id AND l.fence = held.fence
+      FROM held
+     WHERE l.dataset_id = held.dataset_id
 """)
+
+_TAKEN_AT_ONCE_MAX: Final = 100
 
 # Locked as a taker does: a transition under way has read the fence, and reads it again in its last statement.
 _RAISE_FENCE = text("""
@@ -67,23 +82,22 @@ class PostgresLeaseStore:
     """``LeaseStore`` over the table ``lease``.
 
     Taking locks the row FOR UPDATE, which is what a guarded transition's FOR KEY SHARE collides with; the
-    heartbeat's plain UPDATE collides with neither, so that it never waits for a long transition.
+    heartbeat's FOR NO KEY UPDATE does not collide with the latter, so that it never waits for a long transition.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        leases = []
-        for dataset_id in dataset_ids:
-            lease = transact(
+        leases: list[Lease] = []
+        for start in range(0, len(dataset_ids), _TAKEN_AT_ONCE_MAX):
+            some = dataset_ids[start : start + _TAKEN_AT_ONCE_MAX]
+            leases += transact(
                 self._engine,
-                "take lease",
-                partial(_take_one, dataset_id=dataset_id, holder=holder, ttl_s=ttl_s),
+                "take leases",
+                partial(_take, dataset_ids=some, holder=holder, ttl_s=ttl_s),
                 committed=Failpoint.LEASE_TAKEN,
             )
-            if lease is not None:
-                leases.append(lease)
         return leases
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
@@ -116,22 +130,25 @@ class PostgresLeaseStore:
         return frozenset(DatasetId(row) for row in rows)
 
 
-def _take_one(connection: Connection, dataset_id: DatasetId, holder: Holder, ttl_s: float) -> Lease | None:
-    found = connection.execute(_LOCK_LEASE, {"dataset_id": dataset_id}).one_or_none()
-    if found is None:
-        raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
-    if found.is_live:
-        # Ours already when the acknowledgement of an earlier try was lost.
-        mine = found.run_id == holder.run_id and found.owner == holder.owner
-        return Lease(dataset_id, found.fence) if mine else None
+def _take(connection: Connection, dataset_ids: Sequence[DatasetId], holder: Holder, ttl_s: float) -> list[Lease]:
+    rows = {row.dataset_id: row for row in connection.execute(_LOCK_LEASES, {"dataset_ids": list(dataset_ids)})}
+    for dataset_id in dataset_ids:
+        if dataset_id not in rows:
+            raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+    free = [dataset_id for dataset_id in dataset_ids if not rows[dataset_id].is_live]
     arguments = {
-        "dataset_id": dataset_id,
+        "dataset_ids": free,
         "owner": holder.owner,
         "run_id": holder.run_id,
         "dagster_run_id": holder.dagster_run_id,
         "ttl_s": ttl_s,
     }
-    return Lease(dataset_id, connection.execute(_TAKE, arguments).scalar_one())
+    fences = {row.dataset_id: row.fence for row in connection.execute(_TAKE, arguments)} if free else {}
+    for row in rows.values():
+        # Ours already when the acknowledgement of an earlier try was lost.
+        if row.is_live and row.run_id == holder.run_id and row.owner == holder.owner:
+            fences[row.dataset_id] = row.fence
+    return [Lease(dataset_id, fences[dataset_id]) for dataset_id in dataset_ids if dataset_id in fences]
 
 
 def _lease_arrays(leases: Iterable[Lease]) -> dict[str, list[int]]:
