@@ -74,14 +74,10 @@ def build_new_data_sensor(layout: JobLayout, source: KafkaSourceSpec, *, job_nam
             busy = find_busy(context.instance, layout, stores, states, job_name)
         except GobblinError as error:
             return dg.SensorResult(skip_reason=_in_one_line(error))
-        due = decide_due(
-            {urn: find_finding(each) for urn, each in news.items()},
-            busy,
-            read_memory(context.cursor),
-            rules,
-            now_s=dt.datetime.now(dt.UTC).timestamp(),
-        )
-        left_out = describe_left_out(due, [urn for urn, each in news.items() if find_finding(each) is None])
+        findings = {urn: find_finding(each) for urn, each in news.items()}
+        now_s = dt.datetime.now(dt.UTC).timestamp()
+        due = decide_due(findings, busy, read_memory(context.cursor), rules, now_s=now_s)
+        left_out = describe_left_out(due, [urn for urn, finding in findings.items() if finding is None])
         if due.wanted:
             wanted = list(due.wanted)
             said = f"Something is new in {len(wanted)} topics: {name_some(wanted)}. {left_out}"
@@ -185,9 +181,11 @@ def _find_lag_changes(
     found: dict[dg.AssetCheckKey, CheckResult] = {}
     for urn, each in news.items():
         lag_max = layout.datasets[urn].quality.lag_max
-        if lag_max is None or urn in busy or isinstance(each, GobblinError) or each.lag is None:
+        if lag_max is None or urn in busy or isinstance(each, GobblinError):
             continue
-        found[dg.AssetCheckKey(layout.get_key(urn), LAG_CHECK)] = check_lag(each.lag, lag_max=lag_max)
+        lag = each.lag
+        if lag is not None:
+            found[dg.AssetCheckKey(layout.get_key(urn), LAG_CHECK)] = check_lag(lag, lag_max=lag_max)
     known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(found))
     told = {
         AssetCheckExecutionRecordStatus.SUCCEEDED: True,
