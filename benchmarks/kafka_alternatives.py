@@ -32,7 +32,7 @@ from benchmarks.kafka_world import (
     run_topics,
     to_json,
 )
-from benchmarks.tables import Options, Samples, Table, seconds, verdict
+from benchmarks.tables import Options, Samples, Table, in_turns, seconds, verdict
 from benchmarks.world import World, new_job, reopen_world
 
 CHILD_S_MAX = 900.0
@@ -72,16 +72,14 @@ def _measure(place: Place, options: Options) -> Table:
     _in_warm_session(place, place.world.home / "unused")  # compiles
     whole, copying = Samples(), Samples()
     names = list(ways)
-    for run in range(options.runs):
-        for name in names[run % len(names) :] + names[: run % len(names)]:
-            os.sync()
-            directory = place.world.home / "copies" / uuid.uuid4().hex
-            directory.parent.mkdir(exist_ok=True)
-            sys.stderr.write(f"  {name} …\n")
-            whole_s, copying_s = ways[name](directory)
-            whole.add(name, whole_s)
-            copying.add(name, copying_s)
-            shutil.rmtree(directory, ignore_errors=True)
+    for name in in_turns(names, options.runs):
+        directory = place.world.home / "copies" / uuid.uuid4().hex
+        directory.parent.mkdir(exist_ok=True)
+        sys.stderr.write(f"  {name} …\n")
+        whole_s, copying_s = ways[name](directory)
+        whole.add(name, whole_s)
+        copying.add(name, copying_s)
+        shutil.rmtree(directory, ignore_errors=True)
     rows = [
         (
             name,

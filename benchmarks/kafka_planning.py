@@ -5,7 +5,6 @@ Each figure of memory is of a process of its own, whose peak the kernel counted.
 
 import gc
 import json
-import subprocess
 import sys
 import time
 import tracemalloc
@@ -17,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.child import run_child
 from benchmarks.kafka_alternatives import run_once
 from benchmarks.kafka_world import (
     RECORDS,
@@ -169,17 +169,7 @@ def _measure_records(asked: Mapping[str, Any], topics: Sequence[Topic], options:
 
 
 def _run_child(order: Mapping[str, Any]) -> list[dict[str, float]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.kafka_planning"],
-        input=json.dumps(order),
-        capture_output=True,
-        text=True,
-        timeout=_CHILD_S_MAX,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"planning failed: {done.stderr[-2000:]}")
-    return [dict(found) for found in json.loads(done.stdout.splitlines()[-1])]
+    return run_child("benchmarks.kafka_planning", order, timeout_s=_CHILD_S_MAX)
 
 
 def _main() -> None:

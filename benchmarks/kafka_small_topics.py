@@ -35,6 +35,7 @@ from gobblin_assets.ingest.run_values import RunReport, Stores
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
+from gobblin_assets.model.work_unit import sum_rows
 from resources.stores import open_stores
 
 TOPICS = 1_000
@@ -288,7 +289,7 @@ class TinyFiles:
 
     def extract(self, order: ExtractOrder) -> Extracted:
         begun = time.monotonic()
-        rows = sum(unit.estimated_row_count or 0 for unit in order.units)
+        rows = sum_rows(order.units)
         leaf = Path(order.directory, "files")
         leaf.mkdir(parents=True)
         file = leaf / "part-0.parquet"

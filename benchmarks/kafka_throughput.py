@@ -30,7 +30,7 @@ from benchmarks.kafka_world import (
     to_avro,
     to_json,
 )
-from benchmarks.tables import Laps, Options, Samples, Table, seconds, timed, verdict_at_least
+from benchmarks.tables import Laps, Options, Samples, Table, in_turns, seconds, timed, verdict_at_least
 from benchmarks.world import World, new_job
 from demo.kafka.registry_server import serve_registry
 from gobblin_assets import failpoints
@@ -129,18 +129,14 @@ def _measure(place: Place, options: Options, formats: list[Format]) -> list[Tabl
         way()  # the first of each compiles
         require_rows(_clear(place.world), each.topic.records, each.name)
     names = list(ways)
-    for run in range(options.runs):
-        # Turned by one each time, so that none always follows the same other.
-        for name in names[run % len(names) :] + names[: run % len(names)]:
-            # Nobody pays for what another left to be written back.
-            os.sync()
-            laps = Laps()
-            with failpoints.install(lambda point, laps=laps: laps.lap(_ENDS[point]) if point in _ENDS else None):
-                samples.add(name, timed(ways[name][1]))
-            if name == plain.ours:
-                laps.lap("end of the run")
-                phases.add_all(laps.spent)
-            _clear(place.world)
+    for name in in_turns(names, options.runs):
+        laps = Laps()
+        with failpoints.install(lambda point, laps=laps: laps.lap(_ENDS[point]) if point in _ENDS else None):
+            samples.add(name, timed(ways[name][1]))
+        if name == plain.ours:
+            laps.lap("end of the run")
+            phases.add_all(laps.spent)
+        _clear(place.world)
     cores = len(os.sched_getaffinity(0))
     rows = [
         samples.row(

@@ -16,22 +16,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from benchmarks.world import World
+from benchmarks.world import World, run_all
 from demo.kafka.broker import KafkaBroker, start_broker
-from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.extraction import Extractor
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.run_values import RunPorts, RunReport, RunRequest, Stores
-from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.job_parsing import parse_job
+from gobblin_assets.ingest.run_values import RunReport, Stores
 from gobblin_assets.ingest.sources.port import PlanSession, Source
 from gobblin_assets.ingest.spark.extractor import SparkExtractor
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.partition import WHOLE
 from resources.kafka import KafkaConnectionResource
 from resources.stores import open_stores
 
@@ -212,29 +207,15 @@ def run_topics(
     fs = wrap(plain)
     own = open_stores(world.engine)
     kafka = KafkaConnectionResource(bootstrap_servers=bootstrap, registry_url=registry_url)
-    ports = RunPorts(
+    return run_all(
+        spec,
+        fs,
+        root,
         stores=stores or own,
-        fs=fs,
-        root=root,
-        open_file_system=lambda _uri: (fs, root),
         source=wrap_source(kafka.open_source(spec)),
         open_extractor=open_extractor or (lambda session: SparkExtractor(spark, plain, own.published, session)),
-        interrupt=lambda _attempt: None,
-        spark=lambda: spark,
-        clock=SystemClock(),
-        report=_say_nothing,
-        on_publication=lambda _report: None,
+        spark=spark,
     )
-    datasets = resolve_datasets(spec, None)
-    selection = dict.fromkeys(datasets, (WHOLE,))
-    try:
-        report = run_job(RunRequest(spec, datasets, selection, mode=Mode.APPEND), ports)
-    except GobblinError as error:
-        raise RuntimeError(f"the run of {spec.job} failed") from error
-    unpublished = [each for each in report.datasets if each.publication is None]
-    if report.failed or unpublished:
-        raise RuntimeError(f"the run of {spec.job} published less than all: {(*report.failed, *unpublished)[0].error}")
-    return report
 
 
 def count_rows(report: RunReport) -> int:
@@ -244,7 +225,3 @@ def count_rows(report: RunReport) -> int:
 def require_rows(found: int, expected: int, what: str) -> None:
     if found != expected:
         raise RuntimeError(f"{what}: expected {expected:,} rows, found {found:,}")
-
-
-def _say_nothing(_line: str) -> None:
-    pass

@@ -6,7 +6,6 @@ Dagster launches (``daemon_launch``).
 """
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks import daemon_launch
+from benchmarks.child import run_child
 from benchmarks.increment_phases import AFTER, ALL, ENDS, FRESH_ALL, POSTGRES, ROWS, SESSION, SPLIT
 from benchmarks.tables import Laps, Options, Samples, Table, verdict
 from benchmarks.world import World, add_events, count_events, new_job, reopen_world, run_events
@@ -67,17 +67,7 @@ def measure(world: World, options: Options) -> list[Table]:
 def _run_child(world: World, url: str, job: str, runs: int) -> list[dict[str, float]]:
     # Its clock starts with the process; Linux counts the monotonic clock from boot, alike for all processes.
     order = {"home": str(world.home), "url": url, "job": job, "runs": runs, "begun": time.monotonic()}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.small_increment"],
-        input=json.dumps(order),
-        capture_output=True,
-        text=True,
-        timeout=_CHILD_S_MAX,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"a small increment failed: {done.stderr[-2000:]}")
-    return [dict(laps) for laps in json.loads(done.stdout.splitlines()[-1])]
+    return run_child("benchmarks.small_increment", order, timeout_s=_CHILD_S_MAX)
 
 
 def _main() -> None:

@@ -1,8 +1,9 @@
 """Measured figures as Markdown tables: each a median, with its smallest and largest beside it."""
 
+import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -64,6 +65,17 @@ class Laps:
         now = time.monotonic()
         self.spent[name] = self.spent.get(name, 0.0) + now - self.last
         self.last = now
+
+
+def in_turns(names: Sequence[str], runs: int) -> Iterator[str]:
+    """Each name once a run, turned by one each time, so that none always follows the same other.
+
+    Nobody pays for what another left to be written back.
+    """
+    for run in range(runs):
+        for name in (*names[run % len(names) :], *names[: run % len(names)]):
+            os.sync()
+            yield name
 
 
 def timed(function: Callable[[], object]) -> float:

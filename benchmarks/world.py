@@ -22,11 +22,14 @@ from gobblin_assets.db.engine import connect
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.run_values import RunPorts, RunReport, RunRequest
+from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.run_values import RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.sources.port import PlanSession, Source
 from gobblin_assets.ingest.spark.extractor import SparkExtractor
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -148,13 +151,38 @@ def run_events(
     plain, root = open_file_system(spec.destination, umask=spec.umask)
     fs = wrap(plain)
     stores = open_stores(world.engine)
+    return run_all(
+        spec,
+        fs,
+        root,
+        stores=stores,
+        source=JdbcSource(world.connection, spec.source),
+        open_extractor=lambda session: SparkExtractor(spark, fs, stores.published, session),
+        spark=spark,
+    )
+
+
+def run_all(
+    spec: JobSpec,
+    fs: FileSystem,
+    root: str,
+    *,
+    stores: Stores,
+    source: Source,
+    open_extractor: Callable[[PlanSession], Extractor],
+    spark: SparkSession,
+) -> RunReport:
+    """Append what is new in all datasets of a job, by the same parts that its assets use.
+
+    RuntimeError unless every dataset was published: a figure of a failed run is none.
+    """
     ports = RunPorts(
         stores=stores,
         fs=fs,
         root=root,
         open_file_system=lambda _uri: (fs, root),
-        source=JdbcSource(world.connection, spec.source),
-        open_extractor=lambda session: SparkExtractor(spark, fs, stores.published, session),
+        source=source,
+        open_extractor=open_extractor,
         interrupt=lambda _attempt: None,
         spark=lambda: spark,
         clock=SystemClock(),
@@ -166,9 +194,10 @@ def run_events(
     try:
         report = run_job(RunRequest(spec, datasets, selection, mode=Mode.APPEND), ports)
     except GobblinError as error:
-        raise RuntimeError(f"the run of {job} failed") from error
-    if report.failed or report.datasets[0].publication is None:
-        raise RuntimeError(f"the run of {job} published nothing: {report.datasets[0].error}")
+        raise RuntimeError(f"the run of {spec.job} failed") from error
+    unpublished = [each for each in report.datasets if each.publication is None]
+    if report.failed or unpublished:
+        raise RuntimeError(f"the run of {spec.job} published less than all: {(*report.failed, *unpublished)[0].error}")
     return report
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.tables import Laps, Options, Samples, Table, seconds, timed, verdict
+from benchmarks.tables import Laps, Options, Samples, Table, in_turns, seconds, timed, verdict
 from benchmarks.world import COLUMNS, TABLE, World, new_job, run_events
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
@@ -75,17 +75,13 @@ def _measure(world: World, options: Options, spark: SparkSession, rows: int) -> 
     for way in ways.values():
         way()  # the first of each compiles
     names = list(ways)
-    for run in range(options.runs):
-        # Turned by one each time, so that none always follows the same other.
-        for name in names[run % len(names) :] + names[: run % len(names)]:
-            # Nobody pays for what another left to be written back.
-            os.sync()
-            laps = Laps()
-            with failpoints.install(lambda point, laps=laps: laps.lap(_ENDS[point]) if point in _ENDS else None):
-                samples.add(name, timed(ways[name]))
-            if name == OURS:
-                laps.lap("end of the run")
-                phases.add_all(laps.spent)
+    for name in in_turns(names, options.runs):
+        laps = Laps()
+        with failpoints.install(lambda point, laps=laps: laps.lap(_ENDS[point]) if point in _ENDS else None):
+            samples.add(name, timed(ways[name]))
+        if name == OURS:
+            laps.lap("end of the run")
+            phases.add_all(laps.spent)
     base, synced = samples.median(BARE), samples.median(BARE_SYNCED)
     observe_s = samples.median(BARE_OBSERVED) - base
     allowed = 1 + SHARE_MAX

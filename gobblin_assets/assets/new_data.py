@@ -12,14 +12,13 @@ from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from gobblin_assets.assets.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX
+from gobblin_assets.assets.sensors import decide_try_wait_s
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.ingest.kafka_spec import NewDataSpec
 from gobblin_assets.ingest.sources.kafka.watch import TopicNews
 from gobblin_assets.model.urn import DatasetUrn
 
 _REFUSED_MARK: Final = "refused"
-_DOUBLINGS_MAX: Final = 16
 _KEY_DIGITS: Final = 32
 _NAMED_MAX: Final = 10
 
@@ -119,7 +118,7 @@ def decide_due(
         elif _is_too_little(finding, since, rules, now_s):
             due.small.append(urn)
             waiting[urn] = now_s if since is None else since
-        elif urn in asked and now_s - asked[urn].at < _wait_s(asked[urn].tries):
+        elif urn in asked and now_s - asked[urn].at < decide_try_wait_s(asked[urn].tries):
             due.held.append(urn)
         else:
             tries = asked[urn].tries + 1 if urn in asked else 1
@@ -148,7 +147,3 @@ def _is_too_little(finding: Finding, since: float | None, rules: NewDataSpec, no
     if finding.begins or finding.count >= rules.records_min:
         return False
     return rules.wait_s_max is None or since is None or now_s - since < rules.wait_s_max
-
-
-def _wait_s(tries: int) -> float:
-    return min(TRY_WAIT_S_FIRST * 2.0 ** min(tries - 1, _DOUBLINGS_MAX), TRY_WAIT_S_MAX)

@@ -34,6 +34,7 @@ LAPSED_PER_TICK_MAX: Final = 50
 TRIES_READ_MAX: Final = 100
 TRY_WAIT_S_FIRST: Final = 30.0
 TRY_WAIT_S_MAX: Final = 3_600.0
+_DOUBLINGS_MAX: Final = 16
 # What a run does without a lease, besides waiting for a busy dataset, takes it seconds.
 IDLE_MARGIN_S: Final = 120.0
 
@@ -99,8 +100,12 @@ def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
     """
     if not ended:
         return 1
-    wait_s = min(TRY_WAIT_S_FIRST * 2.0 ** (len(ended) - 1), TRY_WAIT_S_MAX)
-    return len(ended) + 1 if (now - max(ended)).total_seconds() >= wait_s else None
+    return len(ended) + 1 if (now - max(ended)).total_seconds() >= decide_try_wait_s(len(ended)) else None
+
+
+def decide_try_wait_s(tries: int) -> float:
+    """How long after the last of so many tries the next may begin: twice as long each time, up to an hour."""
+    return min(TRY_WAIT_S_FIRST * 2.0 ** min(tries - 1, _DOUBLINGS_MAX), TRY_WAIT_S_MAX)
 
 
 def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, now: dt.datetime) -> dg.RunRequest | None:

@@ -203,9 +203,11 @@ def _find_lag_changes(
     found: dict[dg.AssetCheckKey, CheckResult] = {}
     for urn, each in news.items():
         lag_max = layout.datasets[urn].quality.lag_max
-        if lag_max is None or urn in busy or isinstance(each, GobblinError) or each.lag is None:
+        if lag_max is None or urn in busy or isinstance(each, GobblinError):
             continue
-        found[dg.AssetCheckKey(layout.get_key(urn), LAG_CHECK)] = check_lag(each.lag, lag_max=lag_max)
+        lag = each.lag
+        if lag is not None:
+            found[dg.AssetCheckKey(layout.get_key(urn), LAG_CHECK)] = check_lag(lag, lag_max=lag_max)
     known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(found))
     told = {
         AssetCheckExecutionRecordStatus.SUCCEEDED: True,

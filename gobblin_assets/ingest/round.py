@@ -35,7 +35,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.model.work_unit import WorkUnitId
+from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
@@ -252,7 +252,7 @@ class Round:
             ]
         self._publisher.publish([part for part in begun if part.open_tasks == 0], self._started_at)
         if tasks:
-            self._run_tasks(session, tasks, sum(unit.estimated_row_count or 0 for unit in units))
+            self._run_tasks(session, tasks, sum_rows(units))
 
     def _run_tasks(self, session: PlanSession, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
         extractor = self._ports.open_extractor(session)

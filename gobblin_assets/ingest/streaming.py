@@ -27,6 +27,7 @@ from gobblin_assets.ingest.spark_errors import SPARK_RAISES, first_cause
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.work_unit import sum_rows
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 LOOKS_PER_PUBLICATION: Final = 10
@@ -277,7 +278,7 @@ class Stream:
 
     def _choose(self, slices: list[Slice]) -> list[Slice]:
         now = self._clock.monotonic()
-        waiting = sum(unit.estimated_row_count or 0 for part in slices for unit in part.plan.work_units)
+        waiting = sum(sum_rows(part.plan.work_units) for part in slices)
         if now < self._publish_at_s and waiting < self._pace.records_max:
             return []
         self._publish_at_s = now + self._pace.publish_every_s

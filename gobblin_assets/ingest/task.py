@@ -31,7 +31,7 @@ from gobblin_assets.model.path_names import encode_segment, list_upwards, path_o
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.model.work_unit import WorkUnit, sum_rows
 from gobblin_assets.state.leases import Lease
 
 _ERROR_TEXT_MAX: Final = 4_000
@@ -287,7 +287,7 @@ class TaskRunner:
 
 def _count_rows(orders: Sequence[TaskOrder]) -> int:
     """As planned: a source that does not know says nothing, and is not slowed down."""
-    return sum(unit.estimated_row_count or 0 for order in orders for unit in order.units)
+    return sum(sum_rows(order.units) for order in orders)
 
 
 def task_tag(attempt_id: AttemptId) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from gobblin_assets.ingest.slices import Slice
 from gobblin_assets.ingest.task import TaskOrder
 from gobblin_assets.model.state import SequenceId
-from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId
+from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId, sum_bytes, sum_rows
 
 # What is read together fails together, and may lie in memory.
 ROWS_MAX: Final = 200_000
@@ -46,26 +46,18 @@ class _Together:
     size_bytes: int = 0
 
     def has_room_for(self, order: TaskOrder) -> bool:
-        rows, size_bytes = _estimate(order)
         return (
             _name_of(order) not in self.names
-            and self.row_count + rows <= ROWS_MAX
-            and self.size_bytes + size_bytes <= BYTES_MAX
+            and self.row_count + sum_rows(order.units) <= ROWS_MAX
+            and self.size_bytes + sum_bytes(order.units) <= BYTES_MAX
         )
 
     def add(self, order: TaskOrder) -> None:
-        rows, size_bytes = _estimate(order)
         self.orders.append(order)
         self.names.add(_name_of(order))
-        self.row_count += rows
-        self.size_bytes += size_bytes
+        self.row_count += sum_rows(order.units)
+        self.size_bytes += sum_bytes(order.units)
 
 
 def _name_of(order: TaskOrder) -> str:
     return "" if order.slice.plan.sharing is None else order.slice.plan.sharing.name
-
-
-def _estimate(order: TaskOrder) -> tuple[int, int]:
-    """Rows and bytes."""
-    rows = sum(unit.estimated_row_count or 0 for unit in order.units)
-    return rows, sum(unit.estimated_bytes or 0 for unit in order.units)

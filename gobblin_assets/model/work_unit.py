@@ -1,7 +1,7 @@
 """WorkUnits: the pieces that a run reads, and MultiWorkUnits: the groups that one task reads together."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -51,6 +51,16 @@ class WorkUnit:
         if self.estimated_load is not None:
             return max(1, self.estimated_load)
         return max(1, UNKNOWN_SIZE_BYTES if self.estimated_bytes is None else self.estimated_bytes)
+
+
+def sum_rows(units: Iterable[WorkUnit]) -> int:
+    """As their sources estimated them; one that its source could not estimate counts as none."""
+    return sum(unit.estimated_row_count or 0 for unit in units)
+
+
+def sum_bytes(units: Iterable[WorkUnit]) -> int:
+    """The same in bytes."""
+    return sum(unit.estimated_bytes or 0 for unit in units)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,8 @@ from confluent_kafka import Producer
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.cli import main
 from gobblin_assets.model.urn import Role
-from tests.support.kafka import DELIVERY_S_MAX, produce
+from tests.support.kafka import DELIVERY_S_MAX, MakeTopic, produce
 from tests.support.topics import Child, Open
-
-MakeTopic = Callable[..., str]
 
 TEXT = {"value": {"format": "string"}}
 DEPTH = 20_000

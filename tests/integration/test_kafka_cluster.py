@@ -4,7 +4,7 @@ import datetime as dt
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from gobblin_assets.ingest.sources.kafka.confluent import PARTITIONS_PER_CALL, C
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from tests.support.kafka import (
     COMPACTED,
+    MakeTopic,
     Record,
     add_partitions,
     compact,
@@ -36,8 +37,6 @@ _RIGHTS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS;User:ann",
 }
-
-MakeTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.model.state import DatasetOutcome
 from tests.support.kafka import (
     COMPACTED,
+    MakeTopic,
     Record,
     compact,
     delete_records,
@@ -26,8 +27,6 @@ from tests.support.kafka import (
 )
 from tests.support.spark import wait_until
 from tests.support.topics import Ingestion, Open, between_planning_and_reading
-
-MakeTopic = Callable[..., str]
 
 TEXT = {"value": {"format": "string"}}
 RULES = ("fail", "nearest", "earliest", "latest", "skip")

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.consumer import read_ranges
 from gobblin_assets.model.urn import Role
 from tests.support.kafka import (
+    MakeTopic,
     Record,
     delete_records,
     delete_topics,
@@ -27,8 +27,6 @@ from tests.support.kafka import (
     read_all,
 )
 from tests.support.topics import Ingestion, Open, between_planning_and_reading
-
-MakeTopic = Callable[..., str]
 
 JSON = {"value": {"format": "json", "schema": "id bigint, kind string"}}
 IN_ONE_TASK = {"split": {"max_multi_work_units": 1}}

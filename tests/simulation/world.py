@@ -23,7 +23,7 @@ from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.ingest import round as run_round
-from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory
 from gobblin_assets.ingest.job_spec import (
     DatasetSpec,
     JdbcSourceSpec,
@@ -47,6 +47,7 @@ from tests.simulation.database import SimDatabase
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import KilledError, Process, Watched
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
+from tests.support.extracting import SparklessExtractor
 from tests.support.numbered_rows import NumberedRows
 
 JOB: Final = "sim"
@@ -314,20 +315,11 @@ class _InlinePool(Executor):
         pass
 
 
-class _Extractor:
+class _Extractor(SparklessExtractor):
     """Writes the numbers of its rows into files, each write a call that can fail."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-
-    def session_facts(self) -> SessionFacts:
-        return SessionFacts()
-
-    def cancel(self, tag: str) -> None:
-        pass
-
-    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
-        return [self.extract(order) for order in orders]
 
     def extract(self, order: ExtractOrder) -> Extracted:
         files = []

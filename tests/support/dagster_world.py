@@ -19,7 +19,7 @@ from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.sources.port import PlanSession, Source
@@ -28,6 +28,7 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
 from resources import CommitStoreResource, FileSystemsResource
+from tests.support.extracting import SparklessExtractor
 from tests.support.numbered_rows import NumberedRows
 
 WORLD_VARIABLE = "GOBBLIN_TEST_WORLD"
@@ -86,20 +87,11 @@ def read_numbers(folder: Path, urn: str, partition: str | None) -> list[int]:
         raise RejectedError(str(error), field=f"datasets[{urn}]", hint="Write numbers.") from error
 
 
-class NumbersExtractor:
+class NumbersExtractor(SparklessExtractor):
     """Writes each line into a directory of its own, so that a publication has as many steps as rows."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-
-    def session_facts(self) -> SessionFacts:
-        return SessionFacts()
-
-    def cancel(self, tag: str) -> None:
-        pass
-
-    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
-        return [self.extract(order) for order in orders]
 
     def extract(self, order: ExtractOrder) -> Extracted:
         numbers = read_numbers(self._folder, order.plan.urn, order.plan.partition.key)

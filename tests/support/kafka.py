@@ -29,6 +29,9 @@ DELIVERY_S_MAX = 60.0
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
 """Settings of a topic for ``compact``."""
 
+MakeTopic = Callable[..., str]
+"""``topic(name, partitions=1, settings=None)`` makes one of such a name, and says what it is called."""
+
 _FILLER = b"filler"
 _topic_numbers = itertools.count(1)
 
@@ -64,7 +67,7 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def topic(kafka_broker: KafkaBroker) -> Iterator[Callable[..., str]]:
+def topic(kafka_broker: KafkaBroker) -> Iterator[MakeTopic]:
     """``topic(name, partitions=1, **settings)`` makes one on the shared broker, deleted when the test is over."""
     made: list[str] = []
 

@@ -29,7 +29,7 @@ from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory
 from gobblin_assets.ingest.job_spec import (
     DatasetSpec,
     JdbcSourceSpec,
@@ -52,6 +52,7 @@ from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+from tests.support.extracting import SparklessExtractor
 from tests.support.numbered_rows import NumberedRows
 
 JOB = "crash"
@@ -112,17 +113,11 @@ class Lake:
         )
 
 
-class ArrowExtractor:
+class ArrowExtractor(SparklessExtractor):
     """Writes the rows of its WorkUnits into small Parquet files."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-
-    def session_facts(self) -> SessionFacts:
-        return SessionFacts()
-
-    def cancel(self, tag: str) -> None:
-        pass
 
     def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
         """As Spark's does: all is written for the first of them, which then hands out what is the others'."""

@@ -1,7 +1,5 @@
 """The rate limit: when attempts begin, by a clock that only moves while somebody waits."""
 
-import datetime as dt
-import uuid
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,25 +8,22 @@ from hypothesis import strategies as st
 
 from gobblin_assets.errors import FencedError
 from gobblin_assets.ingest.rate_limit import RateLimit
+from gobblin_assets.model.clock import SystemClock
 
 
 @dataclass
-class WaitingClock:
+class WaitingClock(SystemClock):
+    """Its time passes by sleeping and waiting alone."""
+
     now_s: float = 0.0
     waits: list[float] = field(default_factory=list)
     is_stopping: bool = False
-
-    def now(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(self.now_s, dt.UTC)
 
     def monotonic(self) -> float:
         return self.now_s
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-
-    def new_id(self) -> uuid.UUID:
-        return uuid.uuid4()
 
     def wait(self, seconds: float) -> bool:
         self.waits.append(seconds)

@@ -11,7 +11,7 @@ from typing import Final
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.kafka_spec import Decoder
 from gobblin_assets.ingest.sources.kafka.decoding_plan import DecodingPlan
-from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.model.work_unit import WorkUnit, sum_bytes, sum_rows
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 8 * 1024 * 1024
@@ -27,8 +27,7 @@ _WINDOW: Final = re.compile(r"\bover\b", re.IGNORECASE)
 
 def decide_sharing_key(spec: DatasetSpec, decoding: DecodingPlan, to_read: Sequence[WorkUnit]) -> str | None:
     """Equal for topics that can be read together; None for one that is read by itself."""
-    records = sum(unit.estimated_row_count or 0 for unit in to_read)
-    if records > RECORDS_MAX or sum(unit.estimated_bytes or 0 for unit in to_read) > BYTES_MAX:
+    if sum_rows(to_read) > RECORDS_MAX or sum_bytes(to_read) > BYTES_MAX:
         return None
     if {spec.kafka.key.format, spec.kafka.value.format} & _ALONE:
         return None
