@@ -17,7 +17,14 @@ from gobblin_assets.commit.sequence import Publication, SealedSequence
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import do_together
-from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import (
+    ConflictError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import list_upwards
@@ -63,6 +70,7 @@ class Driver:
 
         Each is executed by itself; they are read and finished together.
         """
+        reach(Failpoint.SEALED_BEFORE_EXECUTE)
         outcomes: dict[SequenceId, Publication | GobblinError] = {}
         executed: list[tuple[SealedSequence, Lease]] = []
         for sealed, lease in self._load(prepared, outcomes):
@@ -115,7 +123,6 @@ class Driver:
         return error
 
     def _execute(self, sealed: SealedSequence, lease: Lease) -> None:
-        reach(Failpoint.SEALED_BEFORE_EXECUTE)
         fs, root = self.open_file_system(sealed.root_uri)
         self.require(lease)
         # Before anything is visible: a log that is restored from before the seal must learn of it from storage.
@@ -167,9 +174,9 @@ class Driver:
     def _count_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
         try:
             self._record_failure(sequence_id, lease, error)
-        except (RetryableError, ConflictError):
+        except (RetryableError, ConflictError, RejectedError):
             # The log is out of reach as well, or says that there is nothing to try (it may have gone back behind the
-            # seal). The try is not counted; the error itself is what the caller needs.
+            # seal, or behind the sequence). The try is not counted; the error itself is what the caller needs.
             return
 
     def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:

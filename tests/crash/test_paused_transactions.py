@@ -15,14 +15,14 @@ from tests.support.unfinished import UnfinishedSender
 
 
 def _pause_between_statements(lake: Lake) -> None:
-    add_segments = building._add_segments
+    segment_rows = building._segment_rows
 
-    def pause_first(*arguments: Any) -> None:
-        building._add_segments = add_segments
+    def pause_first(*arguments: Any) -> Any:
+        building._segment_rows = segment_rows
         stop_this_process()
-        add_segments(*arguments)
+        return segment_rows(*arguments)
 
-    building._add_segments = pause_first
+    building._segment_rows = pause_first
     World(lake).run()
 
 

@@ -371,7 +371,7 @@ def test_a_held_dataset_is_left_to_its_holder(lake: Lake, world: World, backup: 
     world.run()
     restored = backup(world)
     publish_more(world)
-    sleeper = start_worker(restored.lake, failpoint="lease_taken=stop@2")
+    sleeper = start_worker(restored.lake, failpoint="lease_taken=stop")
     sleeper.wait_until_stopped()
     try:
         with pytest.raises(ConflictError, match="worked on by"):

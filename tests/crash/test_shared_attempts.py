@@ -11,15 +11,17 @@ from tests.crash.test_kills import kill_at
 from tests.crash.test_zombies import require_harmless
 from tests.support.lake import Lake, World, start_worker
 
-OF_ATTEMPTS = (
+# All datasets of a shared attempt pass these together, the points after them each for itself.
+TOGETHER = (
     Failpoint.ATTEMPT_REGISTERED,
     Failpoint.ATTEMPT_WRITTEN,
     Failpoint.ATTEMPT_DURABLE,
     Failpoint.STAGE_COMMITTED,
     Failpoint.SEAL_COMMITTED,
-    Failpoint.STEP_AFTER,
-    Failpoint.CLEANUP_CAPTURED,
+    Failpoint.FINISH_COMMITTED,
 )
+ONE_BY_ONE = (Failpoint.STEP_AFTER, Failpoint.CLEANUP_CAPTURED)
+PASSED = [*((point, 1) for point in TOGETHER), *((point, count) for point in ONE_BY_ONE for count in (1, 2))]
 
 
 @pytest.fixture
@@ -48,8 +50,7 @@ def test_all_datasets_are_one_read(world: World) -> None:
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("point", OF_ATTEMPTS, ids=str)
+@pytest.mark.parametrize(("point", "count"), PASSED, ids=str)
 def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World, point: Failpoint, count: int) -> None:
     kill_at(lake, f"{point}=kill@{count}")
     world.expire_leases()
@@ -61,8 +62,7 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("point", OF_ATTEMPTS, ids=str)
+@pytest.mark.parametrize(("point", "count"), PASSED, ids=str)
 def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point: Failpoint, count: int) -> None:
     zombie = start_worker(lake, failpoint=f"{point}=stop@{count}")
     zombie.wait_until_stopped()
@@ -73,12 +73,12 @@ def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point:
 
 
 @pytest.mark.parametrize("stolen", [0, 1])
-@pytest.mark.parametrize("point", OF_ATTEMPTS[:4], ids=str)
+@pytest.mark.parametrize("point", TOGETHER[:5], ids=str)
 def test_one_dataset_that_is_taken_over_leaves_the_others_alone(
     lake: Lake, world: World, point: Failpoint, stolen: int
 ) -> None:
     urn = sorted(lake.urns)[stolen]
-    sleeper = start_worker(lake, failpoint=f"{point}=stop@2")
+    sleeper = start_worker(lake, failpoint=f"{point}=stop")
     sleeper.wait_until_stopped()
     expire_lease_of(world, urn)
     assert not world.run(urns=[urn]).failed
@@ -91,18 +91,18 @@ def test_one_dataset_that_is_taken_over_leaves_the_others_alone(
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("reached", [1, 2, 3])
-@pytest.mark.parametrize("point", OF_ATTEMPTS[:3], ids=str)
-def test_what_fails_together_is_tried_in_halves(world: World, point: Failpoint, reached: int) -> None:
-    left = [reached]
+@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.parametrize("point", TOGETHER[:3], ids=str)
+def test_what_fails_together_is_tried_in_halves(world: World, point: Failpoint, failures: int) -> None:
+    left = [failures]
 
     def hook(found: Failpoint) -> None:
-        if found is point:
+        if found is point and left[0]:
             left[0] -= 1
-            if left[0] == 0:
-                raise RetryableError("the disk was full for a moment")
+            raise RetryableError("the disk was full for a moment")
 
     with install(hook):
         assert not world.run().failed
 
+    assert left == [0]
     world.check_exactly_once()
