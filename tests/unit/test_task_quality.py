@@ -3,7 +3,7 @@
 import pytest
 
 from gobblin_assets.ingest.job_spec import RowPolicySpec, TaskPolicySpec
-from gobblin_assets.ingest.quality import check_quarantine, check_rows, check_tasks
+from gobblin_assets.ingest.quality import check_dead_letters, check_quarantine, check_rows, check_tasks
 
 COLUMNS = {"id": "int", "note": "string"}
 
@@ -138,3 +138,24 @@ def test_no_larger_share_than_allowed_is_set_aside(written: int, aside: int, all
     result = check_quarantine(rows_written=written, rows_set_aside=aside, fraction_max=allowed)
     assert result.passed is expected
     assert result.blocking
+
+
+@pytest.mark.parametrize(
+    ("rows", "dead_letters", "fraction_max", "count_max", "expected"),
+    [
+        (95, 5, 0.05, 0, True),
+        (94, 6, 0.05, 0, False),
+        (3, 1, 0.05, 1, True),
+        (2, 2, 0.05, 1, False),
+        (0, 0, 0.0, 0, True),
+        (0, 3, 0.0, 3, True),
+    ],
+)
+def test_dead_letters_pass_by_their_share_or_while_they_are_few(
+    rows: int, dead_letters: int, fraction_max: float, count_max: int, *, expected: bool
+) -> None:
+    result = check_dead_letters(rows=rows, dead_letters=dead_letters, fraction_max=fraction_max, count_max=count_max)
+
+    assert result.passed is expected
+    assert result.blocking
+    assert result.description.startswith(f"{dead_letters} of {rows + dead_letters} records are dead letters")

@@ -42,7 +42,8 @@ _LOAD_KEYS = text("""
      WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
 """)
 
-# From one partition to the next by the index, since a stream makes many publications of each.
+# From one partition to the next by the index, since a stream makes many publications of each. A scalar subquery with
+# its LIMIT is not turned into a join, which would read all of them.
 _LOAD_PUBLISHED = text("""
     WITH RECURSIVE asked AS (SELECT unnest(CAST(:dataset_ids AS bigint[])) AS dataset_id),
     found (dataset_id, partition) AS (
@@ -57,10 +58,9 @@ _LOAD_PUBLISHED = text("""
     )
     SELECT f.dataset_id, f.partition FROM found f
      WHERE f.partition IS NOT NULL
-       AND EXISTS (
-               SELECT FROM gobblin.commit_sequence s JOIN gobblin.ledger l USING (sequence_id)
-                WHERE s.dataset_id = f.dataset_id AND s.partition = f.partition AND s.state = 'DONE' AND l.active
-           )
+       AND (SELECT l.active FROM gobblin.commit_sequence s JOIN gobblin.ledger l USING (sequence_id)
+             WHERE s.dataset_id = f.dataset_id AND s.partition = f.partition AND s.state = 'DONE' AND l.active
+             LIMIT 1)
 """)
 
 # By the index of ledger_no_overlap, whose expressions these are: what lies below a watermark is not looked at.

@@ -1,0 +1,92 @@
+"""What a run may ask of topics this once, on the command line and in run configuration."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.materialization import GobblinRunConfig, decide_restart
+from gobblin_assets.cli import main
+from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.sources.port import Restart, StartAt
+
+TOPICS = """
+job: events
+source: {type: kafka, connection: shop}
+destination: ./lake
+datasets: [{topic: views}, {topic: clicks}]
+"""
+TABLES = """
+job: shop
+source: {connection: shop}
+destination: ./lake
+datasets: [{table: public.customers}]
+"""
+
+
+def write_job(directory: Path, job: str) -> Path:
+    path = directory / "job.yaml"
+    path.write_text(job, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> JobLayout:
+    return read_layout(write_job(tmp_path, TOPICS))
+
+
+def decide(layout: JobLayout, *, topic_count: int = 1, **asked: Any) -> Restart | StartAt | None:
+    return decide_restart(GobblinRunConfig(**asked), layout, topic_count=topic_count)
+
+
+def test_run_configuration_asks_for_nothing_a_restart_or_offsets(topics: JobLayout) -> None:
+    assert decide(topics) is None
+    assert decide(topics, restart="start_over", topic_count=2) is Restart.START_OVER
+    assert decide(topics, start_at={"0": 1500, "12": 0}) == StartAt({0: 1500, 12: 0})
+
+
+@pytest.mark.parametrize(
+    ("asked", "topic_count", "said"),
+    [
+        ({"restart": "begin"}, 1, r"restart: expected one of move_to_latest, start_over, found 'begin'"),
+        ({"start_at": {"0": 1}}, 2, r"start_at: offsets are those of one topic"),
+        ({"start_at": {"0": 1}, "restart": "start_over"}, 1, r"start_at: offsets are those of one topic, and nothing"),
+        ({"start_at": {}}, 1, r"start_at: expected offsets by numbers of partitions, found \{\}"),
+        ({"start_at": {"0": -1}}, 1, r"start_at: expected offsets by numbers of partitions"),
+        ({"start_at": {"first": 1}}, 1, r"start_at: expected offsets by numbers of partitions"),
+    ],
+)
+def test_what_run_configuration_can_t_ask_for_is_refused(
+    topics: JobLayout, asked: dict[str, Any], topic_count: int, said: str
+) -> None:
+    with pytest.raises(RejectedError, match=said):
+        decide(topics, topic_count=topic_count, **asked)
+
+
+@pytest.mark.parametrize("asked", [{"restart": "start_over"}, {"start_at": {"0": 1}}])
+def test_run_configuration_asks_nothing_of_topics_where_tables_are_read(tmp_path: Path, asked: dict[str, Any]) -> None:
+    with pytest.raises(RejectedError, match=r"is for topics, and shop reads tables"):
+        decide(read_layout(write_job(tmp_path, TABLES)), **asked)
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "code", "said"),
+    [
+        (TOPICS, ["--start-at", "0=1"], 2, "--start-at: offsets are those of one topic, and 2 are to be read"),
+        (TOPICS, ["--dataset", "views", "--start-at", "0"], 2, "expected PARTITION=OFFSET, such as 0=1500; found '0'"),
+        (TOPICS, ["--start-at", "0=-1"], 2, "expected PARTITION=OFFSET"),
+        (TOPICS, ["--start-over", "--start-at", "0=1"], 2, "--start-over: and --start-at exclude each other"),
+        (TABLES, ["--start-at", "0=1"], 2, "--start-at: is for topics, and shop reads tables"),
+    ],
+)
+def test_what_the_command_line_can_t_ask_for_is_refused_before_anything_is_opened(
+    tmp_path: Path, job: str, options: list[str], code: int, said: str
+) -> None:
+    result = CliRunner().invoke(main, ["run", str(write_job(tmp_path, job)), *options])
+
+    assert said in result.output
+    assert result.exit_code == code
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
