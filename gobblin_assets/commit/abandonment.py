@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.driver import OpenFileSystem, directories_to_sync
+from gobblin_assets.commit.execution import OpenFileSystem, directories_to_sync
 from gobblin_assets.commit.markers import remove_markers
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord

@@ -13,7 +13,7 @@ from typing import Final
 
 from gobblin_assets.commit.abandonment import capture
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment

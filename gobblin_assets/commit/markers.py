@@ -63,13 +63,19 @@ def marker_directory(root: str, job: JobName, urn: DatasetUrn) -> str:
     return "/".join((root, *encode_segment(job), MARKERS_NAME, *encode_segment(urn)))
 
 
-def put_marker(fs: FileSystem, root: str, sealed: SealedSequence, *, fence: int) -> None:
-    """Put the marker of one sequence and one executor; being there already is fine."""
-    directory = marker_directory(root, sealed.job, sealed.urn)
-    fs.make_directories(directory)
-    name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
-    fs.write_new(f"{directory}/{name}", encode_marker(sealed, fence=fence))
-    fs.sync_directories(list_upwards([directory], root))
+def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequence, int]]) -> None:
+    """Put the marker of each sequence and its executor, whose fence it is; being there already is fine."""
+    contents = {}
+    directories: dict[str, None] = {}
+    for sealed, fence in executions:
+        directory = marker_directory(root, sealed.job, sealed.urn)
+        directories[directory] = None
+        name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
+        contents[f"{directory}/{name}"] = encode_marker(sealed, fence=fence)
+    for directory in directories:
+        fs.make_directories(directory)
+    fs.write_all_new(contents)
+    fs.sync_directories(list_upwards(directories, root))
 
 
 def list_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> list[Marker]:

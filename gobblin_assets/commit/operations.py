@@ -11,7 +11,8 @@ from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
-from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver, OpenFileSystem
+from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
+from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord

@@ -7,7 +7,7 @@ disk, an I/O error before anything happened), ``OutcomeUnknownError`` where it m
 Not being there, and being there already, are answers and not errors: see ``RenameOutcome``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
@@ -80,6 +80,10 @@ class FileSystem(Protocol):
         Its parent must exist. Nobody ever sees a part of it under its name; when it returns, the file and its name
         in its own directory survive a power cut. After any error the name holds the whole file or nothing.
         """
+        ...
+
+    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
+        """``write_new`` for each path, in any order and at the same time. After an error any of them may be made."""
         ...
 
     def make_durable(self, files: Iterable[str]) -> None:

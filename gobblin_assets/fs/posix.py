@@ -8,12 +8,12 @@ call would succeed although the data is gone. The caller gets RetryableError and
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
@@ -38,6 +38,8 @@ _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
+
+T = TypeVar("T")
 
 
 class PosixFileSystem:
@@ -124,6 +126,15 @@ class PosixFileSystem:
 
     def write_new(self, path: str, content: bytes) -> bool:
         """Written under a hidden name beside it first; a crash leaves that name, which no other call ever looks at."""
+        made = self._make_whole(path, content)
+        _sync_directory(path.rpartition("/")[0])
+        return made
+
+    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
+        _for_all(contents.items(), lambda entry: self._make_whole(*entry))
+        _for_all(sorted({path.rpartition("/")[0] for path in contents}), _sync_directory)
+
+    def _make_whole(self, path: str, content: bytes) -> bool:
         parent, _, name = path.rpartition("/")
         unfinished = f"{parent}/.{name}.{uuid4().hex}"
         try:
@@ -135,12 +146,10 @@ class PosixFileSystem:
                     out.write(content)
                     out.flush()
                     os.fsync(descriptor)
-            made = self.rename_no_replace(unfinished, path) is RenameOutcome.RENAMED
+            return self.rename_no_replace(unfinished, path) is RenameOutcome.RENAMED
         finally:
             with suppress(OSError):
                 Path(unfinished).unlink(missing_ok=True)
-        _sync_directory(parent)
-        return made
 
     def make_durable(self, files: Iterable[str]) -> None:
         """All files first, then each file's own directory; directories further up are for ``sync_directories``."""
@@ -151,11 +160,11 @@ class PosixFileSystem:
                 directories.add(path.rpartition("/")[0])
                 yield path
 
-        _sync_all(paths(), _sync_file)
-        _sync_all(sorted(directories), _sync_directory)
+        _for_all(paths(), _sync_file)
+        _for_all(sorted(directories), _sync_directory)
 
     def sync_directories(self, directories: Iterable[str]) -> None:
-        _sync_all(dict.fromkeys(directories), _sync_directory)
+        _for_all(dict.fromkeys(directories), _sync_directory)
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
         """POSIX cannot compare and unlink in one call: that is safe because names are never used twice."""
@@ -350,12 +359,18 @@ def _rename_directory(source: str, target: str) -> None:
     Path(source).rename(target)
 
 
-def _sync_all(paths: Iterable[str], sync: Callable[[str], None]) -> None:
-    remaining = iter(paths)
+def _for_all(items: Iterable[T], act: Callable[[T], object]) -> None:
+    """Several at a time, since most of it is waiting for the disk; what is one alone needs no thread."""
+    remaining = iter(items)
+    batch = list(islice(remaining, SYNC_BATCH_FILES))
+    if len(batch) == 1:
+        act(batch[0])
+        return
     with ThreadPoolExecutor(SYNC_THREADS_MAX, thread_name_prefix="sync") as pool:
-        while batch := list(islice(remaining, SYNC_BATCH_FILES)):
-            for _ in pool.map(sync, batch):
+        while batch:
+            for _ in pool.map(act, batch):
                 pass
+            batch = list(islice(remaining, SYNC_BATCH_FILES))
 
 
 def _sync_file(path: str) -> None:

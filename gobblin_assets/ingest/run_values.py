@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.store import CommitStepStore

@@ -7,15 +7,16 @@ from typing import Any
 from sqlalchemy import Engine, event, text
 
 from gobblin_assets.model.watermark import long_watermark
-from tests.support.commit_log import JOB, open_postgres
 from tests.contracts.test_shared_keys import go_on
+from tests.support.commit_log import JOB, open_postgres
 
 ENTRIES = 5_000
 ROWS_VISITED_MAX = 50
 
 _PUBLISH = text("""
     INSERT INTO gobblin.commit_sequence
-           (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, base_version, result_version, digest)
+           (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, base_version, result_version,
+            digest)
     SELECT given.id, s.dataset_id, s.run_id, s.partition, s.mode, s.replaces, s.fence, s.state, n, n + 1, s.digest
       FROM gobblin.commit_sequence s, unnest(CAST(:ids AS uuid[])) WITH ORDINALITY AS given (id, n)
 """)

@@ -60,6 +60,25 @@ def test_the_file_and_its_name_are_synced_in_this_order_before_it_returns(
 
     assert seen == [("file", False), ("directory", True)]
 
+    (tmp_path / "new").unlink()
+    seen.clear()
+    fs.write_all_new({str(tmp_path / "new"): b"content"})
+
+    assert seen == [("file", False), ("directory", True)]
+
+
+def test_several_are_made_at_once_and_those_that_are_there_stay(place: Place) -> None:
+    place.write(place.at("one/taken"), b"first")
+    place.fs.make_directories(place.at("two"))
+    contents = {"one/taken": b"second", "one/new": b"new", **{f"two/{number}": b"%d" % number for number in range(20)}}
+
+    place.fs.write_all_new({place.at(name): content for name, content in contents.items()})
+
+    assert {name: place.read(place.at(name)) for name in contents} == {**contents, "one/taken": b"first"}
+    place.fs.write_all_new({})
+    with pytest.raises(RejectedError, match="parent"):
+        place.fs.write_all_new({place.at("one/last"): b"", place.at("missing/new"): b""})
+
 
 def test_its_mode_follows_the_configured_umask(adapter: str, tmp_path: Path) -> None:
     previous = os.umask(0o077)

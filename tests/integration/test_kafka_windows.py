@@ -1,6 +1,7 @@
 """Topics whose asset partitions are windows of ingestion, on a real broker, a real Spark and a real Postgres."""
 
 import datetime as dt
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.kafka import Record, delete_records, produce
 from tests.support.topics import Ingestion, Open
 
 FIRST = dt.datetime(2026, 3, 1, 10, tzinfo=dt.UTC)
+STREAM_S_MAX = 120.0
 HOUR = dt.timedelta(hours=1)
 MakeTopic = Callable[..., str]
 
@@ -126,6 +128,28 @@ def test_a_backfill_over_windows_in_one_run_shares_out_what_the_topic_has(window
     assert windows.rows() == windows.sent
     assert windows.rows_by_hour() == {key_of(hour): 6 for hour in range(4)}
     assert windows.watermarks() == {f"{windows.name}:0": "12", f"{windows.name}:1": "12"}
+
+
+def test_a_stream_goes_on_in_the_next_window_when_it_begins(windows: Windows) -> None:
+    windows.ingestion.options = {"stream": {"publish_every_s": 0.2}}
+    windows.produce(0, "a0", "a1", "a2")
+    deadline = time.monotonic() + STREAM_S_MAX
+
+    def wait_for_stop(seconds: float) -> bool:
+        assert time.monotonic() < deadline, windows.ingestion.lines
+        published = windows.rows_by_hour()
+        if windows.clock.hour == 0 and published == {key_of(0): 3}:
+            windows.clock.hour = 1
+            windows.produce(0, "late")
+            windows.produce(1, "b0", "b1")
+        time.sleep(seconds)
+        return published == {key_of(0): 3, key_of(1): 3}
+
+    assert not windows.ingestion.stream(wait_for_stop).failed
+
+    assert windows.rows() == windows.sent
+    assert windows.rows_by_hour() == {key_of(0): 3, key_of(1): 3}
+    assert windows.watermarks() == {f"{windows.name}:0": "4", f"{windows.name}:1": "2"}
 
 
 def test_what_retention_took_is_not_replaced(windows: Windows, kafka_broker: KafkaBroker) -> None:

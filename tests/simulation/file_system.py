@@ -20,7 +20,7 @@ A rename takes effect in one moment and never leaves both names. ``apply_modes``
 import errno
 import functools
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
@@ -137,6 +137,11 @@ class SimFileSystem:
         self.disk.write_file(path, content)
         self.disk.sync_file(path)
         return True
+
+    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
+        """One moment each."""
+        for path, content in contents.items():
+            self.write_new(path, content)
 
     @_one_moment
     def make_durable(self, files: Iterable[str]) -> None:

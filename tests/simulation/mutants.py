@@ -14,7 +14,7 @@ from unittest import mock
 
 from sqlalchemy import text
 
-from gobblin_assets.commit import abandonment, cleanup, driver, machine, recovery
+from gobblin_assets.commit import abandonment, cleanup, driver, execution, machine, recovery
 from gobblin_assets.commit import steps as commit_steps
 from gobblin_assets.commit.postgres import building, cleaning, finishing, guards, sealing
 from gobblin_assets.commit.segment import decode_segment
@@ -66,13 +66,13 @@ def _sql(module: Any, name: str, old: str, new: str) -> Change:
 
 @contextmanager
 def _finished_before_the_renames() -> Iterator[None]:
-    execute = driver.Driver._execute
+    execute = execution.Executor._execute
 
-    def mutant(self: driver.Driver, sealed: Any, lease: Any) -> None:
-        self.store.finish(sealed.order.sequence_id, fence=lease.fence)
-        execute(self, sealed, lease)
+    def mutant(self: execution.Executor, root_uri: Any, executions: Any) -> None:
+        self.store.finish_all({each.sequence_id: each.lease.fence for each in executions})
+        execute(self, root_uri, executions)
 
-    with mock.patch.object(driver.Driver, "_execute", mutant):
+    with mock.patch.object(execution.Executor, "_execute", mutant):
         yield
 
 
@@ -103,7 +103,7 @@ def _steps_taken_as_done_when_refused() -> Iterator[None]:
     """A rename that found something else counts as done, and nobody looks again."""
     with (
         mock.patch.object(commit_steps, "_expect_renamed", _nothing),
-        mock.patch.object(driver.Driver, "_pending", _pending_once(driver.Driver._pending)),
+        mock.patch.object(execution.Executor, "_pending", _pending_once(execution.Executor._pending)),
     ):
         yield
 
@@ -112,7 +112,7 @@ def _pending_once(pending: Any) -> Any:
     """The second look of each segment finds nothing to do, whatever there is."""
     looked: set[tuple[int, Any]] = set()
 
-    def mutant(self: driver.Driver, sequence: Any, steps: Any, step_world: Any, lease: Any) -> Any:
+    def mutant(self: execution.Executor, sequence: Any, steps: Any, step_world: Any, lease: Any) -> Any:
         key = (id(steps), lease)
         if key in looked:
             looked.discard(key)
@@ -272,7 +272,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("the watermark moves before the last rename", _finished_before_the_renames),
     Mutant("files are not synced before they are staged", _patch(SimFileSystem, "make_durable", _nothing)),
     Mutant("directories are not synced", _patch(SimFileSystem, "sync_directories", _nothing)),
-    Mutant("only leaf directories are synced", _patch(driver, "directories_to_sync", _only_leaf_directories)),
+    Mutant("only leaf directories are synced", _patch(execution, "directories_to_sync", _only_leaf_directories)),
     Mutant("a destination that a run made is not synced", _patch(SimFileSystem, "make_destination", _nothing)),
     Mutant("recovery deletes what it finds under a final name", _recovery_deletes_by_name),
     Mutant("recovery rolls back what is sealed", _patch(recovery, "decide_recovery", _rolled_back)),

@@ -17,7 +17,7 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.driver import OpenFileSystem
+from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.store import CommitStepStore

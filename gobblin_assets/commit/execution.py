@@ -1,0 +1,245 @@
+"""The execution of sealed sequences: their markers, then their steps, until all of them are found done.
+
+Each pass lists, verifies, executes what is not done, makes the directories durable, and verifies again with
+listings that are newer than the syncs. A step that is found done is not done again; one that is found lost or
+contradicted counts only if the log still says "open, and ours".
+
+Sequences of one destination wait for the disk together, since most of what a small one costs is that wait. What
+fails for several is done again for each by itself, so that an error stays with the one that it belongs to.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Final
+
+from gobblin_assets.commit.markers import put_markers
+from gobblin_assets.commit.segment import Segment, decode_segment
+from gobblin_assets.commit.sequence import SealedSequence
+from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.path_names import list_upwards
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.state.leases import Lease
+
+# A step may lose a race with a zombie of the same sequence; each pass then finds more of it done.
+PASSES_MAX: Final = 4
+
+STEPS_TOGETHER_MAX: Final = 1_000
+"""Steps that wait for the disk together: what is held of them at once stays bounded."""
+
+OpenFileSystem = Callable[[str], tuple[FileSystem, str]]
+
+
+@dataclass(slots=True)
+class Execution:
+    """A sealed sequence under our lease. ``error`` is what keeps it from being finished."""
+
+    sealed: SealedSequence
+    lease: Lease
+    error: GobblinError | None = None
+
+    @property
+    def sequence_id(self) -> SequenceId:
+        return self.sealed.order.sequence_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One segment's steps."""
+
+    execution: Execution
+    steps: Sequence[CommitStep]
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """``require`` raises FencedError when the lease is too old to start another piece of work."""
+
+    store: CommitStepStore
+    open_file_system: OpenFileSystem
+    require: Callable[[Lease], None]
+
+    def execute_all(self, executions: Sequence[Execution]) -> None:
+        """Carry each out, or say in its ``error`` why it was not."""
+        by_root: dict[str, list[Execution]] = {}
+        for each in executions:
+            by_root.setdefault(each.sealed.root_uri, []).append(each)
+        for root_uri, some in by_root.items():
+            error = _try(partial(self._execute, root_uri, some))
+            if error is not None:
+                for each in _without_error(some):
+                    each.error = error
+
+    def _execute(self, root_uri: str, executions: Sequence[Execution]) -> None:
+        fs, root = self.open_file_system(root_uri)
+        for each in executions:
+            each.error = _try(partial(self.require, each.lease))
+        # Before anything is visible: a log that is restored from before the seal must learn of it from storage.
+        _do_for_all(
+            executions, lambda ready: put_markers(fs, root, ((each.sealed, each.lease.fence) for each in ready))
+        )
+        reach(Failpoint.MARKER_WRITTEN)
+        for segments in _in_bounds(executions):
+            self._execute_segments(segments, fs, root)
+        reach(Failpoint.VERIFIED_BEFORE_FINISH)
+
+    def _execute_segments(self, segments: Sequence[tuple[Execution, Segment]], fs: FileSystem, root: str) -> None:
+        parts: list[_Part] = []
+        for execution, segment in segments:
+            if execution.error is None:
+                execution.error = _try(partial(_decode, execution, segment, parts))
+        for _pass in range(PASSES_MAX):
+            for part in parts:
+                if part.execution.error is None:
+                    part.execution.error = _try(partial(self._execute_pending, part, fs))
+            reach(Failpoint.EXECUTED_BEFORE_SYNC)
+            # Also those that were found done: whoever renamed them may have died before syncing.
+            _do_for_all([part.execution for part in parts], partial(_sync, parts, fs, root))
+            reach(Failpoint.SYNCED_BEFORE_VERIFY)
+            parts = [part for part in parts if self._is_pending(part, fs)]
+            if not parts:
+                return
+        for part in parts:
+            part.execution.error = ConflictError(
+                f"the steps of sequence {part.execution.sequence_id} do not stay done",
+                hint="Something else moves files below the destination.",
+            )
+
+    def _execute_pending(self, part: _Part, fs: FileSystem) -> None:
+        self.require(part.execution.lease)
+        pending = self._pending(part.execution.sealed, part.steps, StepWorld(fs), part.execution.lease)
+        try:
+            _execute_steps(pending, fs)
+        except ConflictError:
+            # The rename found another world than the verification did: the next one tells.
+            return
+
+    def _is_pending(self, part: _Part, fs: FileSystem) -> bool:
+        """Whether another pass is needed. Not where there is an error, or one is found."""
+        execution = part.execution
+        left: list[CommitStep] = []
+        if execution.error is None:
+            execution.error = _try(
+                lambda: left.extend(self._pending(execution.sealed, part.steps, StepWorld(fs), execution.lease))
+            )
+        return execution.error is None and bool(left)
+
+    def _pending(
+        self, sealed: SealedSequence, steps: Sequence[CommitStep], world: StepWorld, lease: Lease
+    ) -> list[CommitStep]:
+        """The steps that are not done. ConflictError, confirmed by the log, for the first impossible one."""
+        pending = []
+        for step, verdict in zip(steps, verify_all(steps, world), strict=True):
+            if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
+                # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
+                if not self.store.is_open_and_held(sealed.order.sequence_id, fence=lease.fence):
+                    raise FencedError("the sequence was taken over while it was carried out")
+                raise _impossible(sealed, step, verdict, world.fs)
+            if verdict is not StepVerdict.DONE:
+                pending.append(step)
+        return pending
+
+
+def _without_error(executions: Iterable[Execution]) -> list[Execution]:
+    return [each for each in executions if each.error is None]
+
+
+def _do_for_all(executions: Iterable[Execution], act: Callable[[Sequence[Execution]], None]) -> None:
+    """Act on those without an error, all at once; where that fails, on each by itself, which keeps its own error."""
+    ready = list({each.sequence_id: each for each in _without_error(executions)}.values())
+    error = _try(partial(act, ready)) if ready else None
+    if error is None:
+        return
+    for each in ready:
+        each.error = error if len(ready) == 1 else _try(partial(act, [each]))
+
+
+def _try(act: Callable[[], None]) -> GobblinError | None:
+    try:
+        act()
+    except GobblinError as error:
+        return error
+    except OSError as error:
+        failure = RetryableError(f"publishing failed: {error}", hint="It goes on at the next try.")
+        failure.__cause__ = error
+        return failure
+    return None
+
+
+def _in_bounds(executions: Iterable[Execution]) -> Iterator[list[tuple[Execution, Segment]]]:
+    """Segments with as many steps as may wait together, at least one of them."""
+    found: list[tuple[Execution, Segment]] = []
+    steps = 0
+    for execution in executions:
+        for attempt in execution.sealed.attempts:
+            for segment in attempt.segments:
+                if found and steps + segment.step_count > STEPS_TOGETHER_MAX:
+                    yield found
+                    found, steps = [], 0
+                found.append((execution, segment))
+                steps += segment.step_count
+    if found:
+        yield found
+
+
+def _decode(execution: Execution, segment: Segment, parts: list[_Part]) -> None:
+    parts.append(_Part(execution, decode_segment(segment.payload, segment.digest)))
+
+
+def _sync(parts: Iterable[_Part], fs: FileSystem, root: str, executions: Sequence[Execution]) -> None:
+    wanted = {each.sequence_id for each in executions}
+    steps = (step for part in parts if part.execution.sequence_id in wanted for step in part.steps)
+    fs.sync_directories(directories_to_sync(steps, root))
+
+
+def directories_to_sync(steps: Iterable[CommitStep], root: str) -> list[str]:
+    """Every directory whose entries the steps changed, and its parents up to the destination's root."""
+    return list_upwards((directory for step in steps for directory in step.touched_directories()), root)
+
+
+def _execute_steps(pending: Sequence[CommitStep], fs: FileSystem) -> None:
+    parents: set[str] = set()
+    for step in pending:
+        for path, _identity, _rows in step.published_files():
+            parent = str(PurePosixPath(path).parent)
+            if step.kind == "rename_directory":
+                parent = str(PurePosixPath(parent).parent)
+            if parent not in parents:
+                fs.make_directories(parent)
+                parents.add(parent)
+    world = StepWorld(fs)
+    for step in pending:
+        reach(Failpoint.STEP_BEFORE)
+        step.execute(world)
+        reach(Failpoint.STEP_AFTER)
+
+
+def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, fs: FileSystem) -> ConflictError:
+    path = next((path for path, _identity, _rows in step.published_files()), "")
+    found = "is neither staged nor published" if verdict is StepVerdict.LOST else "is not the file that was staged"
+    if isinstance(step, RenameDirectory) and verdict is StepVerdict.CONFLICT:
+        path, found = _find_culprit(step, fs)
+    return ConflictError(
+        f"{path} {found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
+        hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
+        path=path,
+        verdict=verdict.value,
+        step=step.kind,
+    )
+
+
+def _find_culprit(step: RenameDirectory, fs: FileSystem) -> tuple[str, str]:
+    """Of a directory's files the one that is not as it was staged, and what is wrong with it."""
+    directory = step.target if fs.is_directory(step.target) else step.source
+    found = StepWorld(fs).list_directory(directory)
+    for file in step.files:
+        if file.name not in found:
+            return f"{directory}/{file.name}", "is missing from the directory that was staged"
+        if not found.pop(file.name).matches(file.identity):
+            return f"{directory}/{file.name}", "is not the file that was staged"
+    return f"{directory}/{next(iter(found), '')}", "is none of the files that were staged"
