@@ -100,12 +100,19 @@ def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
 
 
 def build_gobblin_sensors(
-    layout: JobLayout, *, discovered: Sequence[str] | None = None, discovery_path: Path | None = None
+    layout: JobLayout,
+    jobs: Sequence[UnresolvedAssetJobDefinition],
+    *,
+    discovered: Sequence[str] | None = None,
+    discovery_path: Path | None = None,
 ) -> list[dg.SensorDefinition]:
-    """The recovery sensor; for topics also one for new data and, where patterns choose them, one for discovery."""
+    """The recovery sensor; for topics also one for new data and, where patterns choose them, one for discovery.
+
+    ``jobs`` are those of ``build_gobblin_jobs``: the very ones that are in the definitions beside the sensors.
+    """
     sensors, source = [build_recovery_sensor(layout)], layout.job.source
     if isinstance(source, KafkaSourceSpec):
-        sensors.append(build_new_data_sensor(layout, source, build_gobblin_jobs(layout)))
+        sensors.append(build_new_data_sensor(layout, source, jobs))
         if source.include:
             sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
     return sensors
@@ -126,10 +133,11 @@ def build_gobblin_definitions(
     process more). ``discovery_path`` is the state file that ``discovered`` was read from, for the sensor that keeps it.
     """
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator)
+    jobs = build_gobblin_jobs(layout)
     return dg.Definitions(
         assets=[build_gobblin_assets(layout)],
-        jobs=[*build_gobblin_jobs(layout), build_recovery_job(layout)],
-        sensors=build_gobblin_sensors(layout, discovered=discovered, discovery_path=discovery_path),
+        jobs=[*jobs, build_recovery_job(layout)],
+        sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
 

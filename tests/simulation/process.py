@@ -127,6 +127,14 @@ class Watched:
         return call
 
 
+class WatchedFileSystem(Watched):
+    """Files that are made at the same time are made one by one, so that faults fall between them."""
+
+    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
+        for path, content in contents.items():
+            self.write_new(path, content)
+
+
 class _Settled(list[Any]):
     """What a generator gave, read inside of the call."""
 

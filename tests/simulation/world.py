@@ -45,7 +45,7 @@ from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.file_system import SimDisk, SimFileSystem
-from tests.simulation.process import KilledError, Process, Watched
+from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
 from tests.support.extracting import SparklessExtractor
 from tests.support.numbered_rows import NumberedRows
@@ -176,7 +176,7 @@ class Runner:
             commits=self._watch("log", SimCommitStepStore(db)),
             published=self._watch("published", SimPublishedFiles(db)),
         )
-        self._fs = self._watch("fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
+        self._fs = WatchedFileSystem(self.process, "fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
 
     # What it can be told to do ---------------------------------------------------------------------------
 
@@ -246,8 +246,8 @@ class Runner:
 
     # How its ports come to be steps ------------------------------------------------------------------------
 
-    def _watch(self, prefix: str, port: object, free: frozenset[str] = frozenset()) -> Any:
-        return Watched(self.process, prefix, port, free)
+    def _watch(self, prefix: str, port: object) -> Any:
+        return Watched(self.process, prefix, port)
 
     def _beat(self, process: Process) -> None:
         """The heartbeat's thread, as a call among the others."""
