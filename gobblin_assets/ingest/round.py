@@ -6,6 +6,7 @@ task has ended, is decided and published while other tasks still read.
 
 import itertools
 import threading
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -40,6 +41,7 @@ from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
 _TICK_S: Final = 1.0
+_BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 Choose = Callable[[list[Slice]], list[Slice]]
 Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
@@ -178,7 +180,7 @@ class Round:
                 load_intervals=partial(self._ports.stores.datasets.load_intervals, states[urn].dataset_id),
             )
             for urn in ready
-            for partition in self._select(urn)
+            for partition in _oldest_first(self._select(urn))
         ]
 
     def _plan_all(
@@ -337,3 +339,8 @@ class Round:
                 prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+
+
+def _oldest_first(partitions: Iterable[AssetPartition]) -> list[AssetPartition]:
+    """A window that has passed is planned before the open one, which takes what no other does."""
+    return sorted(partitions, key=lambda partition: _BEFORE_ALL if partition.window is None else partition.window.start)
