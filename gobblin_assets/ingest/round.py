@@ -4,9 +4,9 @@ Tasks run in a bounded pool. Everything else happens on the run's own thread, so
 task has ended, is decided and published while other tasks still read.
 """
 
+import datetime as dt
 import itertools
 import threading
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
