@@ -121,7 +121,7 @@ def require_no_written_secret(name: str, resource: KafkaConnectionResource) -> N
 
 def connection_from_environment(name: str, environment: Mapping[str, str] | None = None) -> KafkaConnectionResource:
     """The cluster ``name`` from GOBBLIN_KAFKA_<NAME>_BOOTSTRAP_SERVERS, _USERNAME, _PASSWORD and so on: each field of
-    the resource that is a text, in capitals. Only which variables there are is looked at.
+    the resource that is a text, and _TIMEOUT_S. Of texts it is only looked at which variables there are.
     """
     variables = os.environ if environment is None else environment
     prefix = f"{VARIABLE_PREFIX}{name.upper()}_"
@@ -129,7 +129,16 @@ def connection_from_environment(name: str, environment: Mapping[str, str] | None
     given: dict[str, Any] = {
         field: dg.EnvVar(prefix + field.upper()) for field in texts if variables.get(prefix + field.upper())
     }
+    if timeout := variables.get(f"{prefix}TIMEOUT_S"):
+        given["timeout_s"] = _read_seconds(timeout, f"{prefix}TIMEOUT_S")
     return KafkaConnectionResource(**{"bootstrap_servers": dg.EnvVar(f"{prefix}BOOTSTRAP_SERVERS"), **given})
+
+
+def _read_seconds(text: str, variable: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise RejectedError(f"expected a number of seconds, found {text!r}", field=variable, hint="Write 30.") from None
 
 
 _NOT_TEXTS = frozenset({"ssl_check_hostname", "options", "timeout_s"})

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.kafka.connection import READER_OPTIONS, SHARED_OPTIONS, KafkaConnection
 from gobblin_assets.ingest.sources.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
+from resources.kafka import connection_from_environment
 
 _SASL: dict[str, Any] = {
     "bootstrap_servers": "a:1, b:2",
@@ -163,3 +165,14 @@ def test_a_topic_that_is_not_there_is_named() -> None:
 
 def test_a_partition_without_a_leader_is_explained() -> None:
     assert "no broker leads" in explain_partition(ClientFailure("LEADER_NOT_AVAILABLE", ""), _CONNECTION)
+
+
+def test_of_the_environment_seconds_are_read_and_of_texts_the_names_alone() -> None:
+    variables = {"BOOTSTRAP_SERVERS": "a:1", "PASSWORD": "hunter2", "TIMEOUT_S": "2.5", "USERNAME": ""}
+    found = connection_from_environment("shop", {f"GOBBLIN_KAFKA_SHOP_{key}": text for key, text in variables.items()})
+
+    assert found.timeout_s == 2.5
+    assert found.password == dg.EnvVar("GOBBLIN_KAFKA_SHOP_PASSWORD")
+    assert found.username is None
+    with pytest.raises(RejectedError, match=r"SHOP_TIMEOUT_S: expected a number of seconds, found 'soon'"):
+        connection_from_environment("shop", {"GOBBLIN_KAFKA_SHOP_TIMEOUT_S": "soon"})

@@ -18,6 +18,7 @@ def test_every_session_is_in_utc_quiet_and_keeps_to_its_folder() -> None:
     assert conf["spark.sql.warehouse.dir"] == "file:///work%20folder/warehouse"
     assert (conf["spark.ui.enabled"], conf["spark.ui.showConsoleProgress"]) == ("false", "false")
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert conf["spark.sql.maxConcurrentOutputFileWriters"] == "2"
 
 
 def test_the_users_settings_come_over_the_defaults_and_are_added_to_what_is_insisted_on() -> None:
@@ -27,6 +28,7 @@ def test_the_users_settings_come_over_the_defaults_and_are_added_to_what_is_insi
             master="spark://host:7077",
             conf={
                 "spark.ui.enabled": "true",
+                "spark.sql.maxConcurrentOutputFileWriters": "0",
                 "spark.driver.extraJavaOptions": "-Xss4m",
                 "spark.jars.packages": "a:b:1",
                 "spark.sql.session.timeZone": "UTC",

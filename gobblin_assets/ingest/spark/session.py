@@ -23,6 +23,7 @@ from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.ingest.spark.java import check_java
 from gobblin_assets.ingest.spark.settings import (
     SESSION_CONF,
+    SESSION_DEFAULTS,
     SparkSettings,
     hide_parameters,
     is_local,
@@ -89,7 +90,8 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
             f"no Spark Connect server answers at {shown}: {error.strerror or error}",
             hint="Start one with: gobblin-assets spark start",
         ) from error
-    conf = {**{key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}, **SESSION_CONF}
+    given = {key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}
+    conf = {**SESSION_DEFAULTS, **given, **SESSION_CONF}
     connected_before = _CONNECT_MODE in os.environ
     try:
         session: SparkSession = SparkSession.builder.remote(remote).create()

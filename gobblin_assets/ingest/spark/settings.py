@@ -33,6 +33,15 @@ SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Held by every session, of either kind."""
 
+SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # None by Spark's own default: every row of a write is then sorted by its directory. Rows and their few dead
+        # letters are two directories; a file that is open holds up to 128 MiB, so that no more than these are.
+        "spark.sql.maxConcurrentOutputFileWriters": "2",
+    }
+)
+"""Of every session, of either kind, where the user gives nothing else."""
+
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 # As Spark's own spark.redaction.regex, a little wider.
@@ -81,6 +90,7 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
     """
     work_folder = settings.work_folder.absolute()
     conf = {
+        **SESSION_DEFAULTS,
         "spark.ui.enabled": "false",
         # Spark's own 10,000 lists 20,000 published files by as many tasks: 20 s on two cores, with these 3 s.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
