@@ -24,6 +24,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import Lease
 
+# Of all datasets that are cleaned at once; each gets its share, since what can't be removed of one stays.
 ATTEMPTS_PER_PASS_MAX: Final = 1_000
 SEGMENTS_PER_PASS_MAX: Final = 200
 # The first pass removes, the second proves that nothing came back.
@@ -80,7 +81,7 @@ class Cleanup:
 
         def mark(some: Sequence[Lease]) -> None:
             fences = {lease.dataset_id: lease.fence for lease in some}
-            marked.extend(self.store.mark_for_cleanup(fences, limit=ATTEMPTS_PER_PASS_MAX))
+            marked.extend(self.store.mark_for_cleanup(fences, limit=_share(ATTEMPTS_PER_PASS_MAX, len(fences))))
 
         ours = [lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)]
         for lease, error in zip(ours, do_together(ours, mark), strict=True):
@@ -137,7 +138,8 @@ class Cleanup:
         ours = {lease.dataset_id: lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)}
         if not ours:
             return
-        for segment in self.store.list_removable(*ours, grace_s=grace_s, limit=SEGMENTS_PER_PASS_MAX):
+        limit = _share(SEGMENTS_PER_PASS_MAX, len(ours))
+        for segment in self.store.list_removable(*ours, grace_s=grace_s, limit=limit):
             outcome = outcomes[segment.dataset_id]
             if not isinstance(outcome, Cleaned):
                 continue
@@ -165,6 +167,10 @@ class Cleanup:
         # Before the log forgets them: a power cut would bring them back, and nobody would look again.
         fs.sync_directories({*directories, *(str(PurePosixPath(directory).parent) for directory in gone)})
         return removed
+
+
+def _share(all_of_them: int, count: int) -> int:
+    return max(1, all_of_them // count)
 
 
 def _remove_if_empty(fs: FileSystem, directory: str, root: str) -> bool:

@@ -3,7 +3,7 @@
 ``execution`` says how; only a sequence all of whose steps were found done is finished.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,14 +11,7 @@ from gobblin_assets.commit.execution import Execution, Executor, OpenFileSystem
 from gobblin_assets.commit.sequence import Publication, SealedSequence
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import do_together
-from gobblin_assets.errors import (
-    ConflictError,
-    FencedError,
-    GobblinError,
-    OutcomeUnknownError,
-    RejectedError,
-    RetryableError,
-)
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
@@ -63,11 +56,11 @@ class Driver:
         executions = [Execution(sealed, lease) for sealed, lease in self._load(prepared, outcomes)]
         Executor(self.store, self.open_file_system, self.require).execute_all(executions)
         executed = [each for each in executions if each.error is None]
-        for each, error in zip(executed, do_together(executed, self._finish), strict=True):
+        for each, error in zip(executed, do_together(executed, self._finish, _count_rows), strict=True):
             each.error = error
-        for each in executions:
-            if each.error is not None:
-                outcomes[each.sequence_id] = self._judge(each, each.error)
+        outcomes |= {each.sequence_id: each.error for each in executions if each.error is not None}
+        failures = {sequence_id: error for sequence_id, error in outcomes.items() if isinstance(error, GobblinError)}
+        self._count_failures(failures, dict(prepared))
         self._load_publications([each.sequence_id for each in executions if each.error is None], outcomes)
         return [outcomes[sequence_id] for sequence_id, _lease in prepared]
 
@@ -99,19 +92,20 @@ class Driver:
     def _finish(self, executed: Sequence[Execution]) -> None:
         self.store.finish_all({each.sequence_id: each.lease.fence for each in executed})
 
-    def _judge(self, execution: Execution, error: GobblinError) -> GobblinError:
-        """Count the try, unless whoever reads the log next knows more than we do."""
-        if not isinstance(error, FencedError | OutcomeUnknownError):
-            self._count_failure(execution.sequence_id, execution.lease, error)
-        return error
-
-    def _count_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
-        try:
-            self._record_failure(sequence_id, lease, error)
-        except (RetryableError, ConflictError, RejectedError):
-            # The log is out of reach as well, or says that there is nothing to try (it may have gone back behind the
-            # seal, or behind the sequence). The try is not counted; the error itself is what the caller needs.
-            return
+    def _count_failures(self, failures: Mapping[SequenceId, GobblinError], leases: Mapping[SequenceId, Lease]) -> None:
+        """Count a try of each, unless whoever reads the log next knows more than we do."""
+        for sequence_id, error in failures.items():
+            if isinstance(error, FencedError | OutcomeUnknownError):
+                continue
+            try:
+                self._record_failure(sequence_id, leases[sequence_id], error)
+            except (RetryableError, OutcomeUnknownError):
+                # The log is out of reach: no need to wait for it once more for each of the others.
+                return
+            except GobblinError:
+                # Taken over meanwhile, or the log says that there is nothing to try (it may have gone back behind the
+                # seal, or behind the sequence). The error itself is what the caller needs.
+                continue
 
     def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
         failed_tries = self.store.get(sequence_id).failed_tries
@@ -124,3 +118,8 @@ class Driver:
             # Repeating can't help against a contradiction: a person must look.
             block=isinstance(error, ConflictError),
         )
+
+
+def _count_rows(execution: Execution) -> int:
+    """Of the ledger and of watermarks, that finishing it writes."""
+    return sum(1 + len(move.intervals) for move in execution.sealed.order.moves)

@@ -4,8 +4,9 @@ Each pass lists, verifies, executes what is not done, makes the directories dura
 listings that are newer than the syncs. A step that is found done is not done again; one that is found lost or
 contradicted counts only if the log still says "open, and ours".
 
-Sequences of one destination wait for the disk together, since most of what a small one costs is that wait. What
-fails for several is done again for each by itself, so that an error stays with the one that it belongs to.
+Sequences of one destination wait for the disk together, since most of what a small one costs is that wait. What is
+wrong with one of them alone stays its own error. What says that the disk failed is the error of all that waited: a
+sync is never repeated in the hope that it succeeds, since an operating system may report a lost write only once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,12 +15,12 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.markers import put_markers
+from gobblin_assets.commit.markers import put_markers, sync_markers
 from gobblin_assets.commit.segment import Segment, decode_segment
 from gobblin_assets.commit.sequence import SealedSequence
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RetryableError
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import list_upwards
@@ -83,6 +84,7 @@ class Executor:
         _do_for_all(
             executions, lambda ready: put_markers(fs, root, ((each.sealed, each.lease.fence) for each in ready))
         )
+        _do_for_all(executions, lambda ready: sync_markers(fs, root, (each.sealed for each in ready)))
         reach(Failpoint.MARKER_WRITTEN)
         for segments in _in_bounds(executions):
             self._execute_segments(segments, fs, root)
@@ -150,13 +152,14 @@ def _without_error(executions: Iterable[Execution]) -> list[Execution]:
 
 
 def _do_for_all(executions: Iterable[Execution], act: Callable[[Sequence[Execution]], None]) -> None:
-    """Act on those without an error, all at once; where that fails, on each by itself, which keeps its own error."""
+    """Act on those without an error, all at once. What a person must mend is looked for in each by itself."""
     ready = list({each.sequence_id: each for each in _without_error(executions)}.values())
     error = _try(partial(act, ready)) if ready else None
     if error is None:
         return
+    is_of_one = isinstance(error, RejectedError | ConflictError) and len(ready) > 1
     for each in ready:
-        each.error = error if len(ready) == 1 else _try(partial(act, [each]))
+        each.error = _try(partial(act, [each])) if is_of_one else error
 
 
 def _try(act: Callable[[], None]) -> GobblinError | None:

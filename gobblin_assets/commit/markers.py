@@ -31,6 +31,7 @@ from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
 from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
@@ -64,17 +65,22 @@ def marker_directory(root: str, job: JobName, urn: DatasetUrn) -> str:
 
 
 def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequence, int]]) -> None:
-    """Put the marker of each sequence and its executor, whose fence it is; being there already is fine."""
+    """Put the marker of each sequence and its executor, whose fence it is; being there already is fine.
+
+    They are durable after ``sync_markers``, before which nothing may be made visible.
+    """
     contents = {}
-    directories: dict[str, None] = {}
     for sealed, fence in executions:
         directory = marker_directory(root, sealed.job, sealed.urn)
-        directories[directory] = None
+        fs.make_directories(directory)
         name = f"{sealed.version:020d}-{fence:020d}-{sealed.order.sequence_id.hex}.json"
         contents[f"{directory}/{name}"] = encode_marker(sealed, fence=fence)
-    for directory in directories:
-        fs.make_directories(directory)
-    fs.write_all_new(contents)
+    fs.write_new(contents)
+
+
+def sync_markers(fs: FileSystem, root: str, sequences: Iterable[SealedSequence]) -> None:
+    """Return after the names of these sequences' markers survive a power cut."""
+    directories = (marker_directory(root, sealed.job, sealed.urn) for sealed in sequences)
     fs.sync_directories(list_upwards(directories, root))
 
 
@@ -108,6 +114,15 @@ def check_logs(
     store: CommitStepStore, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
 ) -> dict[DatasetUrn, GobblinError]:
     """The same for several datasets: what ``check_log`` raises, of those for which it does."""
+    errors: dict[DatasetUrn, GobblinError] = {}
+    for some in in_bounds(leases):
+        errors |= _check_some(store, fs, root, job, {urn: leases[urn] for urn in some})
+    return errors
+
+
+def _check_some(
+    store: CommitStepStore, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
+) -> dict[DatasetUrn, GobblinError]:
     markers: dict[DatasetUrn, list[Marker]] = {}
     errors: dict[DatasetUrn, GobblinError] = {}
     for urn in leases:

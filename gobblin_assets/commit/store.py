@@ -173,7 +173,7 @@ class CommitStepStore(Protocol):
     def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
         """Mark, each with our fence of its dataset, attempts whose sequence is over, and return them.
 
-        Attempts of BUILDING or open sequences are never returned.
+        Attempts of BUILDING or open sequences are never returned. ``limit``: of each dataset, the oldest.
         """
         ...
 
@@ -182,7 +182,7 @@ class CommitStepStore(Protocol):
         ...
 
     def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
-        """Segments that a DONE sequence retired longer ago than ``grace_s``."""
+        """Segments that a DONE sequence retired longer ago than ``grace_s``. ``limit``: of each dataset, the oldest."""
         ...
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...

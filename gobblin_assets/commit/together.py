@@ -4,7 +4,7 @@ What takes several does it for all of them or for none. So what is refused is do
 can be done are, and the others are found.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
@@ -16,15 +16,30 @@ TOGETHER_MAX: Final = 100
 """Sequences or datasets in one transaction: what is locked at once stays bounded."""
 
 
-def in_bounds(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As many together as one transaction may take."""
-    for start in range(0, len(items), TOGETHER_MAX):
-        yield items[start : start + TOGETHER_MAX]
+WEIGHT_MAX: Final = 20_000
+"""Rows that a transaction writes for all of them: the client must never be slow while it holds locks."""
 
 
-def do_together(items: Sequence[T], act: Callable[[Sequence[T]], object]) -> list[GobblinError | None]:
+def in_bounds(items: Iterable[T], weigh: Callable[[T], int] | None = None) -> Iterator[Sequence[T]]:
+    """As many together as one transaction may take, at least one. ``weigh``: the rows that one of them comes to."""
+    found: list[T] = []
+    weight = 0
+    for item in items:
+        more = 0 if weigh is None else weigh(item)
+        if found and (len(found) == TOGETHER_MAX or weight + more > WEIGHT_MAX):
+            yield found
+            found, weight = [], 0
+        found.append(item)
+        weight += more
+    if found:
+        yield found
+
+
+def do_together(
+    items: Sequence[T], act: Callable[[Sequence[T]], object], weigh: Callable[[T], int] | None = None
+) -> list[GobblinError | None]:
     """For each item the error that keeps it from being done, or None. Repeating ``act`` must be harmless."""
-    return [error for some in in_bounds(items) for error in _do(some, act)]
+    return [error for some in in_bounds(items, weigh) for error in _do(some, act)]
 
 
 def _do(items: Sequence[T], act: Callable[[Sequence[T]], object]) -> list[GobblinError | None]:

@@ -194,7 +194,13 @@ commit_sequence = Table(
         postgresql_where=text("state = 'DONE' AND announced_at IS NULL"),
     ),
     # To find a dataset's partitions without a look at each of its publications, of which a stream makes many.
-    Index("commit_sequence_published", "dataset_id", "partition", postgresql_where=text("state = 'DONE'")),
+    Index(
+        "commit_sequence_published",
+        "dataset_id",
+        "partition",
+        "result_version",
+        postgresql_where=text("state = 'DONE'"),
+    ),
     UniqueConstraint("dataset_id", "result_version"),
     Index(None, "run_id"),
 )

@@ -74,16 +74,13 @@ class FileSystem(Protocol):
         """
         ...
 
-    def write_new(self, path: str, content: bytes) -> bool:
-        """Make a small file, whole and durable, or leave what is there: False when the name is taken.
+    def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
+        """Make small files, each whole or not at all, and leave what is there; gives the paths that were made.
 
-        Its parent must exist. Nobody ever sees a part of it under its name; when it returns, the file and its name
-        in its own directory survive a power cut. After any error the name holds the whole file or nothing.
+        Their parents must exist. Nobody ever sees a part of a file under its name; when it returns, contents survive
+        a power cut, and names do after ``sync_directories``. After an error each name holds the whole file or
+        nothing, and all of it may be tried again.
         """
-        ...
-
-    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
-        """``write_new`` for each path, in any order and at the same time. After an error any of them may be made."""
         ...
 
     def make_durable(self, files: Iterable[str]) -> None:

@@ -11,12 +11,13 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final
 from uuid import uuid4
 
-from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix_errors import families, family_of
@@ -38,8 +39,6 @@ _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
-
-T = TypeVar("T")
 
 
 class PosixFileSystem:
@@ -124,15 +123,16 @@ class PosixFileSystem:
         except OSError as error:
             raise family_of(error, action=f"rename {source} to", path=target, changes=True) from error
 
-    def write_new(self, path: str, content: bytes) -> bool:
-        """Written under a hidden name beside it first; a crash leaves that name, which no other call ever looks at."""
-        made = self._make_whole(path, content)
-        _sync_directory(path.rpartition("/")[0])
-        return made
+    def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
+        """Written under hidden names beside them first; a crash leaves such a name, which no other call looks at."""
+        made: set[str] = set()
 
-    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
-        _for_all(contents.items(), lambda entry: self._make_whole(*entry))
-        _for_all(sorted({path.rpartition("/")[0] for path in contents}), _sync_directory)
+        def write(path: str) -> None:
+            if self._make_whole(path, contents[path]):
+                made.add(path)
+
+        _for_all(contents, write)
+        return frozenset(made)
 
     def _make_whole(self, path: str, content: bytes) -> bool:
         parent, _, name = path.rpartition("/")
@@ -359,18 +359,30 @@ def _rename_directory(source: str, target: str) -> None:
     Path(source).rename(target)
 
 
-def _for_all(items: Iterable[T], act: Callable[[T], object]) -> None:
-    """Several at a time, since most of it is waiting for the disk; what is one alone needs no thread."""
-    remaining = iter(items)
+def _for_all(paths: Iterable[str], act: Callable[[str], None]) -> None:
+    """Several at a time, since most of it is waiting for the disk; what is one alone needs no thread.
+
+    What says that the disk failed is raised before what is wrong with one path alone.
+    """
+    remaining = iter(paths)
     batch = list(islice(remaining, SYNC_BATCH_FILES))
     if len(batch) == 1:
         act(batch[0])
         return
     with ThreadPoolExecutor(SYNC_THREADS_MAX, thread_name_prefix="sync") as pool:
         while batch:
-            for _ in pool.map(act, batch):
-                pass
+            errors = [error for error in pool.map(partial(_try, act), batch) if error is not None]
+            for error in sorted(errors, key=lambda error: isinstance(error, RejectedError)):
+                raise error
             batch = list(islice(remaining, SYNC_BATCH_FILES))
+
+
+def _try(act: Callable[[str], None], path: str) -> Exception | None:
+    try:
+        act(path)
+    except (GobblinError, OSError) as error:
+        return error
+    return None
 
 
 def _sync_file(path: str) -> None:

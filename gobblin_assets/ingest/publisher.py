@@ -6,6 +6,7 @@ a transaction for all of them: so a thousand small topics cost little more than 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SealOrder
@@ -19,6 +20,9 @@ from gobblin_assets.ingest.slices import Slice, failure_of, family_of
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of the steps of a wave, compressed."""
 
 Keep = Callable[[Sequence[tuple[DatasetId, DatasetReport]]], None]
 
@@ -54,19 +58,17 @@ class Publisher:
     def _publish_wave(self, parts: Sequence[Slice], duration_s: float) -> None:
         decided = [(part, order) for part in parts if (order := self._decide(part, duration_s)) is not None]
         sealed = []
-        for (part, _order), error in zip(decided, do_together(decided, self._seal), strict=True):
+        for (part, _order), error in zip(decided, do_together(decided, self._seal, _count_rows), strict=True):
             if error is None:
                 sealed.append(part)
             else:
                 self._fail(part, error)
-        published: list[tuple[Slice, Publication]] = []
         outcomes = self._driver.publish_all([(part.sequence_id, part.lease) for part in sealed])
-        for part, outcome in zip(sealed, outcomes, strict=True):
+        ended = list(zip(sealed, outcomes, strict=True))
+        self._tell([(part, outcome) for part, outcome in ended if not isinstance(outcome, GobblinError)])
+        for part, outcome in ended:
             if isinstance(outcome, GobblinError):
-                self._fail(part, explain_unpublished(part, outcome, self._store))
-            else:
-                published.append((part, outcome))
-        self._tell(published)
+                self._fail(part, self._explain(part, outcome))
 
     def _decide(self, part: Slice, duration_s: float) -> SealOrder | None:
         """None: it has failed, and that is kept."""
@@ -95,6 +97,13 @@ class Publisher:
 
     def _seal(self, decided: Sequence[tuple[Slice, SealOrder]]) -> None:
         self._store.seal(*(order for _part, order in decided))
+
+    def _explain(self, part: Slice, error: GobblinError) -> GobblinError:
+        try:
+            return explain_unpublished(part, error, self._store)
+        except GobblinError:
+            # The log can't be asked any more.
+            return error
 
     def _fail(self, part: Slice, error: GobblinError) -> None:
         self._abort(part, error)
@@ -131,12 +140,24 @@ class Publisher:
 
 
 def _in_waves(parts: Sequence[Slice]) -> Iterator[list[Slice]]:
-    """In their order, each wave without two slices of a dataset: a sequence is planned on the version before it."""
+    """In their order, each wave without two slices of a dataset: a sequence is planned on the version before it.
+
+    What they staged is held at once while they are published, so that it is bounded too.
+    """
     wave: dict[DatasetId, Slice] = {}
+    held_bytes = 0
     for part in parts:
-        if part.state.dataset_id in wave or len(wave) == TOGETHER_MAX:
+        payload_bytes = sum(len(segment.payload) for task in part.staged for segment in task.segments)
+        is_full = len(wave) == TOGETHER_MAX or held_bytes + payload_bytes > PAYLOAD_BYTES_MAX
+        if wave and (is_full or part.state.dataset_id in wave):
             yield list(wave.values())
-            wave = {}
+            wave, held_bytes = {}, 0
         wave[part.state.dataset_id] = part
+        held_bytes += payload_bytes
     if wave:
         yield list(wave.values())
+
+
+def _count_rows(decided: tuple[Slice, SealOrder]) -> int:
+    """Of plans, that sealing it writes."""
+    return sum(1 + len(move.intervals) for move in decided[1].moves)

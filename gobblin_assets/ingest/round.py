@@ -215,7 +215,7 @@ class Round:
             self._store.begin(*(self._new_sequence(part, numbers) for part in parts))
 
         begun = []
-        for part, error in zip(slices, do_together(slices, begin), strict=True):
+        for part, error in zip(slices, do_together(slices, begin, lambda part: len(part.plan.work_units)), strict=True):
             if error is None:
                 begun.append(part)
             else:

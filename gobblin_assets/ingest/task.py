@@ -118,7 +118,9 @@ class TaskRunner:
         self.running.add(tag)
         try:
             with self._recording_failure([order], [work.attempt_id]):
-                (staged,) = self._finish([order], [work], [self.extractor.extract(work)], started_s)
+                extracted = [self.extractor.extract(work)]
+                self._make_durable([work], extracted)
+                (staged,) = self._stage([order], [work], extracted, started_s)
         finally:
             self.running.discard(tag)
         return staged
@@ -134,21 +136,22 @@ class TaskRunner:
             with self._recording_failure(orders, ids):
                 works = self._register(orders, ids, 1, tag)
                 extracted = self.extractor.extract_together(works)
+                self._make_durable(works, extracted)
         finally:
             self.running.discard(tag)
         try:
-            return [*self._finish(orders, works, extracted, started_s)]
-        except (GobblinError, OSError):
+            return [*self._stage(orders, works, extracted, started_s)]
+        except GobblinError:
             # One of them, or all: each tells for itself. What is staged already is found so.
             return [
-                self._finish_one(order, work, each, started_s)
+                self._stage_one(order, work, each, started_s)
                 for order, work, each in zip(orders, works, extracted, strict=True)
             ]
 
-    def _finish_one(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> TaskResult:
+    def _stage_one(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> TaskResult:
         try:
             with self._recording_failure([order], [work.attempt_id]):
-                (staged,) = self._finish([order], [work], [extracted], started_s)
+                (staged,) = self._stage([order], [work], [extracted], started_s)
         except RetryableError as error:
             self.report(f"{order.slice.label}: is read again by itself: {error}")
             return self._run_one(order)
@@ -210,14 +213,8 @@ class TaskRunner:
             for order, attempt in zip(orders, attempts, strict=True)
         ]
 
-    def _finish(
-        self,
-        orders: Sequence[TaskOrder],
-        works: Sequence[ExtractOrder],
-        extracted: Sequence[Extracted],
-        started_s: float,
-    ) -> list[StagedTask]:
-        """What was written becomes durable, and is then staged: all of it, or it raises."""
+    def _make_durable(self, works: Sequence[ExtractOrder], extracted: Sequence[Extracted]) -> None:
+        """Once only: what could not be made durable is given up, and read again by new attempts."""
         reach(Failpoint.ATTEMPT_WRITTEN)
         directories = [each.path for written in extracted for each in written.directories]
         for work, written in zip(works, extracted, strict=True):
@@ -228,6 +225,15 @@ class TaskRunner:
         )
         self.fs.sync_directories(list_upwards((*(work.directory for work in works), *directories), self.root))
         reach(Failpoint.ATTEMPT_DURABLE)
+
+    def _stage(
+        self,
+        orders: Sequence[TaskOrder],
+        works: Sequence[ExtractOrder],
+        extracted: Sequence[Extracted],
+        started_s: float,
+    ) -> list[StagedTask]:
+        """All of them, or it raises; what was staged before it did may be staged again."""
         for order in orders:
             self.require(order.slice.lease)
         segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]

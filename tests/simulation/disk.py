@@ -254,11 +254,15 @@ class SimDisk:
 
     # --- syncs
 
-    def sync_file(self, path: str) -> None:
-        """Make the content of a file durable, and its name in its own directory."""
+    def sync_content(self, path: str) -> None:
+        """Make the content of a file durable, whatever becomes of its name."""
         directory, name = self._entry(path)
         self._inodes.sync_content(self._inodes.seen[directory][name])
-        self._inodes.sync_names(directory, name)
+
+    def sync_file(self, path: str) -> None:
+        """Make the content of a file durable, and its name in its own directory."""
+        self.sync_content(path)
+        self._inodes.sync_names(*self._entry(path))
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""

@@ -122,8 +122,11 @@ class SimFileSystem:
         self.disk.rename(source, target)
         return RenameOutcome.RENAMED
 
+    def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
+        return frozenset(path for path, content in contents.items() if self._make_whole(path, content))
+
     @_one_moment
-    def write_new(self, path: str, content: bytes) -> bool:
+    def _make_whole(self, path: str, content: bytes) -> bool:
         """One moment, so that no crash falls between its halves: the port promises the whole file or nothing.
 
         What is there already may be pending, and stays it.
@@ -135,13 +138,8 @@ class SimFileSystem:
             code = errno.ENOTDIR if self.disk.exists(parent) else errno.ENOENT
             raise self.disk.failure(code, "write", path)
         self.disk.write_file(path, content)
-        self.disk.sync_file(path)
+        self.disk.sync_content(path)
         return True
-
-    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
-        """One moment each."""
-        for path, content in contents.items():
-            self.write_new(path, content)
 
     @_one_moment
     def make_durable(self, files: Iterable[str]) -> None:

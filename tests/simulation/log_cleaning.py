@@ -1,8 +1,10 @@
 """What may be removed, as ``commit.postgres.cleaning`` decides it."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, SILENT_GRACE_S
@@ -11,6 +13,8 @@ from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.log_guards import require_fence
 from tests.simulation.rows import AttemptRow, SegmentRow
+
+R = TypeVar("R", AttemptRow, SegmentRow)
 
 _OVER = (SequenceState.DONE, SequenceState.ABORTED)
 
@@ -31,7 +35,7 @@ def mark_for_cleanup(db: SimDatabase, owners: Mapping[DatasetId, int], limit: in
         and (db.sequences[attempt.sequence_id].state in _OVER or not db.holds(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE))
     ]
     marked = []
-    for attempt in sorted(found, key=lambda a: a.started_at)[:limit]:
+    for attempt in _first_of_each(sorted(found, key=lambda a: a.started_at), limit):
         fence, fences = owners[attempt.dataset_id], attempt.cleanup_fences
         if fence not in fences:
             fences = (*fences, fence)[-FENCES_KEPT_MAX:]
@@ -66,7 +70,18 @@ def list_removable(db: SimDatabase, dataset_ids: Sequence[DatasetId], grace_s: f
         and db.sequences[segment.retired_by].state is SequenceState.DONE
         and (segment.retired_at <= db.now_s - grace_s or not db.holds(Guard.REMOVABLE_WAITS_FOR_GRACE))
     ]
-    return sorted(found, key=lambda segment: (segment.retired_at, segment.segment_id))[:limit]
+    return _first_of_each(sorted(found, key=lambda segment: (segment.retired_at, segment.segment_id)), limit)
+
+
+def _first_of_each(rows: Iterable[R], limit: int) -> list[R]:
+    """So many of each dataset."""
+    taken: Counter[DatasetId] = Counter()
+    first = []
+    for row in rows:
+        if taken[row.dataset_id] < limit:
+            taken[row.dataset_id] += 1
+            first.append(row)
+    return first
 
 
 def mark_removed(db: SimDatabase, segment_ids: Sequence[uuid.UUID]) -> None:

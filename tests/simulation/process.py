@@ -130,9 +130,11 @@ class Watched:
 class WatchedFileSystem(Watched):
     """Files that are made at the same time are made one by one, so that faults fall between them."""
 
-    def write_all_new(self, contents: Mapping[str, bytes]) -> None:
+    def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
+        made: frozenset[str] = frozenset()
         for path, content in contents.items():
-            self.write_new(path, content)
+            made |= self.__getattr__("write_new")({path: content})
+        return made
 
 
 class _Settled(list[Any]):

@@ -107,9 +107,10 @@ def test_a_removal_that_was_not_synced_is_undone(disk: SimDisk, fs: SimFileSyste
     assert not disk.pending
 
 
-def test_a_file_made_whole_is_durable_at_once(disk: SimDisk, fs: SimFileSystem) -> None:
-    assert fs.write_new("/lake/final/marker", b"text")
-    assert not fs.write_new("/lake/final/marker", b"other")
+def test_a_file_made_whole_is_durable_with_its_directory(disk: SimDisk, fs: SimFileSystem) -> None:
+    assert fs.write_new({"/lake/final/marker": b"text"}) == {"/lake/final/marker"}
+    assert not fs.write_new({"/lake/final/marker": b"other"})
+    fs.sync_directories(["/lake/final"])
     disk.power_cut()
     assert disk.files() == {FILE: CONTENT, "/lake/final/marker": b"text"}
 

@@ -31,11 +31,13 @@ _MARK = text(f"""
            unnest(CAST(:dataset_id AS bigint[]), CAST(:fence AS bigint[])) AS given (dataset_id, fence)
      WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED') AND a.dataset_id = given.dataset_id
        AND a.attempt_id IN (
-           SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
-            WHERE o.dataset_id = ANY (CAST(:dataset_id AS bigint[])) AND o.cleaned_at IS NULL
-              AND q.state IN ('DONE', 'ABORTED')
-            ORDER BY o.started_at, o.attempt_id
-            LIMIT :limit
+           SELECT mine.attempt_id FROM unnest(CAST(:dataset_id AS bigint[])) AS each (dataset_id)
+            CROSS JOIN LATERAL (
+                  SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
+                   WHERE o.dataset_id = each.dataset_id AND o.cleaned_at IS NULL AND q.state IN ('DONE', 'ABORTED')
+                   ORDER BY o.started_at, o.attempt_id
+                   LIMIT :limit
+                  ) AS mine
        )
  RETURNING {_ATTEMPT_COLUMNS}
 """)
@@ -57,14 +59,20 @@ _MARK_CLEANED = text("""
             OR started_at < clock_timestamp() - make_interval(secs => :silent_grace_s))
 """)
 
+# So many of each: what can't be removed of one dataset stays, and must not stand before what others have.
 _LIST_REMOVABLE = text("""
-    SELECT g.segment_id
-      FROM gobblin.segment g
-      JOIN gobblin.commit_sequence r ON r.sequence_id = g.retired_by
-     WHERE g.dataset_id = ANY (CAST(:dataset_ids AS bigint[])) AND g.removed_at IS NULL AND r.state = 'DONE'
-       AND g.retired_at <= clock_timestamp() - make_interval(secs => :grace_s)
-     ORDER BY g.retired_at, g.segment_id
-     LIMIT :limit
+    SELECT mine.segment_id
+      FROM unnest(CAST(:dataset_ids AS bigint[])) AS each (dataset_id)
+     CROSS JOIN LATERAL (
+           SELECT g.segment_id, g.retired_at
+             FROM gobblin.segment g
+             JOIN gobblin.commit_sequence r ON r.sequence_id = g.retired_by
+            WHERE g.dataset_id = each.dataset_id AND g.removed_at IS NULL AND r.state = 'DONE'
+              AND g.retired_at <= clock_timestamp() - make_interval(secs => :grace_s)
+            ORDER BY g.retired_at, g.segment_id
+            LIMIT :limit
+           ) AS mine
+     ORDER BY mine.retired_at, mine.segment_id
 """)
 
 _MARK_REMOVED = text("""

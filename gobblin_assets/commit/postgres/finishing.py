@@ -38,18 +38,18 @@ _RETIRE_LEDGER = text("""
        SET active = false, retired_by = s.sequence_id
       FROM gobblin.commit_sequence s, gobblin.commit_sequence before
      WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND before.dataset_id = s.dataset_id
-       AND before.partition = s.partition AND l.sequence_id = before.sequence_id AND l.active
+       AND before.partition = s.partition AND before.state = 'DONE' AND l.sequence_id = before.sequence_id AND l.active
 """)
 
 # Intervals that leave the watermark where it is are the ledger's matter alone.
-_TOUCHES_KEY: Final = """
+TOUCHES_KEY: Final = """
     (m.new_bytes IS NOT NULL OR NOT EXISTS (
         SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
 """
 
 _COUNT_MOVES = text(f"""
     SELECT m.sequence_id, count(*) AS planned FROM gobblin.planned_move m
-     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {_TOUCHES_KEY}
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {TOUCHES_KEY}
      GROUP BY m.sequence_id
 """)
 
@@ -59,7 +59,7 @@ _MOVE_WATERMARKS = text(f"""
            watermark_bytes = coalesce(m.new_bytes, k.watermark_bytes),
            sequence_id = m.sequence_id, moved_at = clock_timestamp()
       FROM gobblin.planned_move m
-     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND k.key_id = m.key_id AND {_TOUCHES_KEY}
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND k.key_id = m.key_id AND {TOUCHES_KEY}
        AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes
  RETURNING m.sequence_id
 """)
@@ -81,7 +81,8 @@ _COMMIT_WORK_UNITS = text("""
      WHERE w.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND w.state = 'SUCCESSFUL'
        AND EXISTS (
            SELECT FROM gobblin.attempt a JOIN gobblin.segment s USING (attempt_id)
-            WHERE a.sequence_id = w.sequence_id AND a.multi_work_unit = w.multi_work_unit AND s.sealed
+            WHERE a.sequence_id = w.sequence_id AND a.multi_work_unit = w.multi_work_unit AND a.state = 'STAGED'
+              AND s.sealed
        )
 """)
 

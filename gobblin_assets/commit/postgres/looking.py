@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
 from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.store import StoredSegment
@@ -97,12 +98,10 @@ _ROWS_BY_ROLE = text("""
 """)
 
 # Where intervals were published and the watermark stayed, there is no move to tell of.
-_MOVES = text("""
+_MOVES = text(f"""
     SELECT m.sequence_id, k.name, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)
-     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
-       AND (m.new_bytes IS NOT NULL OR NOT EXISTS (
-               SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
+     WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {TOUCHES_KEY}
      ORDER BY k.name
 """)
 

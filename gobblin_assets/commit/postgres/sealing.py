@@ -181,7 +181,7 @@ def _plan_moves(connection: Connection, orders: Sequence[SealOrder]) -> None:
         }
         for key, (order, move) in zip(keys, planned, strict=True)
     ]
-    _require_all(connection.execute(_PLAN_MOVES, in_columns(moves)).rowcount, moves)
+    _require_all(connection.execute(_PLAN_MOVES, in_columns(moves)).rowcount, moves, "watermark moves")
     intervals = [
         {
             "sequence_id": order.sequence_id,
@@ -196,9 +196,9 @@ def _plan_moves(connection: Connection, orders: Sequence[SealOrder]) -> None:
         for each in move.intervals
     ]
     if intervals:
-        _require_all(connection.execute(_PLAN_INTERVALS, in_columns(intervals)).rowcount, intervals)
+        _require_all(connection.execute(_PLAN_INTERVALS, in_columns(intervals)).rowcount, intervals, "intervals")
 
 
-def _require_all(done: int, wanted: Sequence[object]) -> None:
+def _require_all(done: int, wanted: Sequence[object], what: str) -> None:
     if done != len(wanted):
-        raise ConflictError(f"{done} of {len(wanted)} watermark moves could be planned")
+        raise CorruptionError(f"{done} of {len(wanted)} {what} could be planned")

@@ -1,7 +1,7 @@
 """``DatasetStore`` in Postgres: what is known of datasets between runs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, text
 
@@ -43,7 +43,8 @@ _LOAD_KEYS = text("""
 """)
 
 # From one partition to the next by the index, since a stream makes many publications of each. A scalar subquery with
-# its LIMIT is not turned into a join, which would read all of them.
+# its LIMIT is not turned into a join, which would read all of them; of a window that was read again, the newest ones
+# are active.
 _LOAD_PUBLISHED = text("""
     WITH RECURSIVE asked AS (SELECT unnest(CAST(:dataset_ids AS bigint[])) AS dataset_id),
     found (dataset_id, partition) AS (
@@ -60,6 +61,7 @@ _LOAD_PUBLISHED = text("""
      WHERE f.partition IS NOT NULL
        AND (SELECT l.active FROM gobblin.commit_sequence s JOIN gobblin.ledger l USING (sequence_id)
              WHERE s.dataset_id = f.dataset_id AND s.partition = f.partition AND s.state = 'DONE' AND l.active
+             ORDER BY s.result_version DESC
              LIMIT 1)
 """)
 
@@ -74,20 +76,30 @@ _LOAD_AHEAD = text("""
 """)
 
 # Neighbours become one interval: a stream's windows consist of many.
-_LOAD_INTERVALS = text("""
+_IN_ISLANDS: Final = """
     SELECT name, (array_agg(low ORDER BY low_bytes))[1] AS low, (array_agg(high ORDER BY high_bytes DESC))[1] AS high
       FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY key_id ORDER BY low_bytes) AS island
               FROM (SELECT k.name, l.key_id, l.low, l.high, l.low_bytes, l.high_bytes,
                            (lag(l.high_bytes) OVER (PARTITION BY l.key_id ORDER BY l.low_bytes) = l.low_bytes)
                                IS NOT TRUE AS begins
-                      FROM gobblin.watermark_key k
-                      JOIN gobblin.ledger l USING (key_id)
-                      JOIN gobblin.commit_sequence s ON s.sequence_id = l.sequence_id
-                     WHERE k.dataset_id = :dataset_id AND l.active AND NOT l.is_generation
-                       AND (CAST(:partition AS text) IS NULL OR s.partition = :partition)) AS entries) AS numbered
+                      FROM {entries} AND l.active AND NOT l.is_generation) AS entries) AS numbered
      GROUP BY key_id, name, island
-     ORDER BY name, min(low_bytes)
-""")
+     ORDER BY name, (array_agg(low_bytes ORDER BY low_bytes))[1]
+"""
+
+_LOAD_ALL_INTERVALS = text(
+    _IN_ISLANDS.format(
+        entries="gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id) WHERE k.dataset_id = :dataset_id"
+    )
+)
+
+_LOAD_INTERVALS = text(
+    _IN_ISLANDS.format(
+        entries="""gobblin.commit_sequence s JOIN gobblin.ledger l USING (sequence_id)
+                      JOIN gobblin.watermark_key k USING (key_id)
+                     WHERE s.dataset_id = :dataset_id AND s.partition = :partition AND s.state = 'DONE'"""
+    )
+)
 
 _LIST_URNS = text("""
     SELECT job, urn FROM gobblin.dataset
@@ -149,8 +161,12 @@ class PostgresDatasetStore:
         return transact(self._engine, "load dataset states", body)
 
     def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
-        arguments = {"dataset_id": dataset_id, "partition": partition}
-        rows = transact(self._engine, "load intervals", lambda c: c.execute(_LOAD_INTERVALS, arguments).all())
+        arguments: dict[str, object] = {"dataset_id": dataset_id}
+        statement = _LOAD_ALL_INTERVALS
+        if partition is not None:
+            arguments["partition"] = partition
+            statement = _LOAD_INTERVALS
+        rows = transact(self._engine, "load intervals", lambda c: c.execute(statement, arguments).all())
         intervals: dict[str, list[Interval]] = {}
         for row in rows:
             intervals.setdefault(row.name, []).append(_interval(row))

@@ -12,10 +12,12 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
 
+# What others hold is not even locked: their heartbeats would wait for whatever this taker waits for.
 _LOCK_LEASES = text("""
-    SELECT dataset_id, fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+    SELECT dataset_id, fence, (expires_at > clock_timestamp()) IS TRUE AS is_live
       FROM gobblin.lease
      WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+       AND ((expires_at > clock_timestamp()) IS NOT TRUE OR (owner = :owner AND run_id = :run_id))
      ORDER BY dataset_id
        FOR UPDATE
 """)
@@ -54,7 +56,15 @@ _RELEASE = text(f"""
      WHERE l.dataset_id = held.dataset_id
 """)
 
+_FIND_UNREGISTERED = text("""
+    SELECT given FROM unnest(CAST(:dataset_ids AS bigint[])) AS given
+     WHERE NOT EXISTS (SELECT FROM gobblin.lease l WHERE l.dataset_id = given)
+     ORDER BY given
+     LIMIT 1
+""")
+
 _TAKEN_AT_ONCE_MAX: Final = 100
+"""As many as go through the log together: see ``commit.together``."""
 
 # Locked as a taker does: a transition under way has read the fence, and reads it again in its last statement.
 _RAISE_FENCE = text("""
@@ -121,7 +131,7 @@ class PostgresLeaseStore:
             lambda c: c.execute(_LEASE_STATUS, {"dataset_id": dataset_id}).one_or_none(),
         )
         if row is None:
-            raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
+            raise _not_registered(dataset_id)
         return LeaseStatus(dataset_id, row.fence, row.is_live, row.owner, row.run_id, row.dagster_run_id)
 
     def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
@@ -131,24 +141,21 @@ class PostgresLeaseStore:
 
 
 def _take(connection: Connection, dataset_ids: Sequence[DatasetId], holder: Holder, ttl_s: float) -> list[Lease]:
-    rows = {row.dataset_id: row for row in connection.execute(_LOCK_LEASES, {"dataset_ids": list(dataset_ids)})}
-    for dataset_id in dataset_ids:
-        if dataset_id not in rows:
-            raise RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
-    free = [dataset_id for dataset_id in dataset_ids if not rows[dataset_id].is_live]
-    arguments = {
-        "dataset_ids": free,
-        "owner": holder.owner,
-        "run_id": holder.run_id,
-        "dagster_run_id": holder.dagster_run_id,
-        "ttl_s": ttl_s,
-    }
+    missing = connection.execute(_FIND_UNREGISTERED, {"dataset_ids": list(dataset_ids)}).scalar()
+    if missing is not None:
+        raise _not_registered(missing)
+    ours = {"owner": holder.owner, "run_id": holder.run_id}
+    rows = connection.execute(_LOCK_LEASES, {"dataset_ids": list(dataset_ids), **ours}).all()
+    free = [row.dataset_id for row in rows if not row.is_live]
+    arguments = {"dataset_ids": free, **ours, "dagster_run_id": holder.dagster_run_id, "ttl_s": ttl_s}
     fences = {row.dataset_id: row.fence for row in connection.execute(_TAKE, arguments)} if free else {}
-    for row in rows.values():
-        # Ours already when the acknowledgement of an earlier try was lost.
-        if row.is_live and row.run_id == holder.run_id and row.owner == holder.owner:
-            fences[row.dataset_id] = row.fence
+    # Ours already when the acknowledgement of an earlier try was lost.
+    fences |= {row.dataset_id: row.fence for row in rows if row.is_live}
     return [Lease(dataset_id, fences[dataset_id]) for dataset_id in dataset_ids if dataset_id in fences]
+
+
+def _not_registered(dataset_id: int) -> RejectedError:
+    return RejectedError(f"dataset {dataset_id} is not registered", field="dataset", hint="Run its job once.")
 
 
 def _lease_arrays(leases: Iterable[Lease]) -> dict[str, list[int]]:

@@ -37,7 +37,8 @@ _STATEMENTS = (
     "ALTER TABLE gobblin.planned_move DROP CONSTRAINT planned_move_interval_check",
     "ALTER TABLE gobblin.planned_move DROP COLUMN low, DROP COLUMN low_bytes, DROP COLUMN reread_from",
     """
-    CREATE INDEX commit_sequence_published ON gobblin.commit_sequence (dataset_id, partition) WHERE state = 'DONE'
+    CREATE INDEX commit_sequence_published ON gobblin.commit_sequence (dataset_id, partition, result_version)
+        WHERE state = 'DONE'
     """,
 )
 
