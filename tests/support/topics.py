@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
 from gobblin_assets.ingest.partition_keys import asset_partition, open_partition
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.ingest.runner import run_job
+from gobblin_assets.ingest.runner import run_job, run_stream
 from gobblin_assets.ingest.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
@@ -34,6 +34,7 @@ from gobblin_assets.ingest.sources.port import Restart, Source, StartAt
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.ingest.streaming import WaitForStop, plan_stream_job
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -80,7 +81,18 @@ class Ingestion:
         partitions: Sequence[str] | None = None,
     ) -> RunReport:
         """``partitions`` None: those that are open now."""
-        job = parse_job(
+        job = self._parse_job()
+        request = self._request(job, urns, partitions)
+        return run_job(replace(request, mode=mode, restart=restart), self._ports(job))
+
+    def stream(self, wait_for_stop: WaitForStop, *urns: str) -> RunReport:
+        """As the command does that follows topics."""
+        job = plan_stream_job(self._parse_job())
+        request = replace(self._request(job, urns, None), mode=Mode.APPEND, by_hand=False)
+        return run_stream(request, self._ports(job), wait_for_stop)
+
+    def _parse_job(self) -> JobSpec:
+        return parse_job(
             {
                 "job": JOB,
                 "source": {"type": "kafka", "connection": "kafka", **self.source},
@@ -91,9 +103,21 @@ class Ingestion:
                 **self.options,
             }
         )
+
+    def _request(self, job: JobSpec, urns: Sequence[str], partitions: Sequence[str] | None) -> RunRequest:
         datasets = resolve_datasets(job, None)
+        selection = {
+            urn: (open_partition(spec, self.clock.now()),)
+            if partitions is None
+            else tuple(asset_partition(spec, key) for key in partitions)
+            for urn, spec in datasets.items()
+            if not urns or urn in urns
+        }
+        return RunRequest(job, datasets, selection)
+
+    def _ports(self, job: JobSpec) -> RunPorts:
         fs, root = open_file_system(job.destination, umask=job.umask)
-        ports = RunPorts(
+        return RunPorts(
             stores=self.stores,
             fs=fs,
             root=root,
@@ -106,14 +130,6 @@ class Ingestion:
             report=self.lines.append,
             on_publication=self.events.append,
         )
-        chosen = {urn: spec for urn, spec in datasets.items() if not urns or urn in urns}
-        selection = {
-            urn: (open_partition(spec, self.clock.now()),)
-            if partitions is None
-            else tuple(asset_partition(spec, key) for key in partitions)
-            for urn, spec in chosen.items()
-        }
-        return run_job(RunRequest(job, datasets, selection, mode=mode, restart=restart), ports)
 
     def read(self, urn: str, *, role: Role = Role.DATA) -> DataFrame:
         return read_dataset(self.spark, urn, job=JOB, database=self.engine, role=role)

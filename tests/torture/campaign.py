@@ -20,6 +20,7 @@ CLEANING_ROUNDS_MAX: Final = 5
 _RECOVERED = re.compile(
     r"completed sequence ([0-9a-f-]{36}) of an earlier run|of \d+: completed .*, sequence ([0-9a-f-]{36})"
 )
+_OTHER_SERVERS: Final = (Injection.SPARK_KILLED, Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
 _ATTEMPTS_LEFT: Final = "SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL"
 _BLOCKED: Final = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BLOCKED'"
 _SEQUENCES: Final = """
@@ -27,6 +28,11 @@ _SEQUENCES: Final = """
                 WHEN prepared_at IS NOT NULL THEN 'sealed sequences given up'
                 ELSE 'sequences never sealed' END, count(*)
       FROM gobblin.commit_sequence GROUP BY 1
+"""
+_SHARED: Final = """
+    SELECT 'reads that several datasets shared', count(*)
+      FROM (SELECT FROM gobblin.attempt GROUP BY spark_tag HAVING count(DISTINCT dataset_id) > 1) s
+    HAVING count(*) > 0
 """
 
 
@@ -111,7 +117,7 @@ class Campaign:
         return (
             f"{self.arena.kind}: {tally.of('runs')} runs, {tally.of('runs that were killed')} killed,"
             f" {tally.of('zombies woken')} zombies, {tally.of('runs that committed')} committed,"
-            f" {tally.of(*ON_THE_SERVER, Injection.SPARK_KILLED)} servers hit, {tally.of('samples')} samples"
+            f" {tally.of(*ON_THE_SERVER, *_OTHER_SERVERS)} servers hit, {tally.of('samples')} samples"
         )
 
     # Rest -----------------------------------------------------------------------------------------------
@@ -189,5 +195,6 @@ class Campaign:
             self._count_sequences(connection)
 
     def _count_sequences(self, connection: Connection) -> None:
-        for name, count in connection.execute(_SEQUENCES).fetchall():
-            self.tally.add(str(name), int(str(count)))
+        for query in (_SEQUENCES, _SHARED):
+            for name, count in connection.execute(query).fetchall():
+                self.tally.add(str(name), int(str(count)))

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Final
 
 from tests.torture import isolation
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
+from tests.torture.feeder import Feeder
 from tests.torture.history import Destination
 from tests.torture.observer import Subject
 from tests.torture.proxy import FaultyProxy
@@ -84,7 +84,7 @@ class SmallArena:
             tally,
             at_work_max=self.at_work_max,
         )
-        self._feeder = _Feeder(self._lakes, seed)
+        self._feeder = _Lines(self._lakes, seed)
         self._calm_runners = 0
 
     def strikes(self) -> Mapping[Injection, Strike]:
@@ -144,30 +144,20 @@ class SmallArena:
         return plan_calm_runner(self._calm_runners, action, lake=lake, datasets=len(self._lakes[lake].urns))
 
 
-class _Feeder:
+class _Lines(Feeder):
     """Adds rows to the sources, a few at a time, now and then a heap."""
 
     def __init__(self, lakes: Sequence[TortureLake], seed: str) -> None:
+        super().__init__(_FEED_EVERY_S)
         self._lakes = lakes
         self._dice = random.Random(f"{seed}/feeder")
-        self._full = threading.Event()
-        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._lengths = {urn: _FIRST_ROWS for lake in lakes for urn in lake.urns}
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._full.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _feed(self) -> None:
-        lengths = {urn: _FIRST_ROWS for lake in self._lakes for urn in lake.urns}
-        while not self._full.wait(_FEED_EVERY_S):
-            lake = self._dice.choice(self._lakes)
-            urn = self._dice.choice(lake.urns)
-            start, count = lengths[urn], self._dice.choice((1, 1, 2, 2, 3, 12))
-            lengths[urn] += count
-            lines = (json.dumps([number, f"{urn}-{number}"]) for number in range(start, start + count))
-            with lake.source_of(urn).open("a", encoding="utf-8") as out:
-                out.write("".join(f"{line}\n" for line in lines))
+    def add_some(self) -> None:
+        lake = self._dice.choice(self._lakes)
+        urn = self._dice.choice(lake.urns)
+        start, count = self._lengths[urn], self._dice.choice((1, 1, 2, 2, 3, 12))
+        self._lengths[urn] += count
+        lines = (json.dumps([number, f"{urn}-{number}"]) for number in range(start, start + count))
+        with lake.source_of(urn).open("a", encoding="utf-8") as out:
+            out.write("".join(f"{line}\n" for line in lines))
