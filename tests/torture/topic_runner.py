@@ -13,6 +13,8 @@ from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, 
 from tests.torture.schedule import LEASE_TTL_S, Action, RunnerPlan
 from tests.torture.spark_runner import EventsFile, Site, open_spark, operate_with_spark
 
+# A record says whose it is, and which.
+SCHEMA: Final = {"value": {"format": "json", "schema": "number bigint, value string"}}
 # Long enough for a look at the brokers to be over, short enough for several publications before a stream's end.
 _PUBLISH_EVERY_S: Final = 0.5
 # A stream rests after a failure, and is to go on before its time is over.
@@ -30,12 +32,11 @@ class Topics(Site):
 
     def datasets(self) -> Sequence[Mapping[str, Any]]:
         """All but the last are read together; the last has several attempts to itself."""
-        schema = {"kafka": {"value": {"format": "json", "schema": "number bigint, value string"}}}
         together = {"max_multi_work_units": 1}
         alone = {"work_unit_rows": 40, "max_partitions": 3, "max_multi_work_units": 3}
         return [
-            {"topic": urn, "split": alone if urn == self.urns[-1] else together, **schema} for urn in self.urns
-        ]  # fmt: skip
+            {"topic": urn, "kafka": SCHEMA, "split": alone if urn == self.urns[-1] else together} for urn in self.urns
+        ]
 
 
 def start_topic_runner(plan: RunnerPlan, topics: Topics, logs: Path) -> Process:

@@ -140,9 +140,7 @@ class SparkExtractor:
 
     def _write_explained(self, order: ExtractOrder, read: Callable[[], DataFrame], directory: str) -> "_Written":
         if self._is_server_gone:
-            raise RetryableError(
-                f"{order.plan.urn}: Spark's server is gone", hint="The next run starts where this one did."
-            )
+            raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
         try:
             with self._cancellation.tagged(order.tag):
                 return self._write(order, read(), self._fs.to_uri(directory))
