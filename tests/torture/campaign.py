@@ -11,7 +11,7 @@ from tests.torture.history import Destination, check_history
 from tests.torture.observer import Connection, Observer, Subject
 from tests.torture.runner_process import Ending, Process
 from tests.torture.runners import RUNNER_S_MAX, Runners
-from tests.torture.schedule import LEASE_TTL_S, ON_THE_SERVER, Injection, RunnerPlan, plan_disturbances
+from tests.torture.schedule import LEASE_TTL_S, ON_THE_BROKER, ON_THE_SERVER, Injection, RunnerPlan, plan_disturbances
 from tests.torture.server import Victim
 from tests.torture.tally import Tally
 
@@ -20,7 +20,6 @@ CLEANING_ROUNDS_MAX: Final = 5
 _RECOVERED = re.compile(
     r"completed sequence ([0-9a-f-]{36}) of an earlier run|of \d+: completed .*, sequence ([0-9a-f-]{36})"
 )
-_OTHER_SERVERS: Final = (Injection.SPARK_KILLED, Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
 _ATTEMPTS_LEFT: Final = "SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL"
 _BLOCKED: Final = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BLOCKED'"
 _SEQUENCES: Final = """
@@ -114,10 +113,11 @@ class Campaign:
 
     def progress(self) -> str:
         tally = self.tally
+        hits = tally.of(*ON_THE_SERVER, *ON_THE_BROKER, Injection.SPARK_KILLED)
         return (
             f"{self.arena.kind}: {tally.of('runs')} runs, {tally.of('runs that were killed')} killed,"
             f" {tally.of('zombies woken')} zombies, {tally.of('runs that committed')} committed,"
-            f" {tally.of(*ON_THE_SERVER, *_OTHER_SERVERS)} servers hit, {tally.of('samples')} samples"
+            f" {hits} servers hit, {tally.of('samples')} samples"
         )
 
     # Rest -----------------------------------------------------------------------------------------------

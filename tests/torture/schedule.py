@@ -55,6 +55,7 @@ PROXY_FAULTS: Final = (
     Injection.PROXY_CUT,
 )
 ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injection.BACKEND_KILLED)
+ON_THE_BROKER: Final = (Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
 READS: Final = (Action.APPEND, Action.REFRESH, Action.STREAM)
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0
@@ -106,6 +107,7 @@ _CALM_FROM: Final = 900_000
 _SLEEP_S: Final = (1.3 * LEASE_TTL_S, 4 * LEASE_TTL_S)
 _NEVER_WOKEN_FRACTION: Final = 0.1
 _PROXIED_FRACTION: Final = 0.25
+_SPARK_PROXIED_FRACTIONS: Final = {"whole": 0.0, "topic": 0.25}
 _BAD_SOURCE_FRACTION: Final = 0.12
 
 
@@ -216,7 +218,7 @@ def plan_spark_runner(kind: str, seed: str, number: int, *, datasets: int) -> Ru
         failpoint=_plan_failpoint(dice, fate, _points_of(action)),
         signal_after_s=dice.uniform(0.2, _STREAM_S[1] if is_stream else 5.0) if fate in _BY_SIGNAL else None,
         wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
-        route=None,
+        route=dice.choice(PROXY_FAULTS) if dice.random() < _SPARK_PROXIED_FRACTIONS[kind] else None,
         end_after_s=dice.uniform(*_STREAM_S) if is_stream else None,
     )
 

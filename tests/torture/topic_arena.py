@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from demo.kafka.broker import start_broker
 from tests.torture.disturber import Strike
+from tests.torture.proxy import Proxies
 from tests.torture.runner_process import Process
 from tests.torture.schedule import Injection, RunnerPlan
 from tests.torture.spark_arena import SparkArena
@@ -27,6 +29,7 @@ class TopicArena(SparkArena):
     def __init__(self, home: Path, seed: str, tally: Tally) -> None:
         self._broker = start_broker(home / "kafka")
         super().__init__(home, seed, tally, _URNS)
+        self._proxies = Proxies(home, self.victim, seed, tally)
 
     def open_source(self, seed: str) -> TopicLog:
         return TopicLog(self._broker.bootstrap, _URNS, seed, self.tally)
@@ -37,7 +40,9 @@ class TopicArena(SparkArena):
         )
 
     def start(self, plan: RunnerPlan) -> Process:
-        return start_topic_runner(plan, self.site(), self.runners.logs)
+        return start_topic_runner(
+            plan, replace(self.site(), database_url=self._proxies.url(plan.route)), self.runners.logs
+        )
 
     def strikes(self) -> Mapping[Injection, Strike]:
         return {
@@ -46,8 +51,13 @@ class TopicArena(SparkArena):
             Injection.BROKER_PAUSED: self._pause_broker,
         }
 
+    def mend(self) -> None:
+        super().mend()
+        self._proxies.calm_down()
+
     def close(self, *, keep: bool) -> None:
         super().close(keep=keep)
+        self._proxies.close()
         self._broker.kill()
 
     def _kill_broker(self, lasts_s: float) -> bool:
