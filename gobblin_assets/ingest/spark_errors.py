@@ -53,9 +53,12 @@ def session_failure(error: Exception) -> RetryableError:
 
 def is_server_gone(error: BaseException | None) -> bool:
     """Whether this, or what it came from, is that a Connect server did not answer for as long as is waited for it."""
-    while error is not None:
+    # An error that was raised from itself is its own cause.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
         if isinstance(error, RetriesExceeded):
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 
