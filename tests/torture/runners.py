@@ -139,7 +139,9 @@ class Runners:
         if runner.process.exitcode is not None:
             self._settle(runner)
         elif runner.stopped_at is not None and not runner.is_awake:
-            if runner.plan.wake_after_s is not None and now - runner.stopped_at >= runner.plan.wake_after_s:
+            # Without a lease it is no zombie, and may be in the way of all others: it may be starting Spark.
+            sleep_s = runner.plan.wake_after_s if runner.held else LEASE_TTL_S
+            if sleep_s is not None and now - runner.stopped_at >= sleep_s:
                 self._wake(runner)
         elif not runner.is_awake and runner.is_stopped():
             runner.stopped_at = now

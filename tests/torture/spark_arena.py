@@ -85,8 +85,9 @@ class SparkArena(ABC):
     def stop_feeding(self) -> None:
         self.source.stop()
 
+    @abstractmethod
     def mend(self) -> None:
-        start_spark(self.site())
+        """Not Spark, which whoever needs it starts: here it would wait for one who was stopped while starting it."""
 
     def subjects(self) -> Sequence[Subject]:
         return [Subject(self.site().job, urn) for urn in self.urns]

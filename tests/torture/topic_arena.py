@@ -52,7 +52,6 @@ class TopicArena(SparkArena):
         }
 
     def mend(self) -> None:
-        super().mend()
         self._proxies.calm_down()
 
     def close(self, *, keep: bool) -> None:

@@ -49,6 +49,9 @@ class WholeArena(SparkArena):
     def start(self, plan: RunnerPlan) -> Process:
         return start_whole_runner(plan, self.site(), self.runners.logs)
 
+    def mend(self) -> None:
+        """Postgres is up again, and nothing else was disturbed for longer."""
+
 
 class _Tables(Feeder):
     """The tables: rows numbered from 0, added by one writer, so that their order is that of their commits."""
