@@ -36,7 +36,7 @@ demo-kafka: check-java $(READY)  ## The same with topics: a real broker, aborted
 test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
 	$(PYTEST) $(PYTEST_ARGUMENTS)
 
-torture: check-java $(READY)  ## Kills, pauses, full disks and lost answers for MINUTES=n, then the verdict; SEED=s repeats a schedule
+torture: check-java $(READY)  ## Kills, pauses, full disks, lost answers and brokers for MINUTES=n, then the verdict; SEED=s repeats a schedule
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
 
 proof: check-java $(READY)  ## The thorough tests, every pair of faults, 10,000 random histories, every mutant: about half an hour

@@ -15,7 +15,8 @@ from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.announcements import announce_left_over
 from gobblin_assets.ingest.round import Round
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.ingest.slices import partition_text
+from gobblin_assets.ingest.slices import failure_of, partition_text
+from gobblin_assets.ingest.spark_errors import SPARK_RAISES, session_failure
 from gobblin_assets.ingest.streaming import Stream, WaitForStop
 from gobblin_assets.ingest.task import job_directory
 from gobblin_assets.model.partition import AssetPartition
@@ -139,9 +140,19 @@ class _Run:
         keeper.start()
         try:
             done = Round(self._request, self._ports, self._job, self._run_id, keeper, self._keep).run(taken)
+        except SPARK_RAISES as error:
+            self._fail_the_rest(taken, session_failure(error))
+            done = []
         finally:
             keeper.stop()
         return done
+
+    def _fail_the_rest(self, taken: Mapping[DatasetUrn, Lease], error: GobblinError) -> None:
+        """What has no report yet was not come to."""
+        for urn, lease in taken.items():
+            for partition in self._request.selection[urn]:
+                if (urn, partition) not in self._reports:
+                    self._keep([(lease.dataset_id, failure_of(urn, partition, error))])
 
     def _keep(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
         for _dataset_id, report in reports:

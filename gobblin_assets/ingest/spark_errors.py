@@ -7,7 +7,13 @@ from typing import Final
 
 from grpc import RpcError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, PySparkValueError
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    PySparkException,
+    PySparkValueError,
+    RetriesExceeded,
+)
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 
@@ -35,6 +41,26 @@ def family_of_spark(error: Exception, *, action: str) -> GobblinError:
     if isinstance(error, (AnalysisException, IllegalArgumentException, PySparkValueError)):
         return RejectedError(message, field="spark", hint="Correct the expression, column or setting that it names.")
     return RetryableError(message, hint="Spark's log in the work folder has the whole of it.")
+
+
+def session_failure(error: Exception) -> RetryableError:
+    """A session whose server or JVM died never comes back, and what was set for it is gone with it."""
+    return RetryableError(
+        f"Spark failed: {first_cause(error)}",
+        hint="If its server or JVM is gone, start it and this again, which goes on where it ended.",
+    )
+
+
+def is_server_gone(error: BaseException | None) -> bool:
+    """Whether this, or what it came from, is that a Connect server did not answer for as long as is waited for it."""
+    # An error that was raised from itself is its own cause.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, RetriesExceeded):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextmanager

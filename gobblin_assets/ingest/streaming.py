@@ -23,7 +23,7 @@ from gobblin_assets.ingest.publisher import Keep
 from gobblin_assets.ingest.round import Round
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice
-from gobblin_assets.ingest.spark_errors import SPARK_RAISES, first_cause
+from gobblin_assets.ingest.spark_errors import SPARK_RAISES, session_failure
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -267,11 +267,7 @@ class Stream:
             self._rest_all(error)
             return
         except SPARK_RAISES as error:
-            # A session whose server or JVM died never comes back, and what was set for it is gone with it.
-            raise RetryableError(
-                f"Spark failed: {first_cause(error)}",
-                hint="If its server or JVM is gone, start it and the stream again, which goes on where this one ended.",
-            ) from error
+            raise session_failure(error) from error
         held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
         if self._chosen:
             self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})

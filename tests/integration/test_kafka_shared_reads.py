@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import RetriesExceeded
 from sqlalchemy import text
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.ingest.sources.kafka import source
 from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.consumer import read_ranges
+from gobblin_assets.ingest.spark import extractor
+from gobblin_assets.ingest.spark_errors import spark_families
 from gobblin_assets.model.urn import Role
 from tests.support.kafka import (
     MakeTopic,
@@ -217,6 +221,57 @@ def test_one_topic_that_fails_is_found_and_the_others_are_published(
     assert failed.urn == names[2]
     assert "failed the row policy 'positive'" in str(failed.error)
     for name in {*names} - {names[2]}:
+        assert ingestion.rows(name, "id", "kind") == expect(name, 4)
+
+
+def test_a_spark_server_that_is_gone_is_asked_once_and_not_for_each_half(
+    ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [topic("small") for _ in range(5)]
+    for name in names:
+        produce(kafka_broker.bootstrap, name, records(name, 4))
+    ingestion = ingest(*map(dataset, names))
+    asked: list[str] = []
+
+    def give_up(_frame: object, uri: str, **_how: object) -> None:
+        asked.append(uri)
+        with spark_families("write"):
+            raise RetriesExceeded(errorClass="RETRIES_EXCEEDED", messageParameters={})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(extractor, "write_parquet", give_up)
+        report = ingestion.run()
+
+    assert len(asked) == 1
+    assert [each.error_family for each in report.failed] == ["RetryableError"] * len(names)
+    assert not ingestion.run().failed
+    for name in names:
+        assert ingestion.rows(name, "id", "kind") == expect(name, 4)
+
+
+def test_a_spark_server_that_is_gone_before_planning_is_the_failure_of_each_dataset(
+    ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [topic("small") for _ in range(3)]
+    for name in names:
+        produce(kafka_broker.bootstrap, name, records(name, 4))
+    ingestion = ingest(*map(dataset, names))
+    asked: list[object] = []
+
+    def give_up(_spark: object, plan: object) -> None:
+        asked.append(plan)
+        raise RetriesExceeded(errorClass="RETRIES_EXCEEDED", messageParameters={})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(source, "decoded_columns", give_up)
+        report = ingestion.run()
+
+    assert len(asked) == 1
+    assert [each.urn for each in report.failed] == sorted(names)
+    assert {each.error_family for each in report.failed} == {"RetryableError"}
+    assert "Spark failed: [RETRIES_EXCEEDED]" in str(report.failed[0].error)
+    assert not ingestion.run().failed
+    for name in names:
         assert ingestion.rows(name, "id", "kind") == expect(name, 4)
 
 

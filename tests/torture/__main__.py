@@ -19,11 +19,11 @@ from tests.torture.runner_process import FORKS
 from tests.torture.schedule import Injection
 from tests.torture.small_arena import SmallArena
 from tests.torture.tally import Tally, render_table
+from tests.torture.topic_arena import TopicArena
 from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small", "whole")
-RUNNER_MODULES: Final = {"small": "tests.torture.small_runner", "whole": "tests.torture.whole_runner"}
+KINDS: Final = ("small", "whole", "topic")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     refused = enter_own_mounts()
     if refused is not None:
         print(f"torture: no disk that fills or turns read-only: {refused}", flush=True)
-    FORKS.set_forkserver_preload([RUNNER_MODULES[kind] for kind in options.kinds])
+    FORKS.set_forkserver_preload([f"tests.torture.{kind}_runner" for kind in options.kinds])
     with hold_home(options.home) as home:
         campaigns = _torture(home, options, interrupted, refused)
         if interrupted.is_set():
@@ -78,9 +78,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
-    if kind == "small":
-        return SmallArena(home, seed, Tally(), refused)
-    return WholeArena(home, seed, Tally())
+    match kind:
+        case "small":
+            return SmallArena(home, seed, Tally(), refused)
+        case "whole":
+            return WholeArena(home, seed, Tally())
+        case _:
+            return TopicArena(home, seed, Tally())
 
 
 def _run_all(campaigns: Sequence[Campaign], duration_s: float, interrupted: threading.Event) -> None:

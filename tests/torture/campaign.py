@@ -11,7 +11,7 @@ from tests.torture.history import Destination, check_history
 from tests.torture.observer import Connection, Observer, Subject
 from tests.torture.runner_process import Ending, Process
 from tests.torture.runners import RUNNER_S_MAX, Runners
-from tests.torture.schedule import LEASE_TTL_S, ON_THE_SERVER, Injection, RunnerPlan, plan_disturbances
+from tests.torture.schedule import LEASE_TTL_S, ON_THE_BROKER, ON_THE_SERVER, Injection, RunnerPlan, plan_disturbances
 from tests.torture.server import Victim
 from tests.torture.tally import Tally
 
@@ -27,6 +27,11 @@ _SEQUENCES: Final = """
                 WHEN prepared_at IS NOT NULL THEN 'sealed sequences given up'
                 ELSE 'sequences never sealed' END, count(*)
       FROM gobblin.commit_sequence GROUP BY 1
+"""
+_SHARED: Final = """
+    SELECT 'reads that several datasets shared', count(*)
+      FROM (SELECT FROM gobblin.attempt GROUP BY spark_tag HAVING count(DISTINCT dataset_id) > 1) s
+    HAVING count(*) > 0
 """
 
 
@@ -108,10 +113,11 @@ class Campaign:
 
     def progress(self) -> str:
         tally = self.tally
+        hits = tally.of(*ON_THE_SERVER, *ON_THE_BROKER, Injection.SPARK_KILLED)
         return (
             f"{self.arena.kind}: {tally.of('runs')} runs, {tally.of('runs that were killed')} killed,"
             f" {tally.of('zombies woken')} zombies, {tally.of('runs that committed')} committed,"
-            f" {tally.of(*ON_THE_SERVER, Injection.SPARK_KILLED)} servers hit, {tally.of('samples')} samples"
+            f" {hits} servers hit, {tally.of('samples')} samples"
         )
 
     # Rest -----------------------------------------------------------------------------------------------
@@ -189,5 +195,6 @@ class Campaign:
             self._count_sequences(connection)
 
     def _count_sequences(self, connection: Connection) -> None:
-        for name, count in connection.execute(_SEQUENCES).fetchall():
-            self.tally.add(str(name), int(str(count)))
+        for query in (_SEQUENCES, _SHARED):
+            for name, count in connection.execute(query).fetchall():
+                self.tally.add(str(name), int(str(count)))

@@ -56,6 +56,7 @@ def _check_dataset(
             found.update(reader.read(path))
         except FileNotFoundError:
             tally.violate(f"{subject}: a published file is gone: {path}")
+    tally.add("rows published", found.total())
     if found != source:
         tally.violate(f"{subject} is not exactly its source: {describe(found, source)}")
     if position != source.total() or position < seen.positions.get(subject, 0):

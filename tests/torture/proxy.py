@@ -1,4 +1,4 @@
-"""A way to Postgres that loses acknowledgements, answers late, and breaks."""
+"""Ways to Postgres that lose acknowledgements, answer late, and break."""
 
 import random
 import socket
@@ -9,7 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.torture.schedule import LEASE_TTL_S, Injection
+from sqlalchemy import make_url
+
+from tests.torture.schedule import LEASE_TTL_S, PROXY_FAULTS, Injection
+from tests.torture.server import Victim
 from tests.torture.tally import Tally
 
 # As psycopg sends it, as a simple or as an extended query.
@@ -17,6 +20,33 @@ _COMMIT: Final = b"COMMIT\x00"
 _PER_COMMIT: Final = 0.12
 _PER_MESSAGE: Final = 0.03
 _DELAY_S: Final = (0.2, 1.5 * LEASE_TTL_S)
+
+
+class Proxies:
+    """One for each kind of fault, below ``home``."""
+
+    def __init__(self, home: Path, victim: Victim, seed: str, tally: Tally) -> None:
+        self._victim = victim
+        self._by_fault = {
+            fault: FaultyProxy(home / f"p{number}", fault, lambda: victim.socket_file, seed, tally)
+            for number, fault in enumerate(PROXY_FAULTS)
+        }
+
+    def url(self, route: Injection | None) -> str:
+        """To the log as it is reached now: a server that was started again may have another port."""
+        url = make_url(self._victim.url)
+        if route is not None:
+            url = url.update_query_dict({"host": str(self._by_fault[route].directory)})
+        return url.render_as_string(hide_password=False)
+
+    def calm_down(self) -> None:
+        """Pass everything on from now on."""
+        for proxy in self._by_fault.values():
+            proxy.calm_down()
+
+    def close(self) -> None:
+        for proxy in self._by_fault.values():
+            proxy.close()
 
 
 class FaultyProxy:
@@ -38,7 +68,6 @@ class FaultyProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def calm_down(self) -> None:
-        """Pass everything on from now on."""
         self._calm.set()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import psycopg
 
 from tests.torture.observer import Connection
 from tests.torture.runner_process import Ending, Process, log_of, points_of
-from tests.torture.schedule import LEASE_TTL_S, Action, Injection, RunnerPlan
+from tests.torture.schedule import LEASE_TTL_S, READS, Action, Injection, RunnerPlan
 from tests.torture.tally import Tally
 
 # They cost nothing but memory and connections. Beyond that the one that sleeps longest is woken, whatever its plan was.
@@ -31,12 +31,16 @@ class _Runner:
     signalled: Injection | None = None
     stopped_at: float | None = None
     is_awake: bool = False
+    is_told_to_end: bool = False
     held: dict[int, int] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:
         assert self.process.pid, "a runner that never started"
         return self.process.pid
+
+    def is_due(self, after_s: float | None, now: float) -> bool:
+        return after_s is not None and now - self.started_at >= after_s
 
     def send(self, number: signal.Signals) -> None:
         # Process ids come round again within minutes of this; nobody else's process may be hit.
@@ -122,10 +126,10 @@ class Runners:
         working = {
             number
             for runner in self._runners
-            if runner.plan.lake == plan.lake and runner.plan.action in (Action.APPEND, Action.REFRESH)
+            if runner.plan.lake == plan.lake and runner.plan.action in READS
             for number in runner.plan.datasets
         }
-        if plan.action in (Action.APPEND, Action.REFRESH) and working & set(plan.datasets):
+        if plan.action in READS and working & set(plan.datasets):
             self._tally.add(Injection.TWO_AT_ONCE)
         self._runners.append(_Runner(plan, self._start(plan), now))
         self._tally.add("runs")
@@ -135,16 +139,20 @@ class Runners:
         if runner.process.exitcode is not None:
             self._settle(runner)
         elif runner.stopped_at is not None and not runner.is_awake:
-            if runner.plan.wake_after_s is not None and now - runner.stopped_at >= runner.plan.wake_after_s:
+            # Without a lease it is no zombie, and may be in the way of all others: it may be starting Spark.
+            sleep_s = runner.plan.wake_after_s if runner.held else LEASE_TTL_S
+            if sleep_s is not None and now - runner.stopped_at >= sleep_s:
                 self._wake(runner)
         elif not runner.is_awake and runner.is_stopped():
             runner.stopped_at = now
             runner.held = self._leases_of(runner.pid)
-        elif runner.signalled is None and runner.plan.signal_after_s is not None:
-            if now - runner.started_at >= runner.plan.signal_after_s:
-                runner.signalled = Injection(runner.plan.fate)
-                kill = runner.signalled is Injection.KILL_AT_RANDOM
-                runner.send(signal.SIGKILL if kill else signal.SIGSTOP)
+        elif runner.signalled is None and runner.is_due(runner.plan.signal_after_s, now):
+            runner.signalled = Injection(runner.plan.fate)
+            kill = runner.signalled is Injection.KILL_AT_RANDOM
+            runner.send(signal.SIGKILL if kill else signal.SIGSTOP)
+        elif not runner.is_told_to_end and runner.is_due(runner.plan.end_after_s, now):
+            runner.is_told_to_end = True
+            runner.send(signal.SIGTERM)
         elif now - runner.started_at > RUNNER_S_MAX + (runner.plan.wake_after_s or 0):
             self._tally.violate(f"runner {runner.plan.number} did not end within {RUNNER_S_MAX:.0f} s: {runner.plan}")
             runner.send(signal.SIGKILL)
@@ -178,6 +186,8 @@ class Runners:
             self._tally.add(Injection.SOURCE_FAILED)
         if plan.action is Action.ABANDON and code == Ending.COMMITTED:
             self._tally.add(Injection.ABANDONMENT)
+        if runner.is_told_to_end and code in (Ending.COMMITTED, Ending.NOTHING):
+            self._tally.add(Injection.STREAM_ENDED)
         match code:
             case Ending.COMMITTED:
                 self._tally.add("runs that committed")

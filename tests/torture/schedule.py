@@ -32,13 +32,17 @@ class Injection(StrEnum):
     DISK_FULL = "destination: the disk is full"
     READ_ONLY = "destination: remounted read-only"
     SPARK_KILLED = "Spark: kill -9 of the Connect server"
+    BROKER_KILLED = "Kafka: kill -9 of the broker"
+    BROKER_PAUSED = "Kafka: SIGSTOP of the broker"
+    STREAM_ENDED = "stream: SIGTERM, which ends it at a published boundary"
 
 
 class Action(StrEnum):
-    """What a small runner is started for."""
+    """What a runner is started for."""
 
     APPEND = "append"
     REFRESH = "refresh"
+    STREAM = "stream"
     RECOVER = "recover"
     ABANDON = "abandon"
     RESUME = "resume"
@@ -51,6 +55,8 @@ PROXY_FAULTS: Final = (
     Injection.PROXY_CUT,
 )
 ON_THE_SERVER: Final = (Injection.SERVER_KILLED, Injection.SERVER_STOPPED, Injection.BACKEND_KILLED)
+ON_THE_BROKER: Final = (Injection.BROKER_KILLED, Injection.BROKER_PAUSED)
+READS: Final = (Action.APPEND, Action.REFRESH, Action.STREAM)
 ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0
 NO_FATE: Final = "none"
@@ -82,30 +88,36 @@ _FATES: Final = (
     (Injection.ACKNOWLEDGEMENT_LOST, 4),
     (Injection.ERROR_AFTER_EFFECT, 4),
 )
-_WHOLE_ACTIONS: Final = ((Action.APPEND, 78), (Action.REFRESH, 10), (Action.RECOVER, 8), (Action.ABANDON, 4))
-_WHOLE_FATES: Final = (
+_SPARK_ACTIONS: Final = {
+    "whole": ((Action.APPEND, 78), (Action.REFRESH, 10), (Action.RECOVER, 8), (Action.ABANDON, 4)),
+    "topic": ((Action.APPEND, 48), (Action.STREAM, 32), (Action.REFRESH, 8), (Action.RECOVER, 8), (Action.ABANDON, 4)),
+}
+_SPARK_FATES: Final = (
     (NO_FATE, 12),
     (Injection.KILL_AT_POINT, 34),
     (Injection.KILL_AT_RANDOM, 34),
     (Injection.STOP_AT_POINT, 12),
     (Injection.STOP_AT_RANDOM, 8),
 )
+# A stream ends by SIGTERM, if by nothing else before: some publications after its start.
+_STREAM_S: Final = (4.0, 16.0)
 _BY_SIGNAL: Final = (Injection.KILL_AT_RANDOM, Injection.STOP_AT_RANDOM)
 _CALM_FROM: Final = 900_000
 # A zombie sleeps past its lease: twice as long as that, and then some; a few of them until the torture is over.
 _SLEEP_S: Final = (1.3 * LEASE_TTL_S, 4 * LEASE_TTL_S)
 _NEVER_WOKEN_FRACTION: Final = 0.1
 _PROXIED_FRACTION: Final = 0.25
+_SPARK_PROXIED_FRACTIONS: Final = {"whole": 0.0, "topic": 0.25}
 _BAD_SOURCE_FRACTION: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerPlan:
-    """A small runner's life. ``lake`` counts the destinations; ``datasets`` count those of that lake.
+    """A runner's life. ``lake`` counts the destinations; ``datasets`` count those of that lake.
 
     ``signal_after_s`` counts from its start, ``wake_after_s`` from the moment at which it stopped; None: it stays
     stopped until the torture is over, or too many are. ``route`` is the proxy's fault on its way to Postgres; None:
-    no proxy.
+    no proxy. ``end_after_s`` is when a stream is told to stop, from its start or from its waking.
     """
 
     number: int
@@ -120,6 +132,7 @@ class RunnerPlan:
     signal_after_s: float | None
     wake_after_s: float | None
     route: Injection | None
+    end_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +199,12 @@ def plan_calm_runner(number: int, action: Action, *, lake: int, datasets: int) -
     )
 
 
-def plan_whole_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
+def plan_spark_runner(kind: str, seed: str, number: int, *, datasets: int) -> RunnerPlan:
     """The same for a runner with Spark, which takes seconds where a small one takes tenths of them."""
-    dice = random.Random(f"{seed}/whole/{number}")
-    action = _choose(dice, _WHOLE_ACTIONS)
-    fate = _choose(dice, _WHOLE_FATES)
+    dice = random.Random(f"{seed}/{kind}/{number}")
+    action = _choose(dice, _SPARK_ACTIONS[kind])
+    is_stream = action == Action.STREAM
+    fate = _choose(dice, _SPARK_FATES)
     chosen = tuple(sorted(dice.sample(range(datasets), dice.choice((1, 1, datasets)))))
     return RunnerPlan(
         number=number,
@@ -202,16 +216,17 @@ def plan_whole_runner(seed: str, number: int, *, datasets: int) -> RunnerPlan:
         lease_wait_s=LEASE_TTL_S + 1,
         fate=fate,
         failpoint=_plan_failpoint(dice, fate, _points_of(action)),
-        signal_after_s=dice.uniform(0.2, 5.0) if fate in _BY_SIGNAL else None,
+        signal_after_s=dice.uniform(0.2, _STREAM_S[1] if is_stream else 5.0) if fate in _BY_SIGNAL else None,
         wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
-        route=None,
+        route=dice.choice(PROXY_FAULTS) if dice.random() < _SPARK_PROXIED_FRACTIONS[kind] else None,
+        end_after_s=dice.uniform(*_STREAM_S) if is_stream else None,
     )
 
 
 def _points_of(action: str) -> Sequence[Failpoint]:
     """Those that such a runner passes, or may pass."""
     match action:
-        case Action.APPEND:
+        case Action.APPEND | Action.STREAM:
             return (*OF_A_RUN, *ONCE_IN_A_RUN, Failpoint.RECOVERY_STARTED)
         case Action.REFRESH:
             return (*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH)

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,15 +11,15 @@ from typing import Final
 
 from tests.torture import isolation
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
+from tests.torture.feeder import Feeder
 from tests.torture.history import Destination
 from tests.torture.observer import Subject
-from tests.torture.proxy import FaultyProxy
+from tests.torture.proxy import Proxies
 from tests.torture.runner_process import Process
 from tests.torture.runners import Runners
 from tests.torture.schedule import (
     LEASE_TTL_S,
     ON_A_MOUNT,
-    PROXY_FAULTS,
     Action,
     Injection,
     RunnerPlan,
@@ -72,10 +71,7 @@ class SmallArena:
         self._is_mounted = refused is None
         for injection in ON_A_MOUNT if refused is not None else ():
             tally.skip(injection, f"not done: {refused}")
-        self._proxies = {
-            fault: FaultyProxy(home / f"p{number}", fault, lambda: self.victim.socket_file, seed, tally)
-            for number, fault in enumerate(PROXY_FAULTS)
-        }
+        self._proxies = Proxies(home, self.victim, seed, tally)
         self.runners = Runners(
             lambda number: plan_runner(seed, number, lakes=len(self._lakes), datasets=len(self._lakes[0].urns)),
             self.start,
@@ -84,7 +80,7 @@ class SmallArena:
             tally,
             at_work_max=self.at_work_max,
         )
-        self._feeder = _Feeder(self._lakes, seed)
+        self._feeder = _Lines(self._lakes, seed)
         self._calm_runners = 0
 
     def strikes(self) -> Mapping[Injection, Strike]:
@@ -92,10 +88,8 @@ class SmallArena:
         return {**strikes_on_the_server(self.victim), **on_the_disk}
 
     def start(self, plan: RunnerPlan) -> Process:
-        # As it is reached now: a server that was started again may have another port.
-        lake = replace(self._lakes[plan.lake], database_url=self.victim.url)
-        proxy = None if plan.route is None else self._proxies[plan.route].directory
-        return start_small_runner(plan, lake, proxy, self.runners.logs)
+        lake = replace(self._lakes[plan.lake], database_url=self._proxies.url(plan.route))
+        return start_small_runner(plan, lake, self.runners.logs)
 
     def plan_rest(self) -> Sequence[RunnerPlan]:
         return [self._plan_calm(Action.APPEND, number) for number in range(len(self._lakes))]
@@ -110,8 +104,7 @@ class SmallArena:
         self._feeder.stop()
 
     def mend(self) -> None:
-        for proxy in self._proxies.values():
-            proxy.calm_down()
+        self._proxies.calm_down()
 
     def subjects(self) -> Sequence[Subject]:
         return [Subject(lake.name, urn) for lake in self._lakes for urn in lake.urns]
@@ -131,8 +124,7 @@ class SmallArena:
     def close(self, *, keep: bool) -> None:
         """Everything that was started is over. What is kept survives the file system that it stood on."""
         self._feeder.stop()
-        for proxy in self._proxies.values():
-            proxy.close()
+        self._proxies.close()
         self.victim.stop()
         if self._is_mounted:
             if keep:
@@ -144,30 +136,20 @@ class SmallArena:
         return plan_calm_runner(self._calm_runners, action, lake=lake, datasets=len(self._lakes[lake].urns))
 
 
-class _Feeder:
+class _Lines(Feeder):
     """Adds rows to the sources, a few at a time, now and then a heap."""
 
     def __init__(self, lakes: Sequence[TortureLake], seed: str) -> None:
+        super().__init__(_FEED_EVERY_S)
         self._lakes = lakes
         self._dice = random.Random(f"{seed}/feeder")
-        self._full = threading.Event()
-        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._lengths = {urn: _FIRST_ROWS for lake in lakes for urn in lake.urns}
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._full.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _feed(self) -> None:
-        lengths = {urn: _FIRST_ROWS for lake in self._lakes for urn in lake.urns}
-        while not self._full.wait(_FEED_EVERY_S):
-            lake = self._dice.choice(self._lakes)
-            urn = self._dice.choice(lake.urns)
-            start, count = lengths[urn], self._dice.choice((1, 1, 2, 2, 3, 12))
-            lengths[urn] += count
-            lines = (json.dumps([number, f"{urn}-{number}"]) for number in range(start, start + count))
-            with lake.source_of(urn).open("a", encoding="utf-8") as out:
-                out.write("".join(f"{line}\n" for line in lines))
+    def add_some(self) -> None:
+        lake = self._dice.choice(self._lakes)
+        urn = self._dice.choice(lake.urns)
+        start, count = self._lengths[urn], self._dice.choice((1, 1, 2, 2, 3, 12))
+        self._lengths[urn] += count
+        lines = (json.dumps([number, f"{urn}-{number}"]) for number in range(start, start + count))
+        with lake.source_of(urn).open("a", encoding="utf-8") as out:
+            out.write("".join(f"{line}\n" for line in lines))

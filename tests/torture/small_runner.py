@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import make_url
-
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.store import CommitStepStore
@@ -51,18 +49,8 @@ class TortureLake(Lake):
         return [(number, value) for number, value in map(json.loads, whole.decode("utf-8").splitlines())]
 
 
-def start_small_runner(plan: RunnerPlan, lake: TortureLake, proxy: Path | None, logs: Path) -> Process:
-    """``proxy``: the socket directory to go through."""
-    url = make_url(lake.database_url)
-    if proxy is not None:
-        url = url.update_query_dict({"host": str(proxy)})
-    own = replace(
-        lake,
-        database_url=url.render_as_string(hide_password=False),
-        lease_wait_s=plan.lease_wait_s,
-        policy=plan.policy,
-        bad_units=plan.bad_units,
-    )
+def start_small_runner(plan: RunnerPlan, lake: TortureLake, logs: Path) -> Process:
+    own = replace(lake, lease_wait_s=plan.lease_wait_s, policy=plan.policy, bad_units=plan.bad_units)
     process = FORKS.Process(target=_work, args=(plan, own, logs))
     process.start()
     return process

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import make_url
 
@@ -33,8 +35,8 @@ def world(database_url: str, tmp_path: Path) -> Iterator[World]:
     opened.close()
 
 
-def connect_to(world: World) -> Callable[[], Connection]:
-    url = make_url(world.lake.database_url)
+def connect_to(database_url: str) -> Callable[[], Connection]:
+    url = make_url(database_url)
     text = url.set(drivername="postgresql").render_as_string(hide_password=False)
     return lambda: psycopg.connect(text, autocommit=True)
 
@@ -49,12 +51,12 @@ def differences(world: World, seen: Remembered = NOTHING_SEEN) -> str:
         acknowledged=Path(lake.directory, "acknowledged.log"),
     )
     tally = Tally()
-    check_history(connect_to(world), [destination], seen, tally)
+    check_history(connect_to(world.lake.database_url), [destination], seen, tally)
     return "\n".join(tally.violations)
 
 
 def change(world: World, statement: str) -> None:
-    with connect_to(world)() as connection:
+    with connect_to(world.lake.database_url)() as connection:
         connection.execute(statement.encode())
 
 
@@ -65,6 +67,29 @@ def a_file_is_gone(world: World) -> None:
 def a_file_stands_twice(world: World) -> None:
     path = Path(world.published_paths(URN)[0])
     (path.parent / "copy.parquet").write_bytes(path.read_bytes())
+
+
+def change_rows(path: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Another file in its place, at once."""
+    changed = Path(f"{path}.changed")
+    pq.write_table(change(pq.ParquetFile(path).read()), changed)
+    changed.replace(path)
+
+
+def drop_a_row(table: pa.Table) -> pa.Table:
+    return table.slice(1)
+
+
+def double_a_row(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table.slice(0, 1)])
+
+
+def a_row_is_lost(world: World) -> None:
+    change_rows(world.published_paths(URN)[0], drop_a_row)
+
+
+def a_row_is_doubled(world: World) -> None:
+    change_rows(world.published_paths(URN)[0], double_a_row)
 
 
 def a_row_is_unpublished(world: World) -> None:
@@ -119,6 +144,8 @@ def test_a_good_history_has_no_differences(world: World) -> None:
     [
         (a_file_is_gone, "a published file is gone"),
         (a_file_stands_twice, "files that the log does not know"),
+        (a_row_is_lost, "is not exactly its source: 1 rows are missing"),
+        (a_row_is_doubled, "is not exactly its source: 1 rows are too many"),
         (a_row_is_unpublished, "is not exactly its source: 1 rows are missing"),
         (a_sequence_is_open, "sequences are still open"),
         (the_watermark_went_back, "the watermark is 7 at the end"),
@@ -147,13 +174,15 @@ def test_a_version_that_was_seen_as_another_sequence_is_said(world: World) -> No
     ("damage", "said"),
     [
         (a_file_is_gone, "published files are gone"),
+        (a_row_is_lost, "1 rows are missing"),
+        (a_row_is_doubled, "1 rows are too many"),
         (the_watermark_went_back, "something went back"),
         (a_version_is_missing, "finished sequences, the last of them 9"),
     ],
 )
 def test_an_observer_sees_it_at_once(world: World, damage: Callable[[World], None], said: str) -> None:
     tally = Tally()
-    observer = Observer(connect_to(world), [SUBJECT], tally)
+    observer = Observer(connect_to(world.lake.database_url), [SUBJECT], tally)
     while not tally.of("samples"):
         observer.pause()
     assert tally.violations == []

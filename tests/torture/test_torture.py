@@ -1,4 +1,4 @@
-"""Half a minute of torture, with floors under what it must have done, and an end that leaves nothing behind."""
+"""A little torture, with floors under what it must have done, and an end that leaves nothing behind."""
 
 import re
 import shutil
@@ -15,23 +15,38 @@ import pytest
 from tests.support.postgres import make_reachable_directory
 from tests.torture.home import PREFIX, hold_home, stop_servers
 from tests.torture.schedule import (
+    ON_THE_BROKER,
     ON_THE_SERVER,
     PROXY_FAULTS,
+    Action,
     Injection,
     plan_disturbances,
     plan_runner,
+    plan_spark_runner,
 )
 
 ROOT = Path(__file__).parents[2]
 END_S_MAX = 60
 ROUNDS_MAX = 8
 FLOORS = {
-    "runs that were killed": 6,
-    "zombies woken": 1,
-    "sequences published": 4,
-    "server hits": 1,
-    "proxy faults": 1,
-    "samples with all rows of a dataset": 10,
+    "small": {
+        "runs that were killed": 6,
+        "zombies woken": 1,
+        "sequences published": 4,
+        "server hits": 1,
+        "proxy faults": 1,
+        "samples with all rows of a dataset": 10,
+    },
+    "topic": {
+        "runs that were killed": 6,
+        "zombies woken": 1,
+        "sequences published": 4,
+        "server hits": 1,
+        "broker hits": 1,
+        "runs: stream": 1,
+        "reads that several datasets shared": 1,
+        "samples with all rows of a dataset": 10,
+    },
 }
 """What must have happened; one round is mostly enough."""
 
@@ -47,8 +62,8 @@ def torture_home() -> Iterator[Path]:
 
 
 @contextmanager
-def torture(home: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "tests.torture", "--kinds", "small", "--home", str(home), *arguments]
+def torture(home: Path, *arguments: str, kind: str = "small") -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "tests.torture", "--kinds", kind, "--home", str(home), *arguments]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -67,13 +82,12 @@ def counts_of(output: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^  (\S.*?)  +(\d+)$", output, flags=re.MULTILINE)}
 
 
-@pytest.mark.timeout(900)
-def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once() -> None:
-    """On a machine that is slow just now it takes several half minutes until enough has happened."""
+def torture_until_enough_happened(kind: str, minutes: float) -> None:
+    """On a machine that is slow just now it takes several rounds."""
     counts: Counter[str] = Counter()
     for round_number in range(ROUNDS_MAX):
         home = make_reachable_directory(PREFIX)
-        with torture(home, "--minutes", "0.5", "--seed", f"half a minute {round_number}") as process:
+        with torture(home, "--minutes", f"{minutes}", "--seed", f"{kind} {round_number}", kind=kind) as process:
             output = process.communicate()[0]
         assert process.returncode == 0, output
         assert "exactly once" in output
@@ -81,9 +95,21 @@ def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once(
         counts.update(counts_of(output))
         counts["server hits"] = sum(counts[injection] for injection in ON_THE_SERVER)
         counts["proxy faults"] = sum(counts[injection] for injection in PROXY_FAULTS)
-        if all(counts[name] >= floor for name, floor in FLOORS.items()):
+        counts["broker hits"] = sum(counts[injection] for injection in ON_THE_BROKER)
+        if all(counts[name] >= floor for name, floor in FLOORS[kind].items()):
             return
-    pytest.fail(f"in {ROUNDS_MAX} rounds only {dict(counts)}, expected {FLOORS}")
+    pytest.fail(f"in {ROUNDS_MAX} rounds only {dict(counts)}, expected {FLOORS[kind]}")
+
+
+@pytest.mark.timeout(900)
+def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once() -> None:
+    torture_until_enough_happened("small", 0.5)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(2_400)
+def test_minutes_of_lost_brokers_killed_streams_and_zombies_publish_topics_exactly_once() -> None:
+    torture_until_enough_happened("topic", 1.5)
 
 
 def test_an_interrupted_torture_leaves_nothing_behind(torture_home: Path) -> None:
@@ -139,6 +165,21 @@ def test_a_schedule_has_every_kind_of_fate() -> None:
     }
     assert {plan.route for plan in plans} == {None, *PROXY_FAULTS}
     assert any(plan.wake_after_s is None for plan in plans if plan.fate == Injection.STOP_AT_POINT)
+
+
+def test_every_stream_is_told_to_end_and_some_are_killed_or_paused_before() -> None:
+    plans = [plan_spark_runner("topic", "any", number, datasets=4) for number in range(500)]
+    streams = [plan for plan in plans if plan.action is Action.STREAM]
+
+    assert {plan.action for plan in plans} == set(Action) - {Action.RESUME}
+    assert {plan.fate for plan in streams} >= {
+        Injection.KILL_AT_POINT,
+        Injection.KILL_AT_RANDOM,
+        Injection.STOP_AT_POINT,
+        Injection.STOP_AT_RANDOM,
+    }
+    assert [plan for plan in streams if plan.end_after_s is None] == []
+    assert [plan for plan in plans if plan.action is not Action.STREAM and plan.end_after_s is not None] == []
 
 
 def _mentions(process: Path, text: str) -> bool:

@@ -43,6 +43,7 @@ from gobblin_assets.ingest.spark.parquet_writer import (
     plan_file_rows_max,
     write_parquet,
 )
+from gobblin_assets.ingest.spark_errors import is_server_gone
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import Watermark
 
@@ -60,6 +61,7 @@ class SparkExtractor:
         self._session = session
         self._cancellation: Cancellation = open_cancellation(spark)
         self._identity = find_session_identity(spark)
+        self._is_server_gone = False
 
     def session_facts(self) -> SessionFacts:
         if self._identity is None:
@@ -137,6 +139,8 @@ class SparkExtractor:
         return _describe(tuple(directories), written, row_count=None)
 
     def _write_explained(self, order: ExtractOrder, read: Callable[[], DataFrame], directory: str) -> "_Written":
+        if self._is_server_gone:
+            raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
         try:
             with self._cancellation.tagged(order.tag):
                 return self._write(order, read(), self._fs.to_uri(directory))
@@ -205,6 +209,8 @@ class SparkExtractor:
         )
 
     def _explain(self, order: ExtractOrder, error: BaseException) -> BaseException:
+        # Each other try would find it out anew, for as long as the client has patience.
+        self._is_server_gone = self._is_server_gone or is_server_gone(error)
         urn = order.plan.urn
         known = explain_row_failure(error, dataset=urn) or explain_partition_failure(error, dataset=urn)
         if known is not None:

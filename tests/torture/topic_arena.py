@@ -1,0 +1,72 @@
+"""Where topic runners are tortured: a Kafka broker, a Postgres for the log, a Spark Connect server, one destination."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from demo.kafka.broker import start_broker
+from tests.torture.disturber import Strike
+from tests.torture.proxy import Proxies
+from tests.torture.runner_process import Process
+from tests.torture.schedule import Injection, RunnerPlan
+from tests.torture.spark_arena import SparkArena
+from tests.torture.tally import Tally
+from tests.torture.topic_log import TopicLog
+from tests.torture.topic_runner import Topics, start_topic_runner
+
+_URNS: Final = ("orders", "clicks", "page.views", "Odd_Name-1")
+
+
+class TopicArena(SparkArena):
+    """Made with the first records in the topics, Spark warm, nothing published, nobody running."""
+
+    kind = "topic"
+    at_work_max = 3
+    disturbed_every_s = 20.0
+
+    def __init__(self, home: Path, seed: str, tally: Tally) -> None:
+        self._broker = start_broker(home / "kafka")
+        super().__init__(home, seed, tally, _URNS)
+        self._proxies = Proxies(home, self.victim, seed, tally)
+
+    def open_source(self, seed: str) -> TopicLog:
+        return TopicLog(self._broker.bootstrap, _URNS, seed, self.tally)
+
+    def site(self) -> Topics:
+        return Topics(
+            home=str(self.home), database_url=self.victim.url, urns=self.urns, bootstrap=self._broker.bootstrap
+        )
+
+    def start(self, plan: RunnerPlan) -> Process:
+        return start_topic_runner(
+            plan, replace(self.site(), database_url=self._proxies.url(plan.route)), self.runners.logs
+        )
+
+    def strikes(self) -> Mapping[Injection, Strike]:
+        return {
+            **super().strikes(),
+            Injection.BROKER_KILLED: self._kill_broker,
+            Injection.BROKER_PAUSED: self._pause_broker,
+        }
+
+    def mend(self) -> None:
+        self._proxies.calm_down()
+
+    def close(self, *, keep: bool) -> None:
+        super().close(keep=keep)
+        self._proxies.close()
+        self._broker.kill()
+
+    def _kill_broker(self, lasts_s: float) -> bool:
+        self._broker.kill()
+        time.sleep(lasts_s)
+        self._broker.restart()
+        return True
+
+    def _pause_broker(self, lasts_s: float) -> bool:
+        self._broker.pause()
+        time.sleep(lasts_s)
+        self._broker.resume()
+        return True

@@ -1,0 +1,43 @@
+"""What an error says of Spark, wherever in its causes it stands."""
+
+from pyspark.errors import RetriesExceeded
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.ingest.spark_errors import is_server_gone, spark_families
+
+
+def given_up() -> RetriesExceeded:
+    return RetriesExceeded(errorClass="RETRIES_EXCEEDED", messageParameters={})
+
+
+def raised_in_families(error: Exception) -> RetryableError:
+    try:
+        with spark_families("write"):
+            raise error
+    except RetryableError as family:
+        return family
+
+
+def raised_instead(error: Exception) -> RetryableError:
+    family = RetryableError("the topic can't be read")
+    try:
+        try:
+            raise error
+        except RetriesExceeded:
+            raise family from None
+    except RetryableError:
+        return family
+
+
+def test_a_server_that_did_not_answer_is_found_behind_what_was_raised_from_it_or_instead_of_it() -> None:
+    assert is_server_gone(given_up())
+    assert is_server_gone(raised_in_families(given_up()))
+    assert is_server_gone(raised_instead(given_up()))
+
+
+def test_other_errors_say_nothing_of_the_server_not_even_one_that_was_raised_from_itself() -> None:
+    own_cause = RetryableError("the disk was full for a moment")
+    own_cause.__cause__ = own_cause
+
+    assert not is_server_gone(own_cause)
+    assert not is_server_gone(raised_in_families(ConnectionRefusedError("the registry is away")))
