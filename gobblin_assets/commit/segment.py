@@ -22,6 +22,9 @@ from gobblin_assets.model.urn import Role
 # One segment stays a value that Postgres stores and sends in one piece.
 STEPS_PER_SEGMENT_MAX: Final = 10_000
 
+COMPRESSED_FILES_MIN: Final = 16
+"""Each of a segment's columns is compressed by itself: of few files, that costs milliseconds and saves nothing."""
+
 _DIRECTORY = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA: Final = pa.schema(
     [
@@ -93,7 +96,7 @@ def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema
             row_count += rows
             file_bytes += identity.size_bytes
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)
     with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
     payload = sink.getvalue().to_pybytes()

@@ -45,6 +45,24 @@ def test_attempts_of_what_is_not_over_are_left_alone(log: LogWorld) -> None:
     assert marked(log, lease).keys() == {built.attempt.attempt_id, done.attempt.attempt_id}
 
 
+def test_each_dataset_has_a_limit_of_its_own(log: LogWorld) -> None:
+    leases = [log.take(log.register(urn)) for urn in ("orders", "clicks")]
+    firsts = [leave_behind(log, lease, failed=True) for lease in leases]
+    for lease in leases:
+        leave_behind(log, lease, failed=True)
+
+    found = log.commits.mark_for_cleanup({lease.dataset_id: lease.fence for lease in leases}, limit=1)
+
+    assert {attempt.attempt_id for attempt in found} == {attempt.attempt_id for attempt in firsts}
+
+    retired = [log.publish(lease) for lease in leases for _publication in range(2)][::2]
+    for lease in leases:
+        log.publish(lease, replaces=True)
+    removable = log.commits.list_removable(*(lease.dataset_id for lease in leases), grace_s=0.0, limit=1)
+    assert {segment.dataset_id for segment in removable} == {built.lease.dataset_id for built in retired}
+    assert len(removable) == 2
+
+
 def test_marks_of_each_owner_are_kept_so_that_every_capture_has_a_name(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     attempt = leave_behind(log, lease, failed=True)

@@ -64,6 +64,7 @@ def test_what_lies_below_the_watermarks_is_not_looked_at(emptied_engine: Engine)
     event.remove(emptied_engine, "before_cursor_execute", keep)
 
     assert state.ahead == {}
+    assert state.published == {"day 1"}
     assert asked
     with emptied_engine.begin() as connection:
         for statement, parameters in asked:

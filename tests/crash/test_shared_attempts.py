@@ -1,14 +1,20 @@
 """Attempts of several datasets at one read: killed, taken over and failing, each dataset is published by itself."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from gobblin_assets.errors import RetryableError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.urn import DatasetUrn, Role
 from tests.crash.test_kills import kill_at
 from tests.crash.test_zombies import require_harmless
+from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 
 # All datasets of a shared attempt pass these together, the points after them each for itself.
@@ -106,3 +112,105 @@ def test_what_fails_together_is_tried_in_halves(world: World, point: Failpoint, 
 
     assert left == [0]
     world.check_exactly_once()
+
+
+class FaultyDisk:
+    """Calls of the file system's syncs, one of which fails: the first after ``arm``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[list[str]] = []
+        self.failed: list[str] = []
+        self._fails: Callable[[str], GobblinError | None] | None = None
+        for name in ("make_durable", "sync_directories"):
+            monkeypatch.setattr(PosixFileSystem, name, self._watch(getattr(PosixFileSystem, name)))
+
+    def arm(self, fails: Callable[[str], GobblinError | None]) -> None:
+        """``fails``: what a path's sync ends with. Once an error was raised that is no RejectedError, all is well."""
+        self._fails = fails
+
+    def _watch(self, sync: Callable[[PosixFileSystem, Iterable[str]], None]) -> Any:
+        def watched(fs: PosixFileSystem, paths: Iterable[str]) -> None:
+            given = list(paths)
+            self.calls.append(given)
+            error = next((error for path in given if self._fails is not None and (error := self._fails(path))), None)
+            if error is None:
+                return sync(fs, given)
+            if not isinstance(error, RejectedError):
+                self._fails, self.failed = None, given
+            raise error
+
+        return watched
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
+    return FaultyDisk(monkeypatch)
+
+
+def lose_a_write(_path: str) -> GobblinError:
+    return RetryableError("EIO")
+
+
+def test_a_file_whose_sync_failed_is_not_synced_again_but_written_anew(world: World, disk: FaultyDisk) -> None:
+    def hook(point: Failpoint) -> None:
+        if point is Failpoint.ATTEMPT_WRITTEN and not disk.failed:
+            disk.arm(lose_a_write)
+
+    with install(hook):
+        assert not world.run().failed
+
+    assert len([path for path in disk.failed if path.endswith(".parquet")]) >= len(world.lake.urns)
+    later = disk.calls[disk.calls.index(disk.failed) + 1 :]
+    assert not [path for call in later for path in call if path in disk.failed]
+    world.check_exactly_once()
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_a_rename_whose_sync_failed_is_counted_and_goes_on_with_the_next_run(
+    world: World, disk: FaultyDisk, *, is_taken_over: bool
+) -> None:
+    def hook(point: Failpoint) -> None:
+        if point is Failpoint.EXECUTED_BEFORE_SYNC and not disk.failed:
+            disk.arm(lose_a_write)
+            if is_taken_over:
+                fence_out(world, min(world.lake.urns))
+
+    with install(hook):
+        report = world.run()
+
+    assert {each.urn for each in report.failed} == set(world.lake.urns), "the error is everybody's who waited"
+    counted = world.scalar("SELECT sum(failed_tries) FROM gobblin.commit_sequence WHERE state = 'PREPARED'")
+    assert counted == len(world.lake.urns) - is_taken_over
+    world.expire_leases()
+    assert not world.run().failed
+    world.check_exactly_once()
+
+
+def test_a_directory_that_can_t_be_synced_is_its_own_dataset_s_error(world: World, disk: FaultyDisk) -> None:
+    urn = min(world.lake.urns)
+    place = path_of(world.lake.root, LAKE_JOB, DatasetUrn(urn), Role.DATA)
+
+    def refuse(path: str) -> GobblinError | None:
+        return RejectedError("EACCES", field="destination") if path.startswith(place) else None
+
+    def hook(point: Failpoint) -> None:
+        if point is Failpoint.EXECUTED_BEFORE_SYNC:
+            disk.arm(refuse)
+
+    with install(hook):
+        report = world.run()
+
+    assert [each.urn for each in report.failed] == [urn]
+    disk.arm(lambda _path: None)
+    world.expire_leases()
+    assert not world.run().failed
+    world.check_exactly_once()
+
+
+def fence_out(world: World, urn: str) -> None:
+    query = """
+        UPDATE gobblin.lease SET fence = fence + 1, owner = 'another'
+         WHERE dataset_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
+    """
+    with world.engine.begin() as connection:
+        connection.execute(text(query), {"urn": urn})

@@ -194,7 +194,7 @@ class _Late:
 
 @contextmanager
 def _written_before_registered() -> Iterator[None]:
-    register, finish = task.TaskRunner._register, task.TaskRunner._finish
+    register, make_durable = task.TaskRunner._register, task.TaskRunner._make_durable
     late: list[_Late] = []
 
     def later(self: Any, *arguments: Any) -> Any:
@@ -203,11 +203,11 @@ def _written_before_registered() -> Iterator[None]:
 
     def first(self: Any, *arguments: Any) -> Any:
         late.pop().catch_up()
-        return finish(self, *arguments)
+        return make_durable(self, *arguments)
 
     with (
         mock.patch.object(task.TaskRunner, "_register", later),
-        mock.patch.object(task.TaskRunner, "_finish", first),
+        mock.patch.object(task.TaskRunner, "_make_durable", first),
     ):
         yield
 

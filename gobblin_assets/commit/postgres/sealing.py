@@ -65,6 +65,7 @@ _PLAN_INTERVALS = text("""
       JOIN gobblin.watermark_key k ON k.dataset_id = i.dataset_id AND k.name = i.name AND k.partition = i.partition
 """)
 
+# Subqueries, since a join with so many conditions is taken for one of few rows and done by comparing all with all.
 _SEAL = text("""
     UPDATE gobblin.commit_sequence s
        SET state = 'PREPARED', base_version = given.base_version, digest = given.digest, complete = given.complete,
@@ -76,11 +77,10 @@ _SEAL = text("""
                   CAST(:step_count AS bigint[]), CAST(:file_count AS bigint[]), CAST(:row_count AS bigint[]),
                   CAST(:file_bytes AS bigint[]), CAST(:details AS text[]))
            AS given (sequence_id, fence, base_version, digest, complete, segment_count, step_count, file_count,
-                     row_count, file_bytes, details),
-           gobblin.dataset d, gobblin.lease l
+                     row_count, file_bytes, details)
      WHERE s.sequence_id = given.sequence_id AND s.state = 'BUILDING' AND s.fence = given.fence
-       AND d.dataset_id = s.dataset_id AND d.version = given.base_version
-       AND l.dataset_id = s.dataset_id AND l.fence = given.fence
+       AND (SELECT d.version FROM gobblin.dataset d WHERE d.dataset_id = s.dataset_id) = given.base_version
+       AND (SELECT l.fence FROM gobblin.lease l WHERE l.dataset_id = s.dataset_id) = given.fence
  RETURNING s.sequence_id
 """)
 
