@@ -1,42 +1,31 @@
 """Local disks, and network file systems that are mounted: what POSIX promises, and Linux adds.
 
-Durability is that of fsync: on a network mount it is the server's word, so its export must be ``sync``.
-An fsync that failed is never repeated on the same file: the kernel reports a lost write once, and the next
-call would succeed although the data is gone. The caller gets RetryableError and writes a new attempt.
+What is durable, and what an fsync that failed means, is told by ``posix_sync``.
 """
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix_errors import families, family_of
 from gobblin_assets.fs.posix_probe import prove_publication
+from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file
 from gobblin_assets.model.files import FileIdentity, FileStat
-
-SYNC_THREADS_MAX: Final = 8
-"""A journal commits waiting callers together, so that a few more threads than cores pay; many more only queue."""
-
-SYNC_BATCH_FILES: Final = 2_048
-"""Files handed to the pool at once: bounds what a million of them hold in memory."""
 
 RACE_TRIES_MAX: Final = 5
 """Another process may remove an empty parent, or add to a tree that is being removed, between two calls."""
 
 _KERNEL_RENAME: Final = find_exclusive_rename()
-_OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 _TAKES_FROM_OWNER: Final = 0o700
 
@@ -92,7 +81,7 @@ class PosixFileSystem:
 
     def open_input(self, path: str) -> BinaryIO:
         with families("open", path):
-            return os.fdopen(os.open(path, _OPEN_FILE), "rb")
+            return os.fdopen(os.open(path, OPEN_FILE), "rb")
 
     def make_directories(self, directory: str) -> None:
         for _ in range(RACE_TRIES_MAX):
@@ -131,7 +120,7 @@ class PosixFileSystem:
             if self._make_whole(path, contents[path]):
                 made.add(path)
 
-        _for_all(contents, write)
+        for_all(contents, write)
         return frozenset(made)
 
     def _make_whole(self, path: str, content: bytes) -> bool:
@@ -160,11 +149,11 @@ class PosixFileSystem:
                 directories.add(path.rpartition("/")[0])
                 yield path
 
-        _for_all(paths(), _sync_file)
-        _for_all(sorted(directories), _sync_directory)
+        for_all(paths(), sync_file)
+        for_all(sorted(directories), sync_directory)
 
     def sync_directories(self, directories: Iterable[str]) -> None:
-        _for_all(dict.fromkeys(directories), _sync_directory)
+        for_all(dict.fromkeys(directories), sync_directory)
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
         """POSIX cannot compare and unlink in one call: that is safe because names are never used twice."""
@@ -357,54 +346,3 @@ def _rename_directory(source: str, target: str) -> None:
     if _find_stat(target) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)
     Path(source).rename(target)
-
-
-def _for_all(paths: Iterable[str], act: Callable[[str], None]) -> None:
-    """Several at a time, since most of it is waiting for the disk; what is one alone needs no thread.
-
-    What says that the disk failed is raised before what is wrong with one path alone.
-    """
-    remaining = iter(paths)
-    batch = list(islice(remaining, SYNC_BATCH_FILES))
-    if len(batch) == 1:
-        act(batch[0])
-        return
-    with ThreadPoolExecutor(SYNC_THREADS_MAX, thread_name_prefix="sync") as pool:
-        while batch:
-            errors = [error for error in pool.map(partial(_try, act), batch) if error is not None]
-            for error in sorted(errors, key=lambda error: isinstance(error, RejectedError)):
-                raise error
-            batch = list(islice(remaining, SYNC_BATCH_FILES))
-
-
-def _try(act: Callable[[str], None], path: str) -> Exception | None:
-    try:
-        act(path)
-    except (GobblinError, OSError) as error:
-        return error
-    return None
-
-
-def _sync_file(path: str) -> None:
-    with families("sync", path):
-        try:
-            descriptor = os.open(path, _OPEN_FILE)
-        except FileNotFoundError as error:
-            raise RetryableError(f"{path} disappeared before it was durable", path=path) from error
-        _sync_and_close(descriptor)
-
-
-def _sync_directory(path: str) -> None:
-    with families("sync", path):
-        try:
-            descriptor = os.open(path, _OPEN_DIRECTORY)
-        except FileNotFoundError:
-            return
-        _sync_and_close(descriptor)
-
-
-def _sync_and_close(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

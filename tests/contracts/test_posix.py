@@ -12,7 +12,8 @@ import pytest
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.exclusive_rename import find_exclusive_rename
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
-from gobblin_assets.fs.posix import SYNC_BATCH_FILES, PosixFileSystem
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES
 from tests.support.file_systems import ADAPTERS, identity, write
 
 

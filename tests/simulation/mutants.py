@@ -350,8 +350,8 @@ IN_AN_ADAPTER = (
     Mutant(
         "a file is removed by its name alone", _patch(posix.PosixFileSystem, "remove_file", _remove_by_name), _FILES
     ),
-    Mutant("fsync of files is left out", _patch(posix, "_sync_file", _nothing), _SYNCS),
-    Mutant("fsync of directories is left out", _patch(posix, "_sync_directory", _nothing), _SYNCS),
+    Mutant("fsync of files is left out", _patch(posix, "sync_file", _nothing), _SYNCS),
+    Mutant("fsync of directories is left out", _patch(posix, "sync_directory", _nothing), _SYNCS),
     Mutant(
         "BLOCKED is treated as done",
         _patch(recovery, "decide_recovery", _blocked_is_done),
