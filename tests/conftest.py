@@ -22,9 +22,10 @@ hypothesis.settings.load_profile("unhurried")
 
 # The files that take a worker longest, these first: one that begins last would be waited for alone.
 _LONGEST = (
-    *("test_cli", "test_every_fault", "test_dagster_daemon", "test_dagster_cli", "test_kafka_kills"),
-    *("test_end_to_end", "test_kafka_faults", "test_kafka_stream", "test_torture", "test_kills"),
-    *("test_reconciliation", "test_jdbc_postgres", "test_kafka_shared_reads", "test_demo_kafka", "test_spark_connect"),
+    *("test_kills", "test_cli", "test_dagster_daemon", "test_kafka_kills", "test_reconciliation", "test_end_to_end"),
+    *("test_zombies", "test_embedded_postgres", "test_every_fault", "test_demo_kafka", "test_kafka_stream"),
+    *("test_stream", "test_dagster_cli", "test_torture", "test_spark_connect", "test_shared_attempts"),
+    *("test_kafka_shared_reads", "test_kafka_faults", "test_jdbc_postgres", "test_failover"),
 )
 
 _SESSION_HOME = pytest.StashKey[SessionHome]()

@@ -1,14 +1,11 @@
 """What any lease store must do: Postgres and the simulated database alike."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import Holder, Lease
-from tests.support.commit_log import TTL_S, LogWorld, open_postgres
+from tests.support.commit_log import TTL_S, LogWorld
 
 
 def another(log: LogWorld) -> Holder:
@@ -198,17 +195,3 @@ def test_the_fence_of_a_held_dataset_is_left_to_its_holder(log: LogWorld) -> Non
     log.advance(TTL_S + 1)
     assert log.leases.raise_fence(lease.dataset_id, floor=40)
     assert not log.leases.raise_fence(DatasetId(999), floor=40)
-
-
-def test_a_taker_does_not_wait_for_what_others_hold(emptied_engine: Engine) -> None:
-    """A heartbeat would wait behind it, for as long as somebody's transition lasts."""
-    log = open_postgres(emptied_engine)
-    held, free = log.register("orders"), log.register("clicks")
-    log.take(held)
-    with emptied_engine.connect() as connection, ThreadPoolExecutor(1) as pool:
-        connection.execute(text("SELECT FROM gobblin.lease WHERE dataset_id = :id FOR KEY SHARE"), {"id": held})
-        taken = pool.submit(log.leases.take, [held, free], another(log), ttl_s=TTL_S)
-        try:
-            assert [lease.dataset_id for lease in taken.result(10)] == [free]
-        finally:
-            connection.rollback()

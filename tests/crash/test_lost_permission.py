@@ -102,8 +102,8 @@ def open_sequences(world: World) -> list[str]:
 AFTER_THE_SEAL = {
     "before the first step": (dataset_directory, Failpoint.SEALED_BEFORE_EXECUTE, 1, NO_WRITE, "rename"),
     "between two steps": (dataset_directory, Failpoint.STEP_AFTER, 3, NO_WRITE, "rename"),
-    "at the sync": (dataset_directory, Failpoint.EXECUTED_BEFORE_SYNC, 3, NO_READ, "sync"),
-    "at the verification": (dataset_directory, Failpoint.SYNCED_BEFORE_VERIFY, 3, NO_SEARCH, "look at"),
+    "at the sync": (dataset_directory, Failpoint.EXECUTED_BEFORE_SYNC, 2, NO_READ, "sync"),
+    "at the verification": (dataset_directory, Failpoint.SYNCED_BEFORE_VERIFY, 2, NO_SEARCH, "look at"),
     "at the marker": (markers_of, Failpoint.SEALED_BEFORE_EXECUTE, 1, NO_WRITE, "write"),
     "at the marker, entirely": (markers_of, Failpoint.SEALED_BEFORE_EXECUTE, 1, NOTHING, "write"),
 }

@@ -118,6 +118,7 @@ def ids_of(shop: Database, *partitions: str) -> Counter[int]:
         return Counter(int(str(row[0])) for row in connection.execute(query, [list(partitions)]).fetchall())
 
 
+@pytest.mark.thorough
 def test_runs_killed_at_three_places_are_finished_by_the_next_commands(shell: Shell, fresh_database: Database) -> None:
     killed = shell.materialize(KEY, "--partition", JANUARY, GOBBLIN_FAILPOINT="step_after=kill")
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr

@@ -112,6 +112,7 @@ def test_minutes_of_lost_brokers_killed_streams_and_zombies_publish_topics_exact
     torture_until_enough_happened("topic", 1.5)
 
 
+@pytest.mark.thorough
 def test_an_interrupted_torture_leaves_nothing_behind(torture_home: Path) -> None:
     with torture(torture_home, "--minutes", "5") as process:
         assert process.stdout is not None
@@ -126,6 +127,7 @@ def test_an_interrupted_torture_leaves_nothing_behind(torture_home: Path) -> Non
     assert [folder for folder in Path("/proc").glob("[0-9]*") if _mentions(folder, str(torture_home))] == []
 
 
+@pytest.mark.thorough
 def test_what_a_killed_torture_left_is_swept_by_the_next(torture_home: Path) -> None:
     with torture(torture_home, "--minutes", "5") as process:
         assert process.stdout is not None
