@@ -12,8 +12,9 @@ BIN := $(VENV)/bin
 LOCKS := requirements/bootstrap.lock requirements/dev.lock
 # Named after what was installed, not after a time: a checkout of other locks makes the environment again.
 READY := $(VENV)/.installed-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d ' ' -f 1)
-# Tests on three workers, a Spark session each, which wait about as often as they work; a file's tests stay together, for they share servers. tests/conftest.py
-# puts the files that take longest first; pytest-xdist would start with those of the most tests.
+# Tests on three workers, a Spark session each, which wait about as often as they work; a file's tests stay together, for
+# they share servers. tests/conftest.py puts the files that take longest first; pytest-xdist would start with those of
+# the most tests.
 WORKERS ?= 3
 PYTEST_ARGUMENTS ?=
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
