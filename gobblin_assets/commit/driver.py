@@ -56,7 +56,9 @@ class Driver:
         executions = [Execution(sealed, lease) for sealed, lease in self._load(prepared, outcomes)]
         Executor(self.store, self.open_file_system, self.require).execute_all(executions)
         executed = [each for each in executions if each.error is None]
-        for each, error in zip(executed, do_together(executed, self._finish, _count_rows), strict=True):
+        for each, error in zip(
+            executed, do_together(executed, self._finish, lambda each: each.sealed.order.planned_rows), strict=True
+        ):
             each.error = error
         outcomes |= {each.sequence_id: each.error for each in executions if each.error is not None}
         failures = {sequence_id: error for sequence_id, error in outcomes.items() if isinstance(error, GobblinError)}
@@ -118,8 +120,3 @@ class Driver:
             # Repeating can't help against a contradiction: a person must look.
             block=isinstance(error, ConflictError),
         )
-
-
-def _count_rows(execution: Execution) -> int:
-    """Of the ledger and of watermarks, that finishing it writes."""
-    return sum(1 + len(move.intervals) for move in execution.sealed.order.moves)

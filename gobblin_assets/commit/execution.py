@@ -20,6 +20,7 @@ from gobblin_assets.commit.segment import Segment, decode_segment
 from gobblin_assets.commit.sequence import SealedSequence
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
 from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.together import in_weight
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
@@ -86,7 +87,7 @@ class Executor:
         )
         _do_for_all(executions, lambda ready: sync_markers(fs, root, (each.sealed for each in ready)))
         reach(Failpoint.MARKER_WRITTEN)
-        for segments in _in_bounds(executions):
+        for segments in in_weight(_list_segments(executions), lambda entry: entry[1].step_count, STEPS_TOGETHER_MAX):
             self._execute_segments(segments, fs, root)
         reach(Failpoint.VERIFIED_BEFORE_FINISH)
 
@@ -174,20 +175,11 @@ def _try(act: Callable[[], None]) -> GobblinError | None:
     return None
 
 
-def _in_bounds(executions: Iterable[Execution]) -> Iterator[list[tuple[Execution, Segment]]]:
-    """Segments with as many steps as may wait together, at least one of them."""
-    found: list[tuple[Execution, Segment]] = []
-    steps = 0
+def _list_segments(executions: Iterable[Execution]) -> Iterator[tuple[Execution, Segment]]:
     for execution in executions:
         for attempt in execution.sealed.attempts:
             for segment in attempt.segments:
-                if found and steps + segment.step_count > STEPS_TOGETHER_MAX:
-                    yield found
-                    found, steps = [], 0
-                found.append((execution, segment))
-                steps += segment.step_count
-    if found:
-        yield found
+                yield execution, segment
 
 
 def _decode(execution: Execution, segment: Segment, parts: list[_Part]) -> None:

@@ -98,6 +98,11 @@ class SealOrder:
     complete: bool
     details: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def planned_rows(self) -> int:
+        """What sealing it writes of moves and intervals, and finishing it of watermarks and the ledger."""
+        return sum(1 + len(move.intervals) for move in self.moves)
+
 
 @dataclass(frozen=True, slots=True)
 class SealedAttempt:

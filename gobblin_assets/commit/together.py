@@ -20,13 +20,20 @@ WEIGHT_MAX: Final = 20_000
 """Rows that a transaction writes for all of them: the client must never be slow while it holds locks."""
 
 
-def in_bounds(items: Iterable[T], weigh: Callable[[T], int] | None = None) -> Iterator[Sequence[T]]:
+def in_bounds(items: Iterable[T], weigh: Callable[[T], int] | None = None) -> Iterator[list[T]]:
     """As many together as one transaction may take, at least one. ``weigh``: the rows that one of them comes to."""
+    for some in in_weight(items, weigh or (lambda _item: 0), WEIGHT_MAX):
+        for start in range(0, len(some), TOGETHER_MAX):
+            yield some[start : start + TOGETHER_MAX]
+
+
+def in_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:
+    """In their order, as many together as weigh no more than this, at least one."""
     found: list[T] = []
     weight = 0
     for item in items:
-        more = 0 if weigh is None else weigh(item)
-        if found and (len(found) == TOGETHER_MAX or weight + more > WEIGHT_MAX):
+        more = weigh(item)
+        if found and weight + more > weight_max:
             yield found
             found, weight = [], 0
         found.append(item)

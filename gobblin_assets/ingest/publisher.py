@@ -58,7 +58,7 @@ class Publisher:
     def _publish_wave(self, parts: Sequence[Slice], duration_s: float) -> None:
         decided = [(part, order) for part in parts if (order := self._decide(part, duration_s)) is not None]
         sealed = []
-        for (part, _order), error in zip(decided, do_together(decided, self._seal, _count_rows), strict=True):
+        for (part, _order), error in zip(decided, do_together(decided, self._seal, _planned_rows), strict=True):
             if error is None:
                 sealed.append(part)
             else:
@@ -158,6 +158,5 @@ def _in_waves(parts: Sequence[Slice]) -> Iterator[list[Slice]]:
         yield list(wave.values())
 
 
-def _count_rows(decided: tuple[Slice, SealOrder]) -> int:
-    """Of plans, that sealing it writes."""
-    return sum(1 + len(move.intervals) for move in decided[1].moves)
+def _planned_rows(decided: tuple[Slice, SealOrder]) -> int:
+    return decided[1].planned_rows

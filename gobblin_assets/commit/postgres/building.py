@@ -24,6 +24,7 @@ from gobblin_assets.commit.postgres.guards import (
     unexpected_state,
 )
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
+from gobblin_assets.commit.together import in_weight
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
@@ -223,7 +224,8 @@ def _stage_running(connection: Connection, all_staged: Sequence[StagedAttempt]) 
     for each in all_staged:
         if each.attempt_id not in datasets:
             raise CorruptionError(f"attempt {each.attempt_id} is none of sequence {each.sequence_id}")
-    for some in _in_chunks(chain.from_iterable(_segment_rows(each, datasets[each.attempt_id]) for each in all_staged)):
+    rows_to_add = chain.from_iterable(_segment_rows(each, datasets[each.attempt_id]) for each in all_staged)
+    for some in in_weight(rows_to_add, lambda row: len(row["payload"]), _PAYLOAD_BYTES_MAX):
         connection.execute(_ADD_SEGMENTS, in_columns(some))
     highs = [
         {"work_unit_id": unit, "actual_high": watermark_to_jsonb(high)}
@@ -260,20 +262,6 @@ def _segment_rows(staged: StagedAttempt, dataset_id: DatasetId) -> Iterator[dict
             "file_bytes": segment.file_bytes,
             "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
         }
-
-
-def _in_chunks(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """As many rows together as their payloads allow, at least one."""
-    chunk: list[dict[str, Any]] = []
-    chunk_bytes = 0
-    for row in rows:
-        if chunk and chunk_bytes + len(row["payload"]) > _PAYLOAD_BYTES_MAX:
-            yield chunk
-            chunk, chunk_bytes = [], 0
-        chunk.append(row)
-        chunk_bytes += len(row["payload"])
-    if chunk:
-        yield chunk
 
 
 def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: WorkUnit) -> dict[str, Any]:
