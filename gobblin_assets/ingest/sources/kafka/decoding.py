@@ -74,7 +74,7 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
     prepared = frame.select("*", _once(plan.value.prepare(named("value"))).alias(_VALUE))
     if plan.key is not None:
         prepared = prepared.select("*", _once(plan.key.prepare(named("key"))).alias(_KEY))
-    judged = prepared.select("*", _reason(plan).alias(DEAD_LETTER_COLUMN))
+    judged = prepared.select("*", _once(_reason(plan)).alias(DEAD_LETTER_COLUMN))
     is_good = named(DEAD_LETTER_COLUMN).isNull()
     value = f.when(is_good, plan.value.value(named(_VALUE)))
     decoded: dict[str, Column] = {"value": value}
