@@ -83,13 +83,15 @@ class Round:
         self._behind: set[DatasetUrn] = set()
         self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind)
         self._started_at = ports.clock.monotonic()
+        self.recovered: list[DatasetReport] = []
 
-    def run(self, leases: Mapping[DatasetUrn, Lease]) -> list[DatasetReport]:
-        """Give the publications of earlier runs that were completed on the way."""
-        recovered, ready = self.recover(leases)
+    def run(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """All of it, once. ``recovered`` then has the publications of earlier runs that were completed on the way,
+        and has them as well where this raises later on.
+        """
+        self.recovered, ready = self.recover(leases)
         self.publish_new(ready)
         self.clean(leases)
-        return recovered
 
     # Recover --------------------------------------------------------------------------------------------
 

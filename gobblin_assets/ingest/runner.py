@@ -138,14 +138,14 @@ class _Run:
 
     def _round(self, keeper: LeaseKeeper, taken: dict[DatasetUrn, Lease]) -> list[DatasetReport]:
         keeper.start()
+        one_round = Round(self._request, self._ports, self._job, self._run_id, keeper, self._keep)
         try:
-            done = Round(self._request, self._ports, self._job, self._run_id, keeper, self._keep).run(taken)
+            one_round.run(taken)
         except SPARK_RAISES as error:
             self._fail_the_rest(taken, session_failure(error))
-            done = []
         finally:
             keeper.stop()
-        return done
+        return one_round.recovered
 
     def _fail_the_rest(self, taken: Mapping[DatasetUrn, Lease], error: GobblinError) -> None:
         """What has no report yet was not come to."""

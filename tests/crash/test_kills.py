@@ -8,10 +8,12 @@ import pytest
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
 from tests.crash.test_reconciliation import ADOPTION_KILLS, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
+from tests.support.numbered_rows import NumberedRows
 
 KILLED = -signal.SIGKILL
 
@@ -185,6 +187,27 @@ def test_a_sequence_that_keeps_failing_is_blocked_and_its_siblings_go_on(lake: L
     assert [p.sequence_id for p in recovered.published] == [sequence_id]
     world.run()
     world.check_exactly_once()
+
+
+def test_what_a_run_recovered_is_in_its_report_though_sparks_server_is_gone_when_it_plans(
+    lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_at(lake, f"{Failpoint.SEAL_COMMITTED}=kill")
+    world.expire_leases()
+    sequence_id = open_sequence(world)
+
+    def find_nobody(_source: NumberedRows, _request: PlanRequest) -> PartitionPlan:
+        raise ConnectionError("the Connect server is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NumberedRows, "plan", find_nobody)
+        report = world.run()
+
+    assert [each.publication and each.publication.sequence_id for each in report.recovered] == [sequence_id]
+    assert len(report.failed) == len(lake.urns)
+    world.run()
+    world.check_exactly_once()
+    check_every_sequence_was_announced(world)
 
 
 def test_a_stranger_at_the_final_name_is_never_overwritten(lake: Lake, world: World) -> None:
