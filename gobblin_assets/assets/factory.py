@@ -12,10 +12,11 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from gobblin_assets.assets.layout import JobLayout, build_layout
-from gobblin_assets.assets.materialization import GobblinRunConfig, materialize
+from gobblin_assets.assets.materialization import materialize
 from gobblin_assets.assets.naming import GobblinTranslator
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.assets.recovery import build_recovery_job, recovery_job_name
+from gobblin_assets.assets.run_config import GobblinRunConfig
 from gobblin_assets.assets.sensors import build_recovery_sensor
 from gobblin_assets.assets.topic_sensors import build_discovery_sensor, build_new_data_sensor
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets

@@ -4,12 +4,16 @@ Nothing is written before every selected dataset is known to have the run's part
 logged as they happen; what failed is raised after them, so that it never hides them.
 """
 
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from pyspark.sql import SparkSession
 
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization, is_recovered
@@ -25,102 +29,26 @@ from gobblin_assets.assets.ports import (
     connection_key,
 )
 from gobblin_assets.assets.progress import ProgressLog
+from gobblin_assets.assets.run_config import (
+    GobblinRunConfig,
+    decide_mode,
+    decide_restart,
+    is_by_hand,
+    require_stream,
+)
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.extraction import Extractor
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
-from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.port import PlanSession, Restart, StartAt
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest, Stores
+from gobblin_assets.ingest.runner import run_job, run_stream
+from gobblin_assets.ingest.sources.port import PlanSession
+from gobblin_assets.ingest.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.ingest.streaming import WaitForStop, plan_stream_job
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, Role
 
-MODE_TAG: Final = "gobblin/mode"
-
-# A run with one of these was asked for by a rule. A backfill of a person carries none of them.
-_AUTOMATION_TAGS: Final = frozenset({
-    "dagster/sensor_name",
-    "dagster/schedule_name",
-    "dagster/auto_materialize",
-    "dagster/from_automation_condition",
-})  # fmt: skip
-
 _PAGES_READ_MAX: Final = 1_000
-
-
-class GobblinRunConfig(dg.Config):
-    """Run configuration of a job's assets. ``mode``: append, refresh or auto; default: the tag, else auto.
-
-    ``restart``, of topics, this once: start_over (as if they had never been read) or move_to_latest (leave out what
-    is in them now). ``start_at``, of one topic, this once: the offsets to go on from, by number of partition.
-    """
-
-    mode: str | None = None
-    restart: str | None = None
-    start_at: dict[str, int] | None = None
-
-
-def is_by_hand(tags: Mapping[str, str]) -> bool:
-    """Whether a person, or a backfill that a person started, asked for the run."""
-    return _AUTOMATION_TAGS.isdisjoint(tags)
-
-
-def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: int) -> Restart | StartAt | None:
-    """What run config asks of topics. RejectedError when it is nothing that there is, or the job reads tables."""
-    if config.restart is None and config.start_at is None:
-        return None
-    field = "restart" if config.start_at is None else "start_at"
-    if layout.job.source.type != "kafka":
-        raise RejectedError(
-            f"is for topics, and {layout.job.job} reads tables", field=field, hint="Use mode: refresh for tables."
-        )
-    if config.start_at is not None:
-        return _read_starts(config.start_at, is_alone=config.restart is None and topic_count == 1)
-    try:
-        return Restart(config.restart or "")
-    except ValueError:
-        raise RejectedError(
-            f"expected one of {', '.join(each.value for each in Restart)}, found {config.restart!r}",
-            field=field,
-            hint="Correct it, or leave it out.",
-        ) from None
-
-
-def _read_starts(given: Mapping[str, int], *, is_alone: bool) -> StartAt:
-    if not is_alone:
-        raise RejectedError(
-            "offsets are those of one topic, and nothing else is asked of it",
-            field="start_at",
-            hint="Select one topic, and leave restart out.",
-        )
-    wrong = [name for name, offset in given.items() if not name.isdecimal() or offset < 0]
-    if wrong or not given:
-        raise RejectedError(
-            f"expected offsets by numbers of partitions, found {dict(given)!r}",
-            field="start_at",
-            hint='Write it like {"0": 1500, "1": 0}.',
-        )
-    return StartAt({int(name): offset for name, offset in given.items()})
-
-
-def decide_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
-    """The mode that run config or tag ask for. RejectedError when it is none, or when they contradict each other."""
-    tagged = tags.get(MODE_TAG)
-    if configured is not None and tagged is not None and configured != tagged:
-        raise RejectedError(
-            f"the run config says {configured!r} and the tag {MODE_TAG} says {tagged!r}",
-            field="mode",
-            hint="Give one of them.",
-        )
-    text = configured or tagged or Mode.AUTO.value
-    try:
-        return Mode(text)
-    except ValueError:
-        raise RejectedError(
-            f"expected one of {', '.join(mode.value for mode in Mode)}, found {text!r}",
-            field="mode",
-            hint=f"Correct the run config's `mode`, or the tag {MODE_TAG}.",
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,26 +89,53 @@ class EventLog:
 
 
 def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
-    """Run what was selected. Raises Failure or RetryRequested after all that is good was logged."""
+    """Run what was selected. Raises Failure or RetryRequested after all that is good was logged.
+
+    A stream that was asked to stop ends at a published boundary, and then raises what ends a run as CANCELED.
+    """
+    stop: StopRequest | None = None
     try:
         request = _plan_request(context, layout, config)
         if not request.selection:
             context.log.info("All of this run's partitions were published by its earlier try.")
             return
-        report = _run(context, layout, request)
+        if config.stream_s is None:
+            with _open_ports(context, layout) as ports:
+                report = run_job(request, ports)
+        else:
+            with _open_ports(context, layout) as ports:
+                # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
+                ports.spark()
+                # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
+                with heed_stop_signals(lambda _line: None) as stop:
+                    report = run_stream(request, ports, _until(stop, config.stream_s))
     except GobblinError as error:
         raise decide_error(error, retry_number=context.retry_number) from error
     events = EventLog(layout, context)
     for dataset in report.datasets:
         if dataset.publication is None:
             _log_unpublished(context, events, dataset)
+    if stop is not None and stop.is_made:
+        raise dg.DagsterExecutionInterruptedError
     failed = report.failed
     outcome = decide_failed(failed, good_count=len(report.datasets) - len(failed), retry_number=context.retry_number)
     if outcome is not None:
         raise outcome
 
 
-def _run(context: dg.AssetExecutionContext, layout: JobLayout, request: RunRequest) -> RunReport:
+def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
+    """Until the time is over, or the run's termination asks for it."""
+    end_s = time.monotonic() + stream_s
+
+    def wait(seconds: float) -> bool:
+        left_s = end_s - time.monotonic()
+        return left_s <= 0 or stop.wait(min(seconds, left_s)) or time.monotonic() >= end_s
+
+    return wait
+
+
+@contextmanager
+def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterator[RunPorts]:
     job = layout.job
     stores: Stores = getattr(context.resources, STORES_KEY)
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
@@ -188,13 +143,21 @@ def _run(context: dg.AssetExecutionContext, layout: JobLayout, request: RunReque
     connection: Connection = getattr(context.resources, connection_key(job))
     fs, root = file_systems.open(job.destination, umask=job.umask)
     progress = ProgressLog(context.log.info)
+    is_ready = threading.Event()
 
-    def open_extractor(session: PlanSession) -> Extractor:
+    def get_session() -> SparkSession:
+        if is_ready.is_set():
+            return engine.get_session()
         # Around what takes a new process many seconds, and says nothing itself.
         context.log.info("Spark starts, or the session that runs already is taken.")
-        extractor = engine.open_extractor(job, stores, session)
+        session = engine.get_session()
         context.log.info("Spark is ready.")
-        return extractor
+        is_ready.set()
+        return session
+
+    def open_extractor(session: PlanSession) -> Extractor:
+        get_session()
+        return engine.open_extractor(job, stores, session)
 
     ports = RunPorts(
         stores=stores,
@@ -204,13 +167,13 @@ def _run(context: dg.AssetExecutionContext, layout: JobLayout, request: RunReque
         source=connection.open_source(job),
         open_extractor=open_extractor,
         interrupt=engine.interrupt,
-        spark=engine.get_session,
+        spark=get_session,
         clock=SystemClock(),
         report=progress,
         on_publication=EventLog(layout, context).log_publication,
     )
     try:
-        return run_job(request, ports)
+        yield ports
     finally:
         progress.close()
 
@@ -225,6 +188,17 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
     tags = context.run.tags
     mode = decide_mode(config.mode, tags)
     selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)
+    if config.stream_s is not None:
+        job = plan_stream_job(layout.job)
+        require_stream(config, tags, layout, selection)
+        return RunRequest(
+            job=job,
+            datasets=layout.datasets,
+            selection=selection,
+            mode=Mode.APPEND,
+            by_hand=False,
+            dagster_run_id=context.run.run_id,
+        )
     if context.retry_number > 0:
         selection = _leave_out_published(context, layout, selection)
     return RunRequest(

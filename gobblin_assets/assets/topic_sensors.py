@@ -16,7 +16,6 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.materialization import MODE_TAG
 from gobblin_assets.assets.metadata import build_evaluation
 from gobblin_assets.assets.new_data import (
     Due,
@@ -28,6 +27,7 @@ from gobblin_assets.assets.new_data import (
     write_memory,
 )
 from gobblin_assets.assets.ports import STORES_KEY, TopicConnection, connection_key
+from gobblin_assets.assets.run_config import MODE_TAG
 from gobblin_assets.assets.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec

@@ -1,12 +1,7 @@
 """The command that follows topics until it is told to stop."""
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Final
 
 import click
 
@@ -16,10 +11,9 @@ from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.runner import run_stream
-from gobblin_assets.ingest.streaming import WaitForStop, plan_stream_job
+from gobblin_assets.ingest.stop_signals import heed_stop_signals
+from gobblin_assets.ingest.streaming import plan_stream_job
 from gobblin_assets.model.extract import Mode
-
-_STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -52,29 +46,10 @@ def stream(
     with open_ports(layout, job, SparkChoice(master, remote)) as (ports, events):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.spark()
-        with _stop_signals() as wait_for_stop:
-            report = run_stream(request, ports, wait_for_stop)
+        with heed_stop_signals(say) as stop:
+            report = run_stream(request, ports, stop.wait)
         if events is not None:
             events.report_unpublished(report)
     print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(1)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[WaitForStop]:
-    """The first signal asks for a stop; the second one interrupts."""
-    stopping = threading.Event()
-
-    def hear(number: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            raise KeyboardInterrupt
-        stopping.set()
-        say(f"{signal.Signals(number).name}: stopping after the publication under way; once more stops at once")
-
-    before = {number: signal.signal(number, hear) for number in _STOPPING_SIGNALS}
-    try:
-        yield stopping.wait
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -223,7 +223,7 @@ class LeaseSpec(SpecModel):
 
 
 class StreamSpec(SpecModel):
-    """The pace of `gobblin-assets stream`: whichever comes first."""
+    """The pace of a stream, of `gobblin-assets stream` and of run configuration's `stream_s`: whichever comes first."""
 
     publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish what came, this often.")
     records_max: int = Field(1_000_000, ge=1, description="Publish at once when so many records wait; no more at once.")

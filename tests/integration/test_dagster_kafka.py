@@ -4,6 +4,9 @@ A tick is evaluated as the daemon does it, and what it asks for is run with the 
 """
 
 import datetime as dt
+import os
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +26,7 @@ from gobblin_assets.ingest.sources.discovery import find_discovery, write_discov
 from gobblin_assets.ingest.spark.settings import SparkSettings
 from resources import CommitStoreResource, GobblinSparkResource, KafkaConnectionResource, gobblin_resources
 from tests.support.kafka import delete_topics, produce
+from tests.support.spark import wait_until
 
 NEW_DATA, DISCOVERY = "events_new_data_sensor", "events_discovery_sensor"
 FOUND_AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -54,6 +58,7 @@ class Events:
         source: Mapping[str, Any] | None = None,
         discovered: Sequence[str] | None = None,
         discovery_path: Path | None = None,
+        **options: Any,
     ) -> None:
         """Load the definitions, as a code location does."""
         job = parse_job({
@@ -62,6 +67,7 @@ class Events:
             "destination": str(self.folder / "lake"),
             "datasets": list(datasets),
             "retire_grace_s": 0.0,
+            **options,
         })  # fmt: skip
         built = build_gobblin_definitions(job, discovered=discovered, discovery_path=discovery_path)
         self.definitions = dg.Definitions.merge(built, dg.Definitions(resources=self.resources))
@@ -90,6 +96,18 @@ class Events:
             tags=tags,
         )
         assert result.success
+
+    def follow(self, topic: str, stream_s: float) -> dg.DagsterRun:
+        """A run that a person starts, and that follows the topic."""
+        result = self.definitions.resolve_job_def("events_whole").execute_in_process(
+            instance=self.instance,
+            asset_selection=[self.key(topic)],
+            run_config={"ops": {"events": {"config": {"stream_s": stream_s}}}},
+            raise_on_error=False,
+        )
+        run = self.instance.get_run_by_id(result.run_id)
+        assert run is not None
+        return run
 
     def key(self, topic: str) -> dg.AssetKey:
         return dg.AssetKey(["events", topic])
@@ -261,3 +279,84 @@ def test_topics_with_windows_are_asked_for_in_the_window_that_is_open_and_the_ot
     assert (shown.partition_key, events.shown(views)[0]["gobblin/rows"]) == (month, 2)
     assert [event["gobblin/rows"] for event in events.shown(clicks)] == [1]
     assert not events.tick().run_requests
+
+
+def in_thread(*steps: Callable[[], object]) -> threading.Thread:
+    """Begin them, one after the other, beside what comes next."""
+    thread = threading.Thread(target=lambda: [step() for step in steps])
+    thread.start()
+    return thread
+
+
+def test_a_stream_ends_when_its_time_is_over_and_a_run_has_the_rest(
+    events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
+) -> None:
+    views = topic("views", 2)
+    events.define({"topic": views, "kafka": {"value": {"format": "string"}}}, stream={"publish_every_s": 0.2})
+    produce(kafka_broker.bootstrap, views, [b"one", b"two"])
+
+    more = in_thread(
+        lambda: wait_until(lambda: len(events.shown(views)) == 1, "the first publication"),
+        lambda: produce(kafka_broker.bootstrap, views, [b"three"]),
+    )
+    run = events.follow(views, stream_s=2.0)
+    more.join()
+
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    assert events.shown(views)[0]["gobblin/rows"] == 2
+    for request in events.tick().run_requests or []:
+        events.run(request)
+    assert sum(event["gobblin/rows"] for event in events.shown(views)) == 3
+
+
+@pytest.mark.parametrize("by", ["a person", "the machine"])
+def test_a_stream_whose_run_is_terminated_ends_at_a_published_boundary(
+    events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str], by: str
+) -> None:
+    """As Dagster's launcher does it for a person, after a word in the storage; and as a machine that goes down does."""
+    views = topic("views", 2)
+    events.define({"topic": views, "kafka": {"value": {"format": "string"}}}, stream={"publish_every_s": 0.2})
+    produce(kafka_broker.bootstrap, views, [b"one", b"two"])
+
+    def await_publications(count: int) -> None:
+        wait_until(lambda: len(events.shown(views)) == count, f"{count} publications")
+
+    def terminate() -> None:
+        if by == "a person":
+            (run,) = events.instance.get_runs()
+            events.instance.report_run_canceling(run)
+        os.kill(os.getpid(), signal.SIGINT if by == "a person" else signal.SIGTERM)
+
+    terminating = in_thread(
+        lambda: await_publications(1),
+        lambda: produce(kafka_broker.bootstrap, views, [b"three"]),
+        lambda: await_publications(2),
+        terminate,
+    )
+    run = events.follow(views, stream_s=600.0)
+    terminating.join()
+
+    assert run.status is (dg.DagsterRunStatus.CANCELED if by == "a person" else dg.DagsterRunStatus.FAILURE)
+    said = [record.user_message for record in events.instance.all_logs(run.run_id)]
+    assert any("stopped at a published boundary; 3 rows in 2 publications" in line for line in said), said
+    produce(kafka_broker.bootstrap, views, [b"four"])
+    (request,) = events.tick().run_requests or []
+    events.run(request)
+    assert [event["gobblin/rows"] for event in events.shown(views)] == [2, 1, 1]
+
+
+def test_what_a_stream_can_not_do_fails_the_run_with_the_reason(
+    events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
+) -> None:
+    views = topic("views")
+    events.define({"topic": views, "kafka": {"value": {"format": "string"}}})
+    produce(kafka_broker.bootstrap, views, [b"one"])
+
+    run = events.follow(views, stream_s=-1.0)
+
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    told = [record.dagster_event for record in events.instance.all_logs(run.run_id)]
+    (failure,) = [event.step_failure_data.user_failure_data for event in told if event and event.is_step_failure]
+    assert failure is not None
+    assert "stream_s: expected a number of seconds above 0, found -1.0" in str(failure.description)
+    assert not events.shown(views)

@@ -21,7 +21,7 @@ from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 """Reached only by a test that fails."""
 
 SMALL = {

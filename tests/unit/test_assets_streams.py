@@ -1,0 +1,65 @@
+"""What a run that follows topics can ask for beside it, and what not."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.run_config import GobblinRunConfig, require_stream
+from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.partition_keys import asset_partition
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.urn import DatasetUrn
+
+JOB = """
+job: events
+source: {type: kafka, connection: shop}
+destination: ./lake
+datasets: [{topic: views}, {topic: clicks, partitions: {kind: monthly, start: 2026-01-01}}]
+"""
+VIEWS, CLICKS = DatasetUrn("views"), DatasetUrn("clicks")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> JobLayout:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB, encoding="utf-8")
+    return read_layout(path)
+
+
+@pytest.mark.parametrize("asked", [{}, {"mode": "append"}, {"mode": "auto"}], ids=str)
+def test_a_stream_follows_whole_topics_and_windows_that_are_open(layout: JobLayout, asked: dict[str, Any]) -> None:
+    config = GobblinRunConfig(stream_s=60.0, **asked)
+    require_stream(config, {}, layout, {VIEWS: (WHOLE,)})
+    month = dt.datetime.now(dt.UTC).strftime("%Y-%m-01")
+    require_stream(config, {}, layout, {CLICKS: (asset_partition(layout.datasets[CLICKS], month),)})
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_how_long_is_a_number_above_0(layout: JobLayout, seconds: float) -> None:
+    with pytest.raises(RejectedError, match=r"stream_s: expected a number of seconds above 0"):
+        require_stream(GobblinRunConfig(stream_s=seconds), {}, layout, {VIEWS: (WHOLE,)})
+
+
+@pytest.mark.parametrize(
+    ("asked", "tags"),
+    [
+        ({"restart": "start_over"}, {}),
+        ({"start_at": {"0": 1}}, {}),
+        ({"mode": "refresh"}, {}),
+        ({}, {"gobblin/mode": "refresh"}),
+    ],
+    ids=str,
+)
+def test_nothing_else_is_asked_of_a_stream(layout: JobLayout, asked: dict[str, Any], tags: dict[str, str]) -> None:
+    with pytest.raises(RejectedError, match=r"stream_s: a stream goes on from the watermarks"):
+        require_stream(GobblinRunConfig(stream_s=60.0, **asked), tags, layout, {VIEWS: (WHOLE,)})
+
+
+def test_a_window_that_has_passed_is_not_followed(layout: JobLayout) -> None:
+    passed = asset_partition(layout.datasets[CLICKS], "2026-01-01")
+    with pytest.raises(RejectedError, match=r"stream_s: a stream of clicks reads into the window that is open, 20"):
+        require_stream(GobblinRunConfig(stream_s=60.0), {}, layout, {CLICKS: (passed,)})
