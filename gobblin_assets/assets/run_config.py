@@ -31,7 +31,8 @@ class GobblinRunConfig(dg.Config):
 
     ``restart``, of topics, this once: start_over (as if they had never been read) or move_to_latest (leave out what
     is in them now). ``start_at``, of one topic, this once: the offsets to go on from, by number of partition.
-    ``stream_s``, of topics: follow them for so many seconds at the job's ``stream`` pace, instead of reading once.
+    ``stream_s``, of topics: follow them for so many seconds at the job's ``stream`` pace, instead of reading once. A
+    retry of the run follows them for as long again.
     """
 
     mode: str | None = None
