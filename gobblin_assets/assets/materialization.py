@@ -4,6 +4,7 @@ Nothing is written before every selected dataset is known to have the run's part
 logged as they happen; what failed is raised after them, so that it never hides them.
 """
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -36,9 +37,9 @@ from gobblin_assets.assets.run_config import (
     is_by_hand,
     require_stream,
 )
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.extraction import Extractor
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest, Stores
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job, run_stream
 from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.ingest.stop_signals import StopRequest, heed_stop_signals
@@ -53,7 +54,10 @@ _PAGES_READ_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """Writes a job's reports into the log of the Dagster run at hand."""
+    """Writes a job's reports into the log of the Dagster run at hand.
+
+    RetryableError where Dagster does not take an event: the publication stays, and is announced later.
+    """
 
     layout: JobLayout
     context: dg.AssetExecutionContext | dg.OpExecutionContext
@@ -67,14 +71,20 @@ class EventLog:
         for role in self.layout.roles:
             uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
             key = self.layout.get_key(report.urn, role)
-            self.context.log_event(build_materialization(key, report, role, uri=uri))
+            self._send(build_materialization(key, report, role, uri=uri))
         self.log_checks(report)
 
     def log_checks(self, report: DatasetReport) -> None:
         key = self.layout.get_key(report.urn)
-        for evaluation in build_evaluations(key, report, self._find_latest(key, report.partition)):
-            # Dagster takes it here; only its annotation of what it takes has not been told.
-            self.context.log_event(evaluation)  # type: ignore[arg-type]  # see above
+        with _telling(key):
+            latest = self._find_latest(key, report.partition)
+        for evaluation in build_evaluations(key, report, latest):
+            self._send(evaluation)
+
+    def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
+        with _telling(event.asset_key):
+            # Dagster takes both here; only its annotation of what it takes has not been told.
+            self.context.log_event(event)  # type: ignore[arg-type]  # see above
 
     def _find_latest(
         self, key: dg.AssetKey, partition: AssetPartition
@@ -88,39 +98,55 @@ class EventLog:
         return None
 
 
+@contextmanager
+def _telling(key: dg.AssetKey) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # Dagster's storage raises whatever its driver raises
+        raise RetryableError(
+            f"Dagster does not take the events of {key.to_user_string()}: {type(error).__name__}",
+            hint="What was published is safe. Look after Dagster's storage; the next run tells it.",
+        ) from error
+
+
 def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
     """Run what was selected. Raises Failure or RetryRequested after all that is good was logged.
 
     A stream that was asked to stop ends at a published boundary, and then raises what ends a run as CANCELED.
     """
-    stop: StopRequest | None = None
+    stop = StopRequest()
     try:
         request = _plan_request(context, layout, config)
         if not request.selection:
             context.log.info("All of this run's partitions were published by its earlier try.")
             return
-        if config.stream_s is None:
-            with _open_ports(context, layout) as ports:
+        with _open_ports(context, layout) as ports:
+            if config.stream_s is None:
                 report = run_job(request, ports)
-        else:
-            with _open_ports(context, layout) as ports:
-                # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
-                ports.spark()
-                # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
-                with heed_stop_signals(lambda _line: None) as stop:
-                    report = run_stream(request, ports, _until(stop, config.stream_s))
+            else:
+                report = _follow(request, ports, stop, config.stream_s)
+        events = EventLog(layout, context)
+        for dataset in report.datasets:
+            if dataset.publication is None:
+                _log_unpublished(context, events, dataset)
     except GobblinError as error:
+        if stop.is_made:
+            raise dg.DagsterExecutionInterruptedError from error
         raise decide_error(error, retry_number=context.retry_number) from error
-    events = EventLog(layout, context)
-    for dataset in report.datasets:
-        if dataset.publication is None:
-            _log_unpublished(context, events, dataset)
-    if stop is not None and stop.is_made:
+    if stop.is_made:
         raise dg.DagsterExecutionInterruptedError
     failed = report.failed
     outcome = decide_failed(failed, good_count=len(report.datasets) - len(failed), retry_number=context.retry_number)
     if outcome is not None:
         raise outcome
+
+
+def _follow(request: RunRequest, ports: RunPorts, stop: StopRequest, stream_s: float) -> RunReport:
+    # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
+    ports.spark()
+    # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
+    with heed_stop_signals(lambda _line: None, stop):
+        return run_stream(request, ports, _until(stop, stream_s))
 
 
 def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
@@ -145,19 +171,24 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
     progress = ProgressLog(context.log.info)
     is_ready = threading.Event()
 
-    def get_session() -> SparkSession:
-        if is_ready.is_set():
-            return engine.get_session()
-        # Around what takes a new process many seconds, and says nothing itself.
-        context.log.info("Spark starts, or the session that runs already is taken.")
-        session = engine.get_session()
-        context.log.info("Spark is ready.")
+    @contextmanager
+    def starting() -> Iterator[None]:
+        """Around what takes a new process many seconds, and says nothing itself."""
+        is_first = not is_ready.is_set()
+        if is_first:
+            context.log.info("Spark starts, or the session that runs already is taken.")
+        yield
+        if is_first:
+            context.log.info("Spark is ready.")
         is_ready.set()
-        return session
+
+    def get_session() -> SparkSession:
+        with starting():
+            return engine.get_session()
 
     def open_extractor(session: PlanSession) -> Extractor:
-        get_session()
-        return engine.open_extractor(job, stores, session)
+        with starting():
+            return engine.open_extractor(job, stores, session)
 
     ports = RunPorts(
         stores=stores,
@@ -190,7 +221,10 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
     selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)
     if config.stream_s is not None:
         job = plan_stream_job(layout.job)
-        require_stream(config, tags, layout, selection)
+        record = context.instance.get_run_record_by_id(context.run.run_id)
+        # A run may have waited in the queue, or be tried again, when the window that it was made for is over.
+        made_at = None if record is None else _aware(record.create_timestamp)
+        require_stream(config, tags, layout, selection, made_at=made_at)
         return RunRequest(
             job=job,
             datasets=layout.datasets,
@@ -210,6 +244,10 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
     )
+
+
+def _aware(moment: dt.datetime) -> dt.datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
 
 
 def _leave_out_published(

@@ -1,5 +1,6 @@
 """Lines of progress for a run's log, few enough for a table of events."""
 
+import sys
 import threading
 import time
 from collections import deque
@@ -13,7 +14,8 @@ _LINES_KEPT_MAX: Final = 100
 class ProgressLog:
     """Passes lines on at once when it was quiet, else gathers them and passes them on together.
 
-    Any thread may call it. At most ``_LINES_KEPT_MAX`` lines wait; of more, the oldest go and are counted.
+    Any thread may call it. At most ``_LINES_KEPT_MAX`` lines wait; of more, the oldest go and are counted. Lines that
+    the run's log does not take go to stderr: who says them, such as the heart of a lease, must not end by that.
     """
 
     def __init__(
@@ -52,4 +54,8 @@ class ProgressLog:
         self._waiting.clear()
         self._left_out = 0
         self._quiet_until = self._monotonic() + self._interval_s
-        self._write("\n".join(lines))
+        text = "\n".join(lines)
+        try:
+            self._write(text)
+        except Exception as error:  # noqa: BLE001  its storage raises whatever its driver raises
+            sys.stderr.write(f"{text}\n(The run's log did not take these lines: {type(error).__name__})\n")

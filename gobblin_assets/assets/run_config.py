@@ -13,7 +13,7 @@ from gobblin_assets.ingest.partition_keys import open_partition
 from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.urn import DatasetUrn, JobName
 
 MODE_TAG: Final = "gobblin/mode"
 
@@ -109,8 +109,13 @@ def require_stream(
     tags: Mapping[str, str],
     layout: JobLayout,
     selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]],
+    *,
+    made_at: dt.datetime | None = None,
 ) -> None:
-    """RejectedError unless what ``stream_s`` and the rest of the run ask for can be had together."""
+    """RejectedError unless what ``stream_s`` and the rest of the run ask for can be had together.
+
+    ``made_at`` is aware: when the run was made, whose windows may be those that were open then.
+    """
     field = "stream_s"
     seconds = config.stream_s or 0.0
     if not (math.isfinite(seconds) and seconds > 0):
@@ -129,9 +134,17 @@ def require_stream(
     now = dt.datetime.now(dt.UTC)
     for urn, partitions in selection.items():
         window = open_partition(layout.datasets[urn], now)
-        if partitions != (window,):
+        if partitions not in ((window,), (open_partition(layout.datasets[urn], made_at or now),)):
             raise RejectedError(
                 f"a stream of {urn} reads into the window that is open, {window.key}, and others were selected",
                 field=field,
                 hint="Select that one; when it is over, the stream goes on in the next.",
             )
+
+
+def find_stream_s(run_config: Mapping[str, object], job: JobName) -> float | None:
+    """For how long a Dagster run of the job follows topics; None for one that reads once."""
+    found: object = run_config
+    for name in ("ops", str(job), "config", "stream_s"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.ports import STORES_KEY
 from gobblin_assets.assets.recovery import recovery_job_name
+from gobblin_assets.assets.run_config import find_stream_s
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.model.state import SequenceId, WorkingState
 from gobblin_assets.model.urn import JobName
@@ -81,15 +82,20 @@ def report_dead_runs(
     """Report runs as failed whose process died; returns the cursor: since when others hold no lease, by run.
 
     A run that let a lease run out is dead at once. One without any lease may be waiting for a busy dataset: it is
-    taken for dead after it was seen so for longer than a run ever waits.
+    taken for dead after it was seen so for longer than a run ever waits. A stream takes a lease that it lost anew, and
+    may wait for others as long as it goes on.
     """
     seen = _read_cursor(cursor)
-    lapsed = stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX)
-    idle = {str(run.run_id): seen.get(str(run.run_id), now.timestamp()) for run in lapsed if not run.lease_ran_out}
-    for run in lapsed:
-        if run.lease_ran_out or now.timestamp() - idle[str(run.run_id)] > idle_s_max:
-            _report_dead(instance, stores, run)
-            idle.pop(str(run.run_id), None)
+    idle: dict[str, float] = {}
+    for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX):
+        dagster_run = instance.get_run_by_id(run.dagster_run_id)
+        stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, job)
+        since = seen.get(str(run.run_id), now.timestamp())
+        patience_s = idle_s_max if stream_s is None or run.lease_ran_out else idle_s_max + stream_s
+        if (run.lease_ran_out and stream_s is None) or now.timestamp() - since > patience_s:
+            _report_dead(instance, stores, run, dagster_run)
+        else:
+            idle[str(run.run_id)] = since
     return json.dumps(idle, sort_keys=True)
 
 
@@ -143,8 +149,7 @@ def _ended_at(record: dg.RunRecord) -> dt.datetime:
     return updated if updated.tzinfo is not None else updated.replace(tzinfo=dt.UTC)
 
 
-def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun) -> None:
-    run = instance.get_run_by_id(lapsed.dagster_run_id)
+def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun, run: dg.DagsterRun | None) -> None:
     if run is not None and run.status in _NAMED_STATES:
         instance.report_run_failed(
             run, f"The process of this run ({lapsed.owner}) died: its lease ran out. What it had sealed is recovered."

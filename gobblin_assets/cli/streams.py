@@ -11,7 +11,7 @@ from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.runner import run_stream
-from gobblin_assets.ingest.stop_signals import heed_stop_signals
+from gobblin_assets.ingest.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.ingest.streaming import plan_stream_job
 from gobblin_assets.model.extract import Mode
 
@@ -46,7 +46,8 @@ def stream(
     with open_ports(layout, job, SparkChoice(master, remote)) as (ports, events):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.spark()
-        with heed_stop_signals(say) as stop:
+        stop = StopRequest()
+        with heed_stop_signals(say, stop):
             report = run_stream(request, ports, stop.wait)
         if events is not None:
             events.report_unpublished(report)

@@ -120,7 +120,8 @@ class _Run:
         """All datasets again and again, under leases that are kept."""
         keeper = self._make_keeper()
         keeper.start()
-        stream = Stream(self._request, self._ports, self._job, self._holder, keeper, self._keep, wait_for_stop, ids)
+        keep = self._keep_latest
+        stream = Stream(self._request, self._ports, self._job, self._holder, keeper, keep, wait_for_stop, ids)
         try:
             recovered = stream.run()
         finally:
@@ -163,6 +164,14 @@ class _Run:
                 self._figures["bytes"] += publication.file_bytes
                 self._figures["files"] += publication.file_count
         self._stores.runs.record_dataset(self._run_id, *(_record_of(*each) for each in reports))
+
+    def _keep_latest(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
+        """As ``_keep``; what failed of a dataset in a window before counts no more once a later one went well."""
+        good = {report.urn for _dataset_id, report in reports if report.outcome.is_good}
+        self._reports = {
+            name: report for name, report in self._reports.items() if report.urn not in good or report.outcome.is_good
+        }
+        self._keep(reports)
 
     def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
         for urn, dataset_id in waiting:

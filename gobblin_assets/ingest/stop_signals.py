@@ -1,44 +1,51 @@
 """SIGTERM and SIGINT as a request to stop: what is under way is ended in good order."""
 
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
 _STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
 class StopRequest:
-    """Whether a signal has come."""
+    """Whether a signal has come. It is made from within a handler, which may have come while this thread waits: an
+    Event would wait for its own lock then, and of all queues this one can be put into from there.
+    """
 
-    _heard: threading.Event = field(default_factory=threading.Event)
+    def __init__(self) -> None:
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_made = False
 
     @property
     def is_made(self) -> bool:
-        return self._heard.is_set()
+        return self._is_made
 
     def make(self) -> None:
-        self._heard.set()
+        self._is_made = True
+        self._wakeups.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it is made; True then."""
-        return self._heard.wait(seconds)
+        """Wait so long, or until it is made; True then. For one thread."""
+        if not self._is_made:
+            with suppress(queue.Empty):
+                self._wakeups.get(timeout=max(0.0, seconds))
+        return self._is_made
 
 
 @contextmanager
-def heed_stop_signals(report: Callable[[str], None]) -> Iterator[StopRequest]:
-    """The first signal makes the request, and ``report`` gets a line; the second does what it did before, or raises
-    KeyboardInterrupt. Whoever else takes signals, as a classic Spark session does when it opens, must have done so.
+def heed_stop_signals(report: Callable[[str], None], request: StopRequest) -> Iterator[None]:
+    """The first signal makes the request, and ``report`` gets a line; the second does what it did before, and then
+    raises KeyboardInterrupt if that did not. Whoever else takes signals, as a classic Spark session does when it opens,
+    must have done so: its handler is the one of before, and may fail where its JVM is gone.
 
     Python gives signals to the main thread alone: in another one, the request is never made.
     """
-    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield request
+        yield
         return
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -48,14 +55,15 @@ def heed_stop_signals(report: Callable[[str], None]) -> Iterator[StopRequest]:
             return
         handler = before[number]
         if callable(handler):
-            handler(number, frame)
+            with suppress(Exception):
+                handler(number, frame)
         raise KeyboardInterrupt
 
     before = {int(number): signal.getsignal(number) for number in _STOPPING_SIGNALS}
     for number in before:
         signal.signal(number, hear)
     try:
-        yield request
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

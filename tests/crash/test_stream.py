@@ -11,7 +11,9 @@ from sqlalchemy import text
 
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.ingest import streaming
 from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from tests.support.lake import Lake, World, start_worker
 from tests.support.spark import wait_until
@@ -233,6 +235,30 @@ def test_a_publication_that_was_completed_later_is_no_failure_of_the_stream(
     assert not report.recovered
     assert world.lines[-1] == "stopped at a published boundary; 14 rows in 2 publications in all"
     world.check_exactly_once()
+
+
+def test_what_passed_with_an_earlier_window_is_no_failure_of_the_stream(
+    lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure of the last moments of a window, which went well in the next one."""
+    for urn in lake.urns:
+        lake.add_rows(urn, 7)
+    windows = [AssetPartition("today")]
+    monkeypatch.setattr(streaming, "open_partition", lambda _spec, _now: windows[-1])
+
+    def begin_next(reached: Failpoint) -> None:
+        if reached is Failpoint.STAGED_BEFORE_SEAL and len(windows) == 1:
+            windows.append(AssetPartition("tomorrow"))
+            raise RetryableError("the network is gone")
+
+    published = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'DONE' AND partition = 'tomorrow'"
+    with install(begin_next):
+        report = world.stream(Looks(lambda: lambda: world.scalar(published) == len(lake.urns)))
+
+    assert len(windows) == 2
+    assert not report.failed
+    assert report.state is WorkingState.COMMITTED
+    assert {each.urn for each in report.datasets} == set(lake.urns)
 
 
 def test_a_dataset_that_only_a_person_can_mend_leaves_and_the_others_go_on(lake: Lake, world: World) -> None:

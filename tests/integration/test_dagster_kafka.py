@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.assets.factory import build_gobblin_definitions
 from gobblin_assets.errors import RetryableError
+from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.ingest.job_parsing import parse_job
 from gobblin_assets.ingest.sources.discovery import find_discovery, write_discovery
 from gobblin_assets.ingest.spark.settings import SparkSettings
@@ -333,7 +334,7 @@ def test_a_stream_whose_run_is_terminated_ends_at_a_published_boundary(
         lambda: await_publications(2),
         terminate,
     )
-    run = events.follow(views, stream_s=600.0)
+    run = events.follow(views, stream_s=200.0)
     terminating.join()
 
     assert run.status is (dg.DagsterRunStatus.CANCELED if by == "a person" else dg.DagsterRunStatus.FAILURE)
@@ -343,6 +344,54 @@ def test_a_stream_whose_run_is_terminated_ends_at_a_published_boundary(
     (request,) = events.tick().run_requests or []
     events.run(request)
     assert [event["gobblin/rows"] for event in events.shown(views)] == [2, 1, 1]
+
+
+def test_a_stream_that_fails_while_it_is_terminated_is_not_tried_again(
+    events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
+) -> None:
+    """As when a machine goes down, and Spark's server with it."""
+    views = topic("views")
+    events.define({"topic": views, "kafka": {"value": {"format": "string"}}}, stream={"publish_every_s": 0.2})
+    produce(kafka_broker.bootstrap, views, [b"one"])
+
+    def go_down(point: Failpoint) -> None:
+        if point is Failpoint.SEALED_BEFORE_EXECUTE:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise ConnectionRefusedError("nobody listens")
+
+    with install(go_down):
+        run = events.follow(views, stream_s=200.0)
+
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    kinds = {record.dagster_event_type for record in events.instance.all_logs(run.run_id)}
+    assert dg.DagsterEventType.STEP_UP_FOR_RETRY not in kinds
+    assert not events.shown(views)
+
+
+def test_an_event_that_dagster_does_not_take_is_told_later_by_the_stream(
+    events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = topic("views")
+    events.define(
+        {"topic": views, "kafka": {"value": {"format": "string"}}},
+        stream={"publish_every_s": 0.2},
+        retry={"back_off_s": 0.1},
+    )
+    produce(kafka_broker.bootstrap, views, [b"one", b"two"])
+    log_event, refused = dg.AssetExecutionContext.log_event, []
+
+    def refuse_once(context: dg.AssetExecutionContext, event: Any) -> None:
+        if isinstance(event, dg.AssetMaterialization) and not refused:
+            refused.append(event)
+            raise OSError("Dagster's storage does not answer")
+        log_event(context, event)
+
+    monkeypatch.setattr(dg.AssetExecutionContext, "log_event", refuse_once)
+    run = events.follow(views, stream_s=3.0)
+
+    assert refused
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    assert [event["gobblin/rows"] for event in events.shown(views)] == [2]
 
 
 def test_what_a_stream_can_not_do_fails_the_run_with_the_reason(

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,10 +65,11 @@ class Shop:
         with dg.build_sensor_context(instance=self.instance, resources=dict(self.definitions.resources)) as context:
             return sensor.evaluate_tick(context)
 
-    def start_run(self, *, take: bool) -> tuple[dg.DagsterRun, RunId]:
+    def start_run(self, *, take: bool, config: Mapping[str, object] | None = None) -> tuple[dg.DagsterRun, RunId]:
         """A run that Dagster and the log both say is at work; ``take``: and that holds the dataset."""
         job = self.definitions.resolve_job_def("shop_whole")
-        run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        run_config = {"ops": {"shop": {"config": dict(config or {})}}}
+        run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, run_config=run_config)
         run_id = RunId(uuid.uuid4())
         self.stores.runs.begin(
             JobState(run_id, JOB, WorkingState.RUNNING, NOW, dagster_run_id=run.run_id), owner="host:1"
@@ -152,6 +153,31 @@ class TestDeadRuns:
         self, shop: Shop
     ) -> None:
         run, _ = shop.start_run(take=False)
+
+        def look(cursor: str | None, seconds: float) -> str:
+            moment = NOW + dt.timedelta(seconds=seconds)
+            return report_dead_runs(shop.instance, shop.stores, JOB, cursor, moment, idle_s_max=300)
+
+        cursor = look(look(None, 0), 299)
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+        assert look(cursor, 301) == "{}"
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+
+    def test_a_stream_may_wait_for_others_as_long_as_it_goes_on(self, shop: Shop) -> None:
+        run, _ = shop.start_run(take=False, config={"stream_s": 1000})
+
+        def look(cursor: str | None, seconds: float) -> str:
+            moment = NOW + dt.timedelta(seconds=seconds)
+            return report_dead_runs(shop.instance, shop.stores, JOB, cursor, moment, idle_s_max=300)
+
+        cursor = look(look(None, 0), 1299)
+        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+        assert look(cursor, 1301) == "{}"
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+
+    def test_a_stream_that_let_a_lease_run_out_has_time_to_take_it_anew(self, shop: Shop) -> None:
+        run, _ = shop.start_run(take=True, config={"stream_s": 1000.5})
+        shop.pass_time(61)
 
         def look(cursor: str | None, seconds: float) -> str:
             moment = NOW + dt.timedelta(seconds=seconds)

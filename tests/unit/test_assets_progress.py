@@ -1,5 +1,7 @@
 """Progress in a run's log: prompt, few, and nothing lost at the end."""
 
+import pytest
+
 from gobblin_assets.assets.progress import ProgressLog
 
 
@@ -33,3 +35,23 @@ def test_what_waits_at_the_end_is_written_and_what_was_too_much_is_counted() -> 
     assert written[0] == "0"
     assert written[1].splitlines()[:2] == ["(51 earlier lines left out)", "52"]
     assert len(written) == 2
+
+
+def test_lines_that_the_run_s_log_does_not_take_go_to_stderr_and_nobody_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written: list[str] = []
+    is_away = True
+
+    def write(text: str) -> None:
+        if is_away:
+            raise OSError("Dagster's storage does not answer")
+        written.append(text)
+
+    clock = Hand()
+    log = ProgressLog(write, interval_s=5, monotonic=clock)
+    log("heartbeat failed, will try again")
+    clock.now, is_away = 5, False
+    log("all is well")
+    assert "heartbeat failed, will try again" in capsys.readouterr().err
+    assert written == ["all is well"]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.run_config import GobblinRunConfig, require_stream
+from gobblin_assets.assets.run_config import GobblinRunConfig, find_stream_s, require_stream
 from gobblin_assets.cli.connections import read_layout
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.partition_keys import asset_partition
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.urn import DatasetUrn, JobName
 
 JOB = """
 job: events
@@ -57,6 +57,31 @@ def test_how_long_is_a_number_above_0(layout: JobLayout, seconds: float) -> None
 def test_nothing_else_is_asked_of_a_stream(layout: JobLayout, asked: dict[str, Any], tags: dict[str, str]) -> None:
     with pytest.raises(RejectedError, match=r"stream_s: a stream goes on from the watermarks"):
         require_stream(GobblinRunConfig(stream_s=60.0, **asked), tags, layout, {VIEWS: (WHOLE,)})
+
+
+def test_a_window_that_was_open_when_the_run_was_made_is_followed_on_from(layout: JobLayout) -> None:
+    """The run waited in the queue, or is tried again."""
+    made_at = dt.datetime(2026, 1, 31, 23, 59, tzinfo=dt.UTC)
+    selection = {CLICKS: (asset_partition(layout.datasets[CLICKS], "2026-01-01"),)}
+    require_stream(GobblinRunConfig(stream_s=60.0), {}, layout, selection, made_at=made_at)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"ops": {"events": {"config": {"stream_s": 60}}}}, 60.0),
+        ({"ops": {"events": {"config": {"stream_s": None}}}}, None),
+        ({"ops": {"events": {"config": {}}}}, None),
+        ({"ops": {"others": {"config": {"stream_s": 60}}}}, None),
+        ({"ops": None}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_for_how_long_a_run_follows_topics_is_read_from_its_configuration(
+    config: dict[str, Any], expected: float | None
+) -> None:
+    assert find_stream_s(config, JobName("events")) == expected
 
 
 def test_a_window_that_has_passed_is_not_followed(layout: JobLayout) -> None:

@@ -24,7 +24,8 @@ def test_the_first_signal_is_a_request_and_the_second_one_interrupts(number: sig
         os.kill(os.getpid(), number)
         request.wait(30.0)
 
-    with heed_stop_signals(lines.append) as request:
+    request = StopRequest()
+    with heed_stop_signals(lines.append, request):
         assert not request.wait(0)
         with pytest.raises(KeyboardInterrupt):
             be_told_twice(request)
@@ -40,7 +41,8 @@ def test_the_second_signal_goes_to_whoever_took_it_before() -> None:
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        with heed_stop_signals(lambda _line: None) as request:
+        request = StopRequest()
+        with heed_stop_signals(lambda _line: None, request):
             request.make()
             with pytest.raises(Interrupted):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -53,7 +55,8 @@ def test_beside_the_main_thread_no_signal_is_taken() -> None:
     found: list[bool] = []
 
     def run() -> None:
-        with heed_stop_signals(lambda _line: None) as request:
+        request = StopRequest()
+        with heed_stop_signals(lambda _line: None, request):
             found.append(signal.getsignal(signal.SIGTERM) is before)
             found.append(request.wait(0))
 
