@@ -1,5 +1,6 @@
+from tests.support.dagster_topics import events
 from tests.support.kafka import kafka_broker, topic
 from tests.support.spark import connect, spark, spark_settings
 from tests.support.topics import ingest
 
-__all__ = ["connect", "ingest", "kafka_broker", "spark", "spark_settings", "topic"]
+__all__ = ["connect", "events", "ingest", "kafka_broker", "spark", "spark_settings", "topic"]
