@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from tests.torture import children
 from tests.torture.disturber import Disturber, Strike
 from tests.torture.history import Destination, check_history
 from tests.torture.observer import Connection, Observer, Subject
@@ -165,14 +166,15 @@ class Campaign:
     def _run_one(self, plan: RunnerPlan) -> int | None:
         process = self.arena.start(plan)
         until = time.monotonic() + RUNNER_S_MAX
-        while process.exitcode is None and time.monotonic() < until and not self._interrupted.is_set():
-            process.join(0.1)
-        if process.exitcode is None:
+        while not children.join(process, 0.1) and time.monotonic() < until and not self._interrupted.is_set():
+            continue
+        if children.exit_code(process) is None:
             process.kill()
-        if process.exitcode not in (Ending.NOTHING, Ending.COMMITTED) and not self._interrupted.is_set():
-            self._say(f"{self.arena.kind}: a run on the way to rest ended with {process.exitcode}")
+        code = children.exit_code(process)
+        if code not in (Ending.NOTHING, Ending.COMMITTED) and not self._interrupted.is_set():
+            self._say(f"{self.arena.kind}: a run on the way to rest ended with {code}")
             self.tally.add("failures on the way to rest")
-        return process.exitcode
+        return code
 
     def _count(self, query: str) -> int:
         with self.arena.victim.connect() as connection:

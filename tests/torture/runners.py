@@ -11,6 +11,7 @@ from typing import Final
 
 import psycopg
 
+from tests.torture import children
 from tests.torture.observer import Connection
 from tests.torture.runner_process import Ending, Process, log_of, points_of
 from tests.torture.schedule import LEASE_TTL_S, READS, Action, Injection, RunnerPlan
@@ -44,7 +45,7 @@ class _Runner:
 
     def send(self, number: signal.Signals) -> None:
         # Process ids come round again within minutes of this; nobody else's process may be hit.
-        if self.process.exitcode is None and self.is_ours():
+        if children.exit_code(self.process) is None and self.is_ours():
             os.kill(self.pid, number)
 
     def is_ours(self) -> bool:
@@ -114,7 +115,7 @@ class Runners:
         """The torture itself is being ended."""
         for runner in self._runners:
             runner.send(signal.SIGKILL)
-            runner.process.join(10)
+            children.join(runner.process, 10)
         self._runners.clear()
 
     def describe(self) -> str:
@@ -136,7 +137,7 @@ class Runners:
         self._tally.add(f"runs: {plan.action}")
 
     def _look_after(self, runner: _Runner, now: float) -> None:
-        if runner.process.exitcode is not None:
+        if children.exit_code(runner.process) is not None:
             self._settle(runner)
         elif runner.stopped_at is not None and not runner.is_awake:
             # Without a lease it is no zombie, and may be in the way of all others: it may be starting Spark.
@@ -156,7 +157,7 @@ class Runners:
         elif now - runner.started_at > RUNNER_S_MAX + (runner.plan.wake_after_s or 0):
             self._tally.violate(f"runner {runner.plan.number} did not end within {RUNNER_S_MAX:.0f} s: {runner.plan}")
             runner.send(signal.SIGKILL)
-            runner.process.join(10)
+            children.join(runner.process, 10)
             self._runners.remove(runner)
 
     def _wake(self, runner: _Runner) -> None:
@@ -179,7 +180,7 @@ class Runners:
     def _settle(self, runner: _Runner) -> None:
         self._runners.remove(runner)
         reached = self._reached(runner.plan)
-        plan, code = runner.plan, runner.process.exitcode
+        plan, code = runner.plan, children.exit_code(runner.process)
         if plan.fate in (Injection.ACKNOWLEDGEMENT_LOST, Injection.ERROR_AFTER_EFFECT) and reached:
             self._tally.add(plan.fate)
         if plan.bad_units and "this WorkUnit can't be read" in self._log_of(plan):

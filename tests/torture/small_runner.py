@@ -15,6 +15,7 @@ from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.model.extract import Mode
 from tests.support import lake as lake_of_tests
 from tests.support.lake import Lake, World
+from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
 from tests.torture.schedule import Action, Injection, RunnerPlan
 
@@ -51,9 +52,7 @@ class TortureLake(Lake):
 
 def start_small_runner(plan: RunnerPlan, lake: TortureLake, logs: Path) -> Process:
     own = replace(lake, lease_wait_s=plan.lease_wait_s, policy=plan.policy, bad_units=plan.bad_units)
-    process = FORKS.Process(target=_work, args=(plan, own, logs))
-    process.start()
-    return process
+    return children.start(FORKS.Process(target=_work, args=(plan, own, logs)))
 
 
 def _work(plan: RunnerPlan, lake: TortureLake, logs: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 from gobblin_assets.model.extract import Mode
 from tests.support.topics import JOB, Ingestion
+from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
 from tests.torture.schedule import LEASE_TTL_S, Action, RunnerPlan
 from tests.torture.spark_runner import EventsFile, Site, open_spark, operate_with_spark
@@ -40,9 +41,7 @@ class Topics(Site):
 
 
 def start_topic_runner(plan: RunnerPlan, topics: Topics, logs: Path) -> Process:
-    process = FORKS.Process(target=_work, args=(plan, topics, logs))
-    process.start()
-    return process
+    return children.start(FORKS.Process(target=_work, args=(plan, topics, logs)))
 
 
 def _work(plan: RunnerPlan, topics: Topics, logs: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.model.extract import Mode
 from tests.support.ingestion import JOB, Ingestion
+from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
 from tests.torture.schedule import LEASE_TTL_S, Action, RunnerPlan
 from tests.torture.spark_runner import EventsFile, Site, open_spark, operate_with_spark
@@ -38,9 +39,7 @@ class Shop(Site):
 
 
 def start_whole_runner(plan: RunnerPlan, shop: Shop, logs: Path) -> Process:
-    process = FORKS.Process(target=_work, args=(plan, shop, logs))
-    process.start()
-    return process
+    return children.start(FORKS.Process(target=_work, args=(plan, shop, logs)))
 
 
 def _work(plan: RunnerPlan, shop: Shop, logs: Path) -> None:
