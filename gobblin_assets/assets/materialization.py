@@ -4,7 +4,6 @@ Nothing is written before every selected dataset is known to have the run's part
 logged as they happen; what failed is raised after them, so that it never hides them.
 """
 
-import datetime as dt
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from pyspark.sql import SparkSession
 
+from gobblin_assets.assets.instances import aware_moment, telling
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization, is_recovered
 from gobblin_assets.assets.outcomes import decide_error, decide_failed
@@ -37,7 +37,7 @@ from gobblin_assets.assets.run_config import (
     is_by_hand,
     require_stream,
 )
-from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job, run_stream
@@ -76,13 +76,13 @@ class EventLog:
 
     def log_checks(self, report: DatasetReport) -> None:
         key = self.layout.get_key(report.urn)
-        with _telling(key):
+        with telling(key):
             latest = self._find_latest(key, report.partition)
         for evaluation in build_evaluations(key, report, latest):
             self._send(evaluation)
 
     def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
-        with _telling(event.asset_key):
+        with telling(event.asset_key):
             # Dagster takes both here; only its annotation of what it takes has not been told.
             self.context.log_event(event)  # type: ignore[arg-type]  # see above
 
@@ -96,17 +96,6 @@ class EventLog:
                 storage_id=record.storage_id, run_id=record.event_log_entry.run_id, timestamp=record.timestamp
             )
         return None
-
-
-@contextmanager
-def _telling(key: dg.AssetKey) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # Dagster's storage raises whatever its driver raises
-        raise RetryableError(
-            f"Dagster does not take the events of {key.to_user_string()}: {type(error).__name__}",
-            hint="What was published is safe. Look after Dagster's storage; the next run tells it.",
-        ) from error
 
 
 def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
@@ -223,7 +212,7 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         job = plan_stream_job(layout.job)
         record = context.instance.get_run_record_by_id(context.run.run_id)
         # A run may have waited in the queue, or be tried again, when the window that it was made for is over.
-        made_at = None if record is None else _aware(record.create_timestamp)
+        made_at = None if record is None else aware_moment(record.create_timestamp)
         require_stream(config, tags, layout, selection, made_at=made_at)
         return RunRequest(
             job=job,
@@ -244,10 +233,6 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         dagster_run_id=context.run.run_id,
         restart=decide_restart(config, layout, topic_count=len(selection)),
     )
-
-
-def _aware(moment: dt.datetime) -> dt.datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
 
 
 def _leave_out_published(

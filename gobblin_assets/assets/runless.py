@@ -8,9 +8,10 @@ from typing import Final
 import dagster as dg
 from dagster import DagsterError
 
+from gobblin_assets.assets.instances import telling
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.run_values import DatasetReport, RunReport
 from gobblin_assets.model.urn import Role
 
@@ -53,13 +54,8 @@ class RunlessEvents:
             self._send(evaluation)
 
     def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
-        try:
+        with telling(event.asset_key):
             self.instance.report_runless_asset_event(event)
-        except Exception as error:  # its storage raises whatever its driver raises
-            raise RetryableError(
-                f"Dagster does not take the event of {event.asset_key.to_user_string()}: {type(error).__name__}",
-                hint="What was published is safe. Look after Dagster's storage, then run again to tell it.",
-            ) from error
 
 
 def find_runless_events(

@@ -15,6 +15,7 @@ from typing import Final
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
+from gobblin_assets.assets.instances import aware_moment
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.ports import STORES_KEY
 from gobblin_assets.assets.recovery import recovery_job_name
@@ -145,8 +146,7 @@ def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
 def _ended_at(record: dg.RunRecord) -> dt.datetime:
     if record.end_time is not None:
         return dt.datetime.fromtimestamp(record.end_time, dt.UTC)
-    updated: dt.datetime = record.update_timestamp
-    return updated if updated.tzinfo is not None else updated.replace(tzinfo=dt.UTC)
+    return aware_moment(record.update_timestamp)
 
 
 def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun, run: dg.DagsterRun | None) -> None:

@@ -79,6 +79,11 @@ class Shop:
             assert self.stores.leases.take(ids, Holder("host:1", run_id, run.run_id), ttl_s=60)
         return run, run_id
 
+    def look_for_dead(self, cursor: str | None, seconds: float) -> str:
+        """So long after the first look; 300 s without a lease are too long."""
+        moment = NOW + dt.timedelta(seconds=seconds)
+        return report_dead_runs(self.instance, self.stores, JOB, cursor, moment, idle_s_max=300)
+
     def pass_time(self, seconds: int) -> None:
         with self.engine.begin() as connection:
             connection.execute(
@@ -153,42 +158,27 @@ class TestDeadRuns:
         self, shop: Shop
     ) -> None:
         run, _ = shop.start_run(take=False)
-
-        def look(cursor: str | None, seconds: float) -> str:
-            moment = NOW + dt.timedelta(seconds=seconds)
-            return report_dead_runs(shop.instance, shop.stores, JOB, cursor, moment, idle_s_max=300)
-
-        cursor = look(look(None, 0), 299)
+        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), 299)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
-        assert look(cursor, 301) == "{}"
+        assert shop.look_for_dead(cursor, 301) == "{}"
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
 
     def test_a_stream_may_wait_for_others_as_long_as_it_goes_on(self, shop: Shop) -> None:
         run, _ = shop.start_run(take=False, config={"stream_s": 1000})
-
-        def look(cursor: str | None, seconds: float) -> str:
-            moment = NOW + dt.timedelta(seconds=seconds)
-            return report_dead_runs(shop.instance, shop.stores, JOB, cursor, moment, idle_s_max=300)
-
-        cursor = look(look(None, 0), 1299)
+        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), 1299)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
-        assert look(cursor, 1301) == "{}"
+        assert shop.look_for_dead(cursor, 1301) == "{}"
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
 
     def test_a_stream_that_let_a_lease_run_out_has_time_to_take_it_anew(self, shop: Shop) -> None:
         run, _ = shop.start_run(take=True, config={"stream_s": 1000.5})
         shop.pass_time(61)
-
-        def look(cursor: str | None, seconds: float) -> str:
-            moment = NOW + dt.timedelta(seconds=seconds)
-            return report_dead_runs(shop.instance, shop.stores, JOB, cursor, moment, idle_s_max=300)
-
-        cursor = look(look(None, 0), 299)
+        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), 299)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
-        assert look(cursor, 301) == "{}"
+        assert shop.look_for_dead(cursor, 301) == "{}"
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
 
     def test_a_cursor_that_somebody_typed_is_no_reason_to_stop(self, shop: Shop) -> None:
         run, _ = shop.start_run(take=False)
-        report_dead_runs(shop.instance, shop.stores, JOB, "not ours", NOW, idle_s_max=300)
+        shop.look_for_dead("not ours", 0)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
