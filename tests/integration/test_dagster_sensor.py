@@ -154,28 +154,22 @@ class TestDeadRuns:
         shop.tick()
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
 
-    def test_a_run_whose_dataset_was_taken_over_is_dead_once_it_was_idle_for_longer_than_any_waits(
-        self, shop: Shop
+    @pytest.mark.parametrize(
+        ("take", "config", "patience_s"),
+        [
+            pytest.param(False, {}, 300, id="its dataset was taken over"),
+            pytest.param(False, {"stream_s": 1000}, 1300, id="a stream waits for others as long as it goes on"),
+            pytest.param(True, {"stream_s": 1000.5}, 300, id="a stream has time to take anew a lease that ran out"),
+        ],
+    )
+    def test_a_run_that_may_be_waiting_is_dead_once_it_was_idle_for_longer_than_it_would_wait(
+        self, shop: Shop, *, take: bool, config: Mapping[str, object], patience_s: float
     ) -> None:
-        run, _ = shop.start_run(take=False)
-        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), 299)
-        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
-        assert shop.look_for_dead(cursor, 301) == "{}"
-        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
-
-    def test_a_stream_may_wait_for_others_as_long_as_it_goes_on(self, shop: Shop) -> None:
-        run, _ = shop.start_run(take=False, config={"stream_s": 1000})
-        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), 1299)
-        assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
-        assert shop.look_for_dead(cursor, 1301) == "{}"
-        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
-
-    def test_a_stream_that_let_a_lease_run_out_has_time_to_take_it_anew(self, shop: Shop) -> None:
-        run, _ = shop.start_run(take=True, config={"stream_s": 1000.5})
+        run, _ = shop.start_run(take=take, config=config)
         shop.pass_time(61)
-        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), 299)
+        cursor = shop.look_for_dead(shop.look_for_dead(None, 0), patience_s - 1)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
-        assert shop.look_for_dead(cursor, 301) == "{}"
+        assert shop.look_for_dead(cursor, patience_s + 1) == "{}"
         assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
 
     def test_a_cursor_that_somebody_typed_is_no_reason_to_stop(self, shop: Shop) -> None:
