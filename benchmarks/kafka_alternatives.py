@@ -149,7 +149,6 @@ def run_once(world: World, spark: SparkSession, bootstrap: str, topic: str, reco
     dataset = {
         "topic": topic,
         "kafka": {"value": {"format": "bytes"}, "keep": ["partition", "offset"]},
-        "split": {"max_multi_work_units": 1},
     }
     report = run_topics(world, spark, bootstrap, describe_topics(world.destination, new_job(), [dataset]))
     require_rows(count_rows(report), records, "the product")

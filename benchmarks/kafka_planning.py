@@ -34,7 +34,7 @@ from benchmarks.memory import peak_mb, reset_peak, resident_mb
 from benchmarks.tables import Laps, Options, Samples, Table, verdict
 from benchmarks.world import World, new_job, reopen_world
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.packing import pack_work_units
+from gobblin_assets.ingest.packing import pack_run
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
@@ -246,7 +246,7 @@ def _plan(home: Path, spark: SparkSession, bootstrap: str, requests: Sequence[Pl
         plans = [session.plan(request) for request in requests]
         laps.lap(PLAN)
         units = [unit for plan in plans for unit in plan.work_units]
-        tasks = pack_work_units(units, job.defaults.split.max_multi_work_units, job.packer)
+        tasks = pack_run(job, units, {request.urn: request.spec.split for request in requests})
         laps.lap(PACK)
     if any(unit.is_empty for unit in units) or len(units) != len(requests) * PARTITIONS:
         raise RuntimeError(

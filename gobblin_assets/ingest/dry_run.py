@@ -7,7 +7,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.ingest.packing import pack_work_units
+from gobblin_assets.ingest.packing import pack_run
 from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.sources.port import LoadIntervals, PartitionPlan, PlanRequest, PlanSession, Source
 from gobblin_assets.model.extract import Mode
@@ -73,9 +73,9 @@ def plan_dry(
     with source.open_plan(spark, report, wanted) as session:
         outcomes = [_plan_one(session, each) for each in wanted]
     plans = [each for each in outcomes if isinstance(each, PartitionPlan)]
-    bins = max((request.datasets[each.urn].split.max_multi_work_units for each in plans), default=1)
     units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
-    packed = pack_work_units(units, bins, request.job.packer, {each.urn: each.task_capacities for each in plans})
+    splits = {each.urn: request.datasets[each.urn].split for each in plans}
+    packed = pack_run(request.job, units, splits, {each.urn: each.task_capacities for each in plans})
     numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
     return [
         _describe(outcome, numbers)

@@ -4,6 +4,9 @@ Worst-fit decreasing, of groups that the packer forms. ``bi_level``: the WorkUni
 those of a large one are divided by watermark key, and a large key into runs of neighbours. ``single_level``: each
 key by itself. ``topic_grouping``: keys of one dataset, up to a task's capacity by best-fit decreasing.
 
+A task costs the driver a quarter of a second beside what it reads. Where a dataset is published whole or not at all,
+another task of it is worth that only when it has many rows: it then saves reading them again when one fails.
+
 Of one key a MultiWorkUnit gets at most one run of neighbours: an attempt is published whole or not at all, and only
 contiguous prefixes are published, so a MultiWorkUnit with a hole would lose its good part to a failure elsewhere.
 """
@@ -18,9 +21,10 @@ from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import PackerSpec
+from gobblin_assets.ingest.job_spec import JobSpec, PackerSpec, SplitSpec
+from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit
+from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, sum_bytes
 
 _Key = tuple[str, str, str]
 # Neighbours of one key.
@@ -33,6 +37,24 @@ _CAPACITY_MIN: Final = 1 * _CAPACITY_UNIT
 """A task that once was slow beyond this says nothing about the next: Gobblin's own default."""
 
 _NO_CAPACITIES: Mapping[DatasetUrn, Sequence[int]] = MappingProxyType({})
+_NO_LIMITS: Mapping[DatasetUrn, int] = MappingProxyType({})
+
+TASK_BYTES: Final = 2 * 1024**3
+"""What a task may have whatever its rows are: so much is read again when it fails."""
+
+
+def pack_run(
+    job: JobSpec,
+    units: Sequence[WorkUnit],
+    splits: Mapping[DatasetUrn, SplitSpec],
+    capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
+) -> tuple[MultiWorkUnit, ...]:
+    """``pack_work_units`` by what a job says. ``splits`` has each dataset of the run."""
+    bins = max((split.max_multi_work_units for split in splits.values()), default=1)
+    # Tasks that publish by themselves, or begin one after another, are small on purpose.
+    is_one = job.commit_policy is CommitPolicy.FULL and job.rows_per_s_max is None
+    limits = _limit_tasks(units, splits, bins) if is_one else _NO_LIMITS
+    return pack_work_units(units, bins, job.packer, capacities, limits)
 
 
 def pack_work_units(
@@ -40,10 +62,12 @@ def pack_work_units(
     max_multi_work_units: int,
     packer: PackerSpec | None = None,
     capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
+    limits: Mapping[DatasetUrn, int] = _NO_LIMITS,
 ) -> tuple[MultiWorkUnit, ...]:
     """Every WorkUnit once, in at most ``max_multi_work_units`` groups, none of them empty.
 
-    ``capacities`` are the loads that tasks of a dataset bore before, in what ``WorkUnit.weight`` counts.
+    ``capacities`` are the loads that tasks of a dataset bore before, in what ``WorkUnit.weight`` counts. ``limits``:
+    ``bi_level`` divides a dataset into no more groups than that.
     """
     if max_multi_work_units < 1:
         raise RejectedError("expected at least 1", field="split.max_multi_work_units", hint="Give 1 or more.")
@@ -59,10 +83,30 @@ def pack_work_units(
         elif chosen.type == "bi_level" and _weigh_group(keys) <= target:
             groups.append(keys)
         else:
-            groups += [[run] for key in keys for run in _divide_key(key, target, max_multi_work_units)]
+            limit = limits.get(dataset, max_multi_work_units) if chosen.type == "bi_level" else max_multi_work_units
+            share = max(target, -(-_weigh_group(keys) // limit))
+            runs = [[run] for key in keys for run in _divide_key(key, share, limit)]
+            groups += runs if limit == max_multi_work_units else _Bins.fill(runs, limit).groups()
     if chosen.type == "topic_grouping":
         groups = _split_groups(groups, min(chosen.containers_min, max_multi_work_units))
     return _place(groups, max_multi_work_units)
+
+
+def _limit_tasks(units: Sequence[WorkUnit], splits: Mapping[DatasetUrn, SplitSpec], bins: int) -> dict[DatasetUrn, int]:
+    """How many tasks each dataset is worth; nothing is said of one whose rows are not known."""
+    limits: dict[DatasetUrn, int] = {}
+    for dataset, of_dataset in itertools.groupby(sorted(units, key=_dataset_of), key=_dataset_of):
+        found = list(of_dataset)
+        rows = [unit.estimated_row_count for unit in found]
+        known = sum(each for each in rows if each is not None)
+        worth = max(-(-known // splits[dataset].task_rows_min), -(-sum_bytes(found) // TASK_BYTES), 1)
+        if None not in rows and worth < bins:
+            limits[dataset] = worth
+    return limits
+
+
+def _dataset_of(unit: WorkUnit) -> DatasetUrn:
+    return unit.dataset
 
 
 def _divide_key(units: _Run, target: int, bins: int) -> list[_Run]:
@@ -152,16 +196,7 @@ def _halve(group: _Group) -> list[_Group]:
 
 
 def _place(groups: Sequence[_Group], bins: int) -> tuple[MultiWorkUnit, ...]:
-    bin_count = min(bins, len(groups))
-    found = _Bins([[] for _ in range(bin_count)], [set() for _ in range(bin_count)], [(0, n) for n in range(bin_count)])
-    # Heaviest first; equal weights by name, so that the same plan is packed the same way.
-    for group in sorted(groups, key=lambda group: (-_weigh_group(group), _key_of(group[0][0]), group[0][0].number)):
-        if found.add(group):
-            continue
-        # Each MultiWorkUnit has a run of some key of the group. Of one key alone there are no more than MultiWorkUnits.
-        for run in group:
-            found.add([run])
-    filled = [sorted(runs, key=lambda run: _key_of(run[0])) for runs in found.runs if runs]
+    filled = [sorted(runs, key=lambda run: _key_of(run[0])) for runs in _Bins.fill(groups, bins).groups()]
     return tuple(
         MultiWorkUnit(number, tuple(itertools.chain.from_iterable(runs))) for number, runs in enumerate(filled)
     )
@@ -174,6 +209,22 @@ class _Bins:
     runs: list[list[_Run]]
     keys: list[set[_Key]]
     heap: list[tuple[int, int]]
+
+    @classmethod
+    def fill(cls, groups: Sequence[_Group], count: int) -> "_Bins":
+        """Heaviest first; equal weights by name, so that the same plan is packed the same way."""
+        numbers = range(min(count, len(groups)))
+        found = cls([[] for _ in numbers], [set() for _ in numbers], [(0, number) for number in numbers])
+        for group in sorted(groups, key=lambda group: (-_weigh_group(group), _key_of(group[0][0]), group[0][0].number)):
+            if found.add(group):
+                continue
+            # Each has a run of some key of the group. Of one key alone there are no more runs than there may be bins.
+            for run in group:
+                found.add([run])
+        return found
+
+    def groups(self) -> list[_Group]:
+        return [runs for runs in self.runs if runs]
 
     def add(self, group: _Group) -> bool:
         """Put it into the lightest that has no other run of its keys. False: there is none."""

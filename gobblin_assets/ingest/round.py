@@ -23,7 +23,7 @@ from gobblin_assets.commit.together import do_together, in_bounds
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.announcements import announce, report_of
-from gobblin_assets.ingest.packing import pack_work_units
+from gobblin_assets.ingest.packing import pack_run
 from gobblin_assets.ingest.progress import Progress
 from gobblin_assets.ingest.publisher import Keep, Publisher
 from gobblin_assets.ingest.rate_limit import RateLimit
@@ -241,9 +241,9 @@ class Round:
 
     def _work(self, session: PlanSession, slices: list[Slice]) -> None:
         units = [unit for part in slices for unit in part.units_to_read()]
-        bins = max((part.spec.split.max_multi_work_units for part in slices), default=1)
+        splits = {part.urn: part.spec.split for part in slices}
         capacities = {part.urn: part.plan.task_capacities for part in slices}
-        packed = pack_work_units(units, bins, self._request.job.packer, capacities)
+        packed = pack_run(self._request.job, units, splits, capacities)
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
         begun = self._begin(slices, numbers)
         owners = {unit.id: part for part in begun for unit in part.plan.work_units}

@@ -29,7 +29,7 @@ DATASET = {
     "topic": TOPIC,
     "kafka": {"value": {"format": "json", "schema": "at bigint, number bigint"}},
     "writer": {"event_time": {"column": "at"}},
-    "split": {"max_multi_work_units": 2},
+    "split": {"max_multi_work_units": 2, "task_rows_min": 1},
 }
 
 # In the order in which a run reaches them, once it has planned. The second time is the other partition's, or file's.

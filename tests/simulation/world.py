@@ -182,7 +182,7 @@ class Runner:
 
     def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
         """A whole run; None when the process died in it. A run that fails as a whole is as good as a failed one."""
-        split = SplitSpec(max_multi_work_units=1) if self.world.shares else SplitSpec()
+        split = SplitSpec(max_multi_work_units=1 if self.world.shares else 8, task_rows_min=1)
         spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"), split=split)
         request = RunRequest(
             job=_job(self.world.policy),

@@ -197,7 +197,7 @@ class World:
         spec = DatasetSpec(
             extract=ExtractType.APPEND_ONLY,
             watermark=WatermarkSpec(column="number"),
-            split=SplitSpec(max_multi_work_units=1 if self.lake.shares else 8),
+            split=SplitSpec(max_multi_work_units=1 if self.lake.shares else 8, task_rows_min=1),
         )
         return RunRequest(
             job=self.lake.job(),

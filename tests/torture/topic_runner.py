@@ -34,7 +34,7 @@ class Topics(Site):
     def datasets(self) -> Sequence[Mapping[str, Any]]:
         """All but the last are read together; the last has several attempts to itself."""
         together = {"max_multi_work_units": 1}
-        alone = {"work_unit_rows": 40, "max_partitions": 3, "max_multi_work_units": 3}
+        alone = {"work_unit_rows": 40, "max_partitions": 3, "max_multi_work_units": 3, "task_rows_min": 1}
         return [
             {"topic": urn, "kafka": SCHEMA, "split": alone if urn == self.urns[-1] else together} for urn in self.urns
         ]

@@ -32,7 +32,7 @@ class Shop(Site):
                 "urn": urn,
                 "extract": "append_only",
                 "watermark": {"column": "number"},
-                "split": {"work_unit_rows": 60, "max_partitions": 2, "max_multi_work_units": 2},
+                "split": {"work_unit_rows": 60, "max_partitions": 2, "max_multi_work_units": 2, "task_rows_min": 1},
             }
             for urn in self.urns
         ]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import PackerSpec
-from gobblin_assets.ingest.packing import pack_work_units
+from gobblin_assets.ingest.job_spec import JobSpec, PackerSpec, SplitSpec
+from gobblin_assets.ingest.packing import pack_run, pack_work_units
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
@@ -59,14 +59,19 @@ def packers(draw: st.DrawFn) -> PackerSpec:
     )
 
 
+LIMITS = st.dictionaries(st.sampled_from("abc").map(DatasetUrn), st.integers(1, 12))
 CAPACITIES = st.dictionaries(st.sampled_from("abc").map(DatasetUrn), st.lists(st.integers(1, 10**8), max_size=5))
 
 
-@given(plans(), st.integers(1, 12), packers(), CAPACITIES)
+@given(plans(), st.integers(1, 12), packers(), CAPACITIES, LIMITS)
 def test_every_work_unit_is_packed_once_and_a_key_has_no_hole_in_a_group(
-    units: list[WorkUnit], bins: int, packer: PackerSpec, capacities: dict[DatasetUrn, list[int]]
+    units: list[WorkUnit],
+    bins: int,
+    packer: PackerSpec,
+    capacities: dict[DatasetUrn, list[int]],
+    limits: dict[DatasetUrn, int],
 ) -> None:
-    packed = pack_work_units(units, bins, packer, capacities)
+    packed = pack_work_units(units, bins, packer, capacities, limits)
     assert sorted(u.id for m in packed for u in m.work_units) == sorted(u.id for u in units)
     assert len(packed) <= bins
     assert [multi.number for multi in packed] == list(range(len(packed)))
@@ -79,12 +84,13 @@ def test_every_work_unit_is_packed_once_and_a_key_has_no_hole_in_a_group(
             assert found == list(range(found[0], found[0] + len(found)))
 
 
-@given(plans(), st.integers(1, 12), packers(), st.randoms())
+@given(plans(), st.integers(1, 12), packers(), LIMITS, st.randoms())
 def test_the_order_of_what_was_planned_changes_nothing(
-    units: list[WorkUnit], bins: int, packer: PackerSpec, random: Random
+    units: list[WorkUnit], bins: int, packer: PackerSpec, limits: dict[DatasetUrn, int], random: Random
 ) -> None:
     shuffled = random.sample(units, len(units))
-    assert pack_work_units(shuffled, bins, packer) == pack_work_units(units, bins, packer)
+    packed = pack_work_units(units, bins, packer, limits=limits)
+    assert pack_work_units(shuffled, bins, packer, limits=limits) == packed
 
 
 @given(plans(), st.integers(1, 12), st.sampled_from(["single_level", "bi_level"]))
@@ -170,6 +176,51 @@ def test_ten_thousand_work_units_are_packed_whole(
     packed = pack_work_units(units, 64, PackerSpec(type=kind, containers_min=64))
     assert len(packed) == 64
     assert sum(len(multi.work_units) for multi in packed) == 10_000
+
+
+def topic_of(*rows: int | None, record_bytes: int = 100) -> list[WorkUnit]:
+    return [
+        replace(
+            make_unit("topic", None, str(key), 0, None if count is None else count * record_bytes),
+            estimated_row_count=count,
+        )
+        for key, count in enumerate(rows)
+    ]
+
+
+MILLION = 1_000_000
+SMALL = topic_of(*[500_000] * 4)
+
+
+@pytest.mark.parametrize(
+    ("units", "job", "split", "count"),
+    [
+        pytest.param(SMALL, {}, {}, 1, id="two million rows are one task"),
+        pytest.param(topic_of(*[500_000] * 8), {}, {}, 2, id="four are two"),
+        pytest.param(topic_of(*[5 * MILLION] * 12), {}, {}, 8, id="many are as many as there may be"),
+        pytest.param(topic_of(4_000_000), {}, {}, 1, id="a WorkUnit is not cut"),
+        pytest.param(SMALL, {}, {"task_rows_min": 1_000_000}, 2, id="by the dataset's own word"),
+        pytest.param(topic_of(*[500_000] * 4, record_bytes=4_000), {}, {}, 4, id="large rows are eight GB"),
+        pytest.param(topic_of(500_000, None, 500_000), {}, {}, 3, id="rows are not known"),
+        pytest.param(SMALL, {"commit_policy": "successful"}, {}, 4, id="each publishes by itself"),
+        pytest.param(SMALL, {"rows_per_s_max": 10.0}, {}, 4, id="one after another"),
+        pytest.param(SMALL, {"packer": {"type": "single_level"}}, {}, 4, id="the packer spreads each key"),
+    ],
+)
+def test_a_dataset_that_is_published_whole_has_no_more_tasks_than_its_rows_are_worth(
+    units: list[WorkUnit], job: dict[str, object], split: dict[str, int], count: int
+) -> None:
+    spec = JobSpec.model_validate({"job": "j", "source": {"connection": "c"}, "destination": "/lake", **job})
+    packed = pack_run(spec, units, {DatasetUrn("topic"): SplitSpec(**split)})
+    assert len(packed) == count
+    assert sorted(unit.key for multi in packed for unit in multi.work_units) == sorted(unit.key for unit in units)
+
+
+def test_small_datasets_beside_each_other_are_a_task_each() -> None:
+    units = [replace(unit, dataset=DatasetUrn(name)) for name in "abc" for unit in SMALL]
+    spec = JobSpec.model_validate({"job": "j", "source": {"connection": "c"}, "destination": "/lake"})
+    packed = pack_run(spec, units, {DatasetUrn(name): SplitSpec() for name in "abc"})
+    assert [{unit.dataset for unit in multi.work_units} for multi in packed] == [{"a"}, {"b"}, {"c"}]
 
 
 def test_no_group_at_all_is_refused() -> None:

@@ -5,7 +5,8 @@ What comes in is the frame of Spark's ``kafka`` source, ``headers`` included whe
     the value's fields, else ``value``      all NULL for a tombstone and for a dead letter
     kafka_key, kafka_topic, …               those that ``keep`` asks for
     gobblin_dead_letter                     why the record can't be decoded, NULL for a good one
-    gobblin_dead_letter_topic, …            where it stands and what it is, NULL for a good one
+    gobblin_dead_letter_topic, …            where it stands and what it is, NULL for a good one; headers where they
+                                            are kept, since each such column costs every good record its NULL
 
 The last two are the hidden columns of ``row_quality``'s contract. Where all is left as bytes nothing can be wrong with
 a record, and they are left out: they, and directories for both roles, would cost a fifth of the throughput.
@@ -178,7 +179,7 @@ def _letter_columns(frame: DataFrame) -> dict[str, Column]:
         "timestamp_type": _timestamp_type(),
         "key": named("key"),
         "value": named("value"),
-        "headers": _headers(frame),
+        **({"headers": named("headers")} if "headers" in frame.columns else {}),
     }
     return {f"{DEAD_LETTER_COLUMN}_{name}": column for name, column in columns.items()}
 
