@@ -52,8 +52,8 @@ def pack_run(
     """``pack_work_units`` by what a job says. ``splits`` has each dataset of the run."""
     bins = max((split.max_multi_work_units for split in splits.values()), default=1)
     # Tasks that publish by themselves, or begin one after another, are small on purpose.
-    is_one = job.commit_policy is CommitPolicy.FULL and job.rows_per_s_max is None
-    limits = _limit_tasks(units, splits, bins) if is_one else _NO_LIMITS
+    is_whole = job.commit_policy is CommitPolicy.FULL and job.rows_per_s_max is None
+    limits = _limit_tasks(units, splits, bins) if is_whole else _NO_LIMITS
     return pack_work_units(units, bins, job.packer, capacities, limits)
 
 
@@ -83,10 +83,10 @@ def pack_work_units(
         elif chosen.type == "bi_level" and _weigh_group(keys) <= target:
             groups.append(keys)
         else:
-            limit = limits.get(dataset, max_multi_work_units) if chosen.type == "bi_level" else max_multi_work_units
-            share = max(target, -(-_weigh_group(keys) // limit))
-            runs = [[run] for key in keys for run in _divide_key(key, share, limit)]
-            groups += runs if limit == max_multi_work_units else _Bins.fill(runs, limit).groups()
+            limit = limits.get(dataset) if chosen.type == "bi_level" else None
+            share = target if limit is None else max(target, -(-_weigh_group(keys) // limit))
+            runs = [[run] for key in keys for run in _divide_key(key, share, max_multi_work_units)]
+            groups += runs if limit is None else _Bins.fill(runs, limit).groups()
     if chosen.type == "topic_grouping":
         groups = _split_groups(groups, min(chosen.containers_min, max_multi_work_units))
     return _place(groups, max_multi_work_units)

@@ -358,9 +358,10 @@ class Worker:
         return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
 
 
-# Children are forked from a process that has imported everything and has no threads.
+# Children are forked from a process that has imported everything and has no threads. The first array that pyarrow makes
+# imports pandas, which takes longer than all that a child does.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.support.lake"])
+FORKS.set_forkserver_preload(["tests.support.lake", "pandas"])
 _count = iter(range(1_000_000))
 
 

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     refused = enter_own_mounts()
     if refused is not None:
         print(f"torture: no disk that fills or turns read-only: {refused}", flush=True)
-    FORKS.set_forkserver_preload([f"tests.torture.{kind}_runner" for kind in options.kinds])
+    FORKS.set_forkserver_preload([*(f"tests.torture.{kind}_runner" for kind in options.kinds), "pandas"])
     with hold_home(options.home) as home:
         campaigns = _torture(home, options, interrupted, refused)
         if interrupted.is_set():
