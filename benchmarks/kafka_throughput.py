@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,6 +179,14 @@ def _measure(place: Place, options: Options, formats: list[Format]) -> list[Tabl
             laps.lap("end of the run")
             phases.add_all(laps.spent)
         _clear(place.world)
+    detail = Table(f"Where a run of the product spends its time ({plain.name}, one task)",
+                   ("phase", "median", "min", "max"), tuple(phases.row(name) for name in phases.by_name),
+                   (f"The bare read and write beside it: {seconds(samples.median(plain.bare))}.",))  # fmt: skip
+    return [_compare(samples, formats, {name: each for name, (each, _way) in ways.items()}), detail]
+
+
+def _compare(samples: Samples, formats: Sequence[Format], ways: Mapping[str, Format]) -> Table:
+    plain = formats[0].topic
     cores = len(os.sched_getaffinity(0))
     rows = [
         samples.row(
@@ -189,17 +197,17 @@ def _measure(place: Place, options: Options, formats: list[Format]) -> list[Tabl
             f"{each.topic.value_bytes / samples.median(name) / 1e6 / cores:.1f}",
             f"{samples.median(each.bare) / samples.median(name):.2f}",
         )
-        for name, (each, _way) in ways.items()
+        for name, each in ways.items()
     ]
     # Spark alone, doing the same: where records can be bad, they are set aside.
     equals = {each.ours: each.bare if each.decode is None else each.careful for each in formats}
-    table = Table(
-        f"{plain.topic.records:,} records of a topic as Parquet, by the product and by Spark alone",
+    return Table(
+        f"{plain.records:,} records of a topic as Parquet, by the product and by Spark alone",
         ("way", "median", "min", "max", "records/s", "per core", "MB/s", "per core", "of the bare one"),
         tuple(rows),
         (
             f"A topic of {PARTITIONS} partitions on a broker on the same machine; its records are not compressed.",
-            f"Values are {_value_bytes(plain.topic):.0f} bytes of JSON, {_value_bytes(formats[-1].topic):.0f} of Avro.",
+            f"Values are {_value_bytes(plain):.0f} bytes of JSON, {_value_bytes(formats[-1].topic):.0f} of Avro.",
             "Bytes and text are the JSON topic's. MB are those of the values alone.",
             "Bare: Spark's Kafka source with the same offsets in the same session, its own functions, the same writer.",
             "A record that can't be decoded is NULLs in the bare one; the product sets it aside, with the reason.",
@@ -215,10 +223,6 @@ def _measure(place: Place, options: Options, formats: list[Format]) -> list[Tabl
             ),
         ),
     )
-    detail = Table(f"Where a run of the product spends its time ({plain.name}, one task)",
-                   ("phase", "median", "min", "max"), tuple(phases.row(name) for name in phases.by_name),
-                   (f"The bare read and write beside it: {seconds(samples.median(plain.bare))}.",))  # fmt: skip
-    return [table, detail]
 
 
 def _value_bytes(topic: Topic) -> float:
