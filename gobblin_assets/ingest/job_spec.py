@@ -134,7 +134,9 @@ class SplitSpec(SpecModel):
     max_partitions: int = Field(20, ge=1, le=1000, description="At most so many WorkUnits for a dataset partition.")
     max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most so many tasks for a run.")
     task_rows_min: int = Field(
-        2_000_000, ge=1, description="No more tasks for a dataset than have this many rows, where all publish as one."
+        2_000_000,
+        ge=1,
+        description="A dataset that publishes as one is not divided into tasks of fewer rows than this.",
     )
     fetch_size_rows: int = Field(10_000, ge=1, description="Rows per round trip of the JDBC driver.")
 

@@ -75,7 +75,7 @@ def pack_work_units(
     target = -(-_weigh(units) // max_multi_work_units)
     ordered = sorted(units, key=lambda unit: (*_key_of(unit), unit.number))
     groups: list[_Group] = []
-    for dataset, of_dataset in itertools.groupby(ordered, key=lambda unit: unit.dataset):
+    for dataset, of_dataset in itertools.groupby(ordered, key=_dataset_of):
         keys = [list(of_key) for _key, of_key in itertools.groupby(of_dataset, key=_key_of)]
         if chosen.type == "topic_grouping":
             capacity = _decide_capacity(chosen, capacities.get(dataset, ()))

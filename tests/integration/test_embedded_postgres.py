@@ -109,7 +109,9 @@ def test_a_home_may_have_spaces_and_150_bytes(home: Path) -> None:
         assert embedded.stop(long_home)
 
 
-@pytest.mark.parametrize("locale", ["tr_TR.UTF-8", "C", "", "no_SUCH.locale"])
+@pytest.mark.parametrize(
+    "locale", ["tr_TR.UTF-8", "no_SUCH.locale", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("C", ""))]
+)
 def test_the_callers_locale_does_not_reach_the_cluster(home: Path, locale: str) -> None:
     starter = spawn_starter(home, LC_ALL=locale, LANG=locale, PGDATA="/nowhere", TZ="Asia/Tokyo")
     url, _ = starter.communicate("\n", timeout=WAIT_S_MAX)

@@ -106,6 +106,7 @@ def test_patterns_that_choose_no_topic_are_named_by_discovery(
     assert "source.include: " in result.output
 
 
+@pytest.mark.thorough
 def test_a_spark_without_the_connector_is_told_which_capability_is_missing(
     kafka_broker: KafkaBroker, topic: MakeTopic, database_url: str, tmp_path: Path
 ) -> None:
