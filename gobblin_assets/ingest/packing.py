@@ -24,7 +24,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import JobSpec, PackerSpec, SplitSpec
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, sum_bytes
+from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, sum_bytes, sum_rows
 
 _Key = tuple[str, str, str]
 # Neighbours of one key.
@@ -97,10 +97,8 @@ def _limit_tasks(units: Sequence[WorkUnit], splits: Mapping[DatasetUrn, SplitSpe
     limits: dict[DatasetUrn, int] = {}
     for dataset, of_dataset in itertools.groupby(sorted(units, key=_dataset_of), key=_dataset_of):
         found = list(of_dataset)
-        rows = [unit.estimated_row_count for unit in found]
-        known = sum(each for each in rows if each is not None)
-        worth = max(-(-known // splits[dataset].task_rows_min), -(-sum_bytes(found) // TASK_BYTES), 1)
-        if None not in rows and worth < bins:
+        worth = max(-(-sum_rows(found) // splits[dataset].task_rows_min), -(-sum_bytes(found) // TASK_BYTES), 1)
+        if worth < bins and all(unit.estimated_row_count is not None for unit in found):
             limits[dataset] = worth
     return limits
 
