@@ -61,7 +61,7 @@ class Decoded:
     """``columns`` selects from ``content``, which is decoded once; ``is_bad`` says whether that went wrong."""
 
     content: Column
-    columns: str
+    columns: tuple[str, ...]
     is_bad: Column
 
 
@@ -139,12 +139,12 @@ def _order(**options: str) -> Column:
 
 
 def _decode_text() -> Decoded:
-    return Decoded(_text(), "content as value", ~f.is_valid_utf8("content"))
+    return Decoded(_text(), ("content as value",), ~f.is_valid_utf8("content"))
 
 
 def _decode_json() -> Decoded:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
-    fields = ", ".join(f"content.{field.name}" for field in t.StructType.fromDDL(DDL))
+    fields = tuple(f"content.{field.name}" for field in t.StructType.fromDDL(DDL))
     return Decoded(
         f.from_json(_text(), f"{DDL}, corrupt string", options), fields, f.col("content.corrupt").isNotNull()
     )
@@ -152,8 +152,8 @@ def _decode_json() -> Decoded:
 
 def _decode_avro() -> Decoded:
     # What can't be read is a record of NULLs, and no order is without a number.
-    fields = ", ".join(f"content.{field['name']}" for field in AVRO["fields"])
-    return Decoded(_order(mode="PERMISSIVE"), fields, f.col(f"content.{AVRO['fields'][0]['name']}").isNull())
+    fields = tuple(f"content.{field['name']}" for field in AVRO["fields"])
+    return Decoded(_order(mode="PERMISSIVE"), fields, f.col(fields[0]).isNull())
 
 
 def _measure(place: Place, options: Options, formats: list[Format]) -> list[Table]:
@@ -242,7 +242,7 @@ def write_carefully(place: Place, each: Format) -> None:
     judged = _read(place, each.topic).withColumn("content", decoded.content).withColumn("is_bad", decoded.is_bad)
     kept = [f.when(f.col("is_bad"), f.col(name)).alias(f"bad_{name}") for name in LETTER]
     reason = f.when(f.col("is_bad"), f.lit("it can't be decoded")).alias("reason")
-    columns = [f.expr(column) for column in decoded.columns.split(", ")]
+    columns = [f.expr(column) for column in decoded.columns]
     write_parquet(judged.select(*columns, reason, *kept, "is_bad"), _somewhere(place), partition_columns=["is_bad"])
 
 

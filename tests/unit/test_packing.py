@@ -188,6 +188,10 @@ def topic_of(*rows: int | None, record_bytes: int = 100) -> list[WorkUnit]:
     ]
 
 
+def job_of(**said: object) -> JobSpec:
+    return JobSpec.model_validate({"job": "j", "source": {"connection": "c"}, "destination": "/lake", **said})
+
+
 MILLION = 1_000_000
 SMALL = topic_of(*[500_000] * 4)
 
@@ -210,16 +214,14 @@ SMALL = topic_of(*[500_000] * 4)
 def test_a_dataset_that_is_published_whole_has_no_more_tasks_than_its_rows_are_worth(
     units: list[WorkUnit], job: dict[str, object], split: dict[str, int], count: int
 ) -> None:
-    spec = JobSpec.model_validate({"job": "j", "source": {"connection": "c"}, "destination": "/lake", **job})
-    packed = pack_run(spec, units, {DatasetUrn("topic"): SplitSpec(**split)})
+    packed = pack_run(job_of(**job), units, {DatasetUrn("topic"): SplitSpec(**split)})
     assert len(packed) == count
     assert sorted(unit.key for multi in packed for unit in multi.work_units) == sorted(unit.key for unit in units)
 
 
 def test_small_datasets_beside_each_other_are_a_task_each() -> None:
     units = [replace(unit, dataset=DatasetUrn(name)) for name in "abc" for unit in SMALL]
-    spec = JobSpec.model_validate({"job": "j", "source": {"connection": "c"}, "destination": "/lake"})
-    packed = pack_run(spec, units, {DatasetUrn(name): SplitSpec() for name in "abc"})
+    packed = pack_run(job_of(), units, {DatasetUrn(name): SplitSpec() for name in "abc"})
     assert [{unit.dataset for unit in multi.work_units} for multi in packed] == [{"a"}, {"b"}, {"c"}]
 
 
