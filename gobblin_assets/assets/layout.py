@@ -62,7 +62,7 @@ class JobLayout:
         selection = {}
         for urn in sorted(chosen):
             spec = self.datasets[urn]
-            found = list_keys(self.partitions[urn], wanted, urn=urn, instance=instance)
+            found = list_keys(self.partitions[urn], wanted, spec=spec, instance=instance)
             selection[urn] = tuple(asset_partition(spec, key) for key in found)
         return selection
 

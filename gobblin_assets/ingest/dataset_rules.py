@@ -4,7 +4,6 @@ Rules look at a dataset as it will run, with the job's defaults applied; ``where
 ``datasets[0]``.
 """
 
-import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -21,7 +20,7 @@ from gobblin_assets.ingest.job_spec import (
     WatermarkSpec,
     WriterSpec,
 )
-from gobblin_assets.ingest.partition_keys import asset_partition, boundary_of, first_window_start, format_of
+from gobblin_assets.ingest.partition_keys import asset_partition, boundary_of, find_later_window
 from gobblin_assets.ingest.spec_errors import suggest
 from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind
@@ -187,13 +186,17 @@ def _check_time_partitions(spec: DatasetSpec, where: str) -> None:
     for name, moment in (("start", partitions.start), ("end", partitions.end)):
         if moment is None:
             continue
-        wall = _wall_time(partitions, moment)
-        aligned = first_window_start(partitions.kind, wall)
-        if aligned != wall:
+        try:
+            later = find_later_window(partitions, moment)
+        except OverflowError as error:
+            raise RejectedError(
+                f"{moment} lies at an end of the calendar", field=f"{path}.{name}", hint="Write it like 2013-01-01."
+            ) from error
+        if later is not None:
             raise RejectedError(
                 f"no {partitions.kind} window begins at {moment}",
                 field=f"{path}.{name}",
-                hint=f"Write {aligned.strftime(format_of(partitions.kind))!r}, or the one before.",
+                hint=f"Write {later!r}, or the one before.",
             )
     if partitions.end is not None and boundary_of(partitions, partitions.end) <= boundary_of(
         partitions, partitions.start
@@ -203,14 +206,6 @@ def _check_time_partitions(spec: DatasetSpec, where: str) -> None:
             field=f"{path}.end",
             hint="Leave it out if the windows go on.",
         )
-
-
-def _wall_time(partitions: PartitionsSpec, moment: dt.date | dt.datetime) -> dt.datetime:
-    if not isinstance(moment, dt.datetime):
-        return dt.datetime.combine(moment, dt.time())
-    if moment.tzinfo is None:
-        return moment
-    return moment.astimezone(ZoneInfo(partitions.zone)).replace(tzinfo=None)
 
 
 def _check_converter(link: ConverterSpec, where: str) -> None:

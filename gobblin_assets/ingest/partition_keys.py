@@ -1,24 +1,28 @@
 """From a Dagster partition key to the window or name that bounds one materialization.
 
-Keys are written as Dagster writes them by default: ``%Y-%m-%d-%H:%M`` for hours, ``%Y-%m-%d`` for days, weeks
-(which begin on Sunday) and months, in the partitions' zone. Where clocks go back, the second of two equal
-hours carries its UTC offset; an hour, or a midnight, that clocks jump over begins where they land.
+``time_windows`` says which windows there are and how their keys are written.
 """
 
 import datetime as dt
+from collections.abc import Iterator
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.ingest.time_windows import (
+    DATE_FORMAT,
+    HOURLY_FORMAT,
+    OFFSET_FORMAT,
+    CalendarWindows,
+    HourlyWindows,
+    first_day_from,
+    hourly_windows,
+    to_utc,
+)
 from gobblin_assets.model.partition import WHOLE, AssetPartition, PartitionKind, PartitionWindow
 
-HOURLY_FORMAT: Final = "%Y-%m-%d-%H:%M"
-DATE_FORMAT: Final = "%Y-%m-%d"
-_OFFSET: Final = "%z"
-_HOUR: Final = dt.timedelta(hours=1)
-_DAY: Final = dt.timedelta(days=1)
-_SUNDAY: Final = 6
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 # What Dagster refuses inside a key: its range notation, and control characters.
 _REFUSED_IN_KEYS: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
@@ -39,7 +43,12 @@ def asset_partition(spec: DatasetSpec, key: str | None) -> AssetPartition:
     if not key:
         raise _refuse(spec, "expected a partition key, found none", f"Name one of its {kind} partitions.")
     if kind.is_time:
-        return AssetPartition(key, _window_of(spec, key))
+        try:
+            return AssetPartition(key, _require_within(spec, key, _window_of(spec, key)))
+        except OverflowError:
+            raise _refuse(
+                spec, f"{key!a} lies at an end of the calendar", "Name a partition that holds rows."
+            ) from None
     if found := [part for part in _REFUSED_IN_KEYS if part in key]:
         raise _refuse(spec, f"expected a key without {found[0]!a}, found {key[:120]!a}", "Dagster refuses such keys.")
     if kind is PartitionKind.STATIC and key not in partitions.keys:
@@ -59,47 +68,34 @@ def open_partition(spec: DatasetSpec, now: dt.datetime) -> AssetPartition:
     partitions = spec.partitions
     if not partitions.kind.is_time:
         return WHOLE
-    local = now.astimezone(ZoneInfo(partitions.zone))
-    start = _window_start(partitions.kind, local.replace(tzinfo=None, fold=0))
-    key = start.strftime(format_of(partitions.kind))
-    if partitions.kind is PartitionKind.HOURLY and local.fold:
-        key += local.strftime(_OFFSET)
-    return asset_partition(spec, key)
+    windows = _windows_of(partitions)
+    window = windows.containing(now)
+    key = windows.key_of(window)
+    return AssetPartition(key, _require_within(spec, key, window))
 
 
-def _window_start(kind: PartitionKind, wall: dt.datetime) -> dt.datetime:
-    """The last beginning of a window at or before ``wall``."""
-    if kind is PartitionKind.HOURLY:
-        return wall.replace(minute=0, second=0, microsecond=0)
-    day = wall.replace(hour=0, minute=0, second=0, microsecond=0)
-    if kind is PartitionKind.WEEKLY:
-        return day - ((day.weekday() - _SUNDAY) % 7) * _DAY
-    return day.replace(day=1) if kind is PartitionKind.MONTHLY else day
+def list_time_partitions(spec: DatasetSpec, first: str, last: str) -> Iterator[str]:
+    """The keys from ``first`` to ``last``, both included; none if they stand the other way round.
+
+    RejectedError as ``asset_partition`` raises it.
+    """
+    windows = _windows_of(spec.partitions)
+    window, end = asset_partition(spec, first).window, asset_partition(spec, last).window
+    while window is not None and end is not None and _order_of(window) <= _order_of(end):
+        yield windows.key_of(window)
+        window = windows.after(window)
 
 
-def first_window_start(kind: PartitionKind, moment: dt.date | dt.datetime) -> dt.datetime:
-    """The first beginning of a window of that kind, as wall time, at or after ``moment``."""
-    wall = moment.replace(tzinfo=None) if isinstance(moment, dt.datetime) else dt.datetime.combine(moment, dt.time())
-    if kind is PartitionKind.HOURLY:
-        floor = wall.replace(minute=0, second=0, microsecond=0)
-        return floor if floor == wall else floor + _HOUR
-    floor = wall.replace(hour=0, minute=0, second=0, microsecond=0)
-    day = floor if floor == wall else floor + _DAY
-    if kind is PartitionKind.WEEKLY:
-        return day + ((_SUNDAY - day.weekday()) % 7) * _DAY
-    if kind is PartitionKind.MONTHLY and day.day != 1:
-        return _next_month(day)
-    return day
+def _order_of(window: PartitionWindow) -> tuple[dt.datetime, tuple[dt.date, ...]]:
+    # The window of a day that a zone leaves out begins where the next one does.
+    return window.start, window.days or ()
 
 
-def format_of(kind: PartitionKind) -> str:
-    """The key format of a kind of time partition, in strftime's words."""
-    return HOURLY_FORMAT if kind is PartitionKind.HOURLY else DATE_FORMAT
-
-
-def to_utc(wall: dt.datetime, zone: ZoneInfo, *, second: bool = False) -> dt.datetime:
-    """The instant of a wall time; of two equal ones the first, unless ``second``."""
-    return wall.replace(tzinfo=zone, fold=int(second)).astimezone(dt.UTC)
+def _windows_of(partitions: PartitionsSpec) -> HourlyWindows | CalendarWindows:
+    zone = ZoneInfo(partitions.zone)
+    if partitions.kind is not PartitionKind.HOURLY:
+        return CalendarWindows(partitions.kind, zone)
+    return hourly_windows(_EPOCH if partitions.start is None else boundary_of(partitions, partitions.start), zone)
 
 
 def boundary_of(partitions: PartitionsSpec, moment: dt.date | dt.datetime) -> dt.datetime:
@@ -110,23 +106,41 @@ def boundary_of(partitions: PartitionsSpec, moment: dt.date | dt.datetime) -> dt
     return to_utc(wall, ZoneInfo(partitions.zone))
 
 
+def find_later_window(partitions: PartitionsSpec, moment: dt.date | dt.datetime) -> str | None:
+    """The key of the first window that begins after a configured ``start`` or ``end``; None if one begins right there.
+
+    ``partitions`` have a start. OverflowError: there is none within the calendar.
+    """
+    windows, edge = _windows_of(partitions), boundary_of(partitions, moment)
+    window = windows.containing(edge)
+    return None if window.start == edge else windows.key_of(windows.after(window))
+
+
 def _window_of(spec: DatasetSpec, key: str) -> PartitionWindow:
     partitions = spec.partitions
     zone = ZoneInfo(partitions.zone)
     wall, offset = _parse_key(spec, key)
-    if first_window_start(partitions.kind, wall) != wall:
-        aligned = first_window_start(partitions.kind, wall).strftime(format_of(partitions.kind))
-        raise _refuse(
-            spec, f"no {partitions.kind} partition begins at {key!a}", f"The next one that could is {aligned!r}."
-        )
-    start = to_utc(wall, zone)
+    windows = _windows_of(partitions)
+    if isinstance(windows, CalendarWindows):
+        if (aligned := first_day_from(partitions.kind, wall.date())) != wall.date():
+            raise _no_window(spec, key, aligned.strftime(DATE_FORMAT))
+        return windows.begin_on(wall.date())
+    # Keys are cut to minutes, and offsets may have seconds: so the window begins at this instant, or within the minute.
+    # Where clocks jump into the middle of that minute, the instant is found by the offset behind the jump.
+    passes = [to_utc(wall.replace(fold=fold), zone) for fold in (0, 1)]
+    for instant in passes if offset is None else [(wall - offset).replace(tzinfo=dt.UTC)]:
+        window = windows.first_from(instant)
+        if windows.key_of(window) == key:
+            return window
     if offset is not None:
-        start = to_utc(wall, zone, second=True)
-        if start == to_utc(wall, zone) or start.astimezone(zone).utcoffset() != offset:
-            raise _refuse(spec, f"{key!a} is no repeated hour in {partitions.zone}", "Leave the UTC offset out.")
-    elif partitions.kind is PartitionKind.HOURLY and start.astimezone(zone).replace(tzinfo=None) != wall:
+        raise _refuse(spec, f"{key!a} is no repeated hour in {partitions.zone}", "Leave the UTC offset out.")
+    if passes[0].astimezone(zone).replace(tzinfo=None) != wall:
         raise _refuse(spec, f"clocks in {partitions.zone} jump over {key!a}", "Name the hour after it.")
-    window = PartitionWindow(start, _end_of(partitions.kind, wall, start, zone))
+    raise _no_window(spec, key, windows.key_of(windows.first_from(passes[0])))
+
+
+def _require_within(spec: DatasetSpec, key: str, window: PartitionWindow) -> PartitionWindow:
+    partitions = spec.partitions
     if partitions.start is not None and window.start < boundary_of(partitions, partitions.start):
         raise _refuse(spec, f"{key!a} lies before the first partition", f"The start is {partitions.start}.")
     if partitions.end is not None and window.end > boundary_of(partitions, partitions.end):
@@ -136,8 +150,8 @@ def _window_of(spec: DatasetSpec, key: str) -> PartitionWindow:
 
 def _parse_key(spec: DatasetSpec, key: str) -> tuple[dt.datetime, dt.timedelta | None]:
     """The key's wall time, and the UTC offset that it carries, if any. Only Dagster's own spelling is taken."""
-    layout = format_of(spec.partitions.kind)
-    layouts = (layout, layout + _OFFSET) if spec.partitions.kind is PartitionKind.HOURLY else (layout,)
+    layout = HOURLY_FORMAT if spec.partitions.kind is PartitionKind.HOURLY else DATE_FORMAT
+    layouts = (layout, layout + OFFSET_FORMAT) if spec.partitions.kind is PartitionKind.HOURLY else (layout,)
     for each in layouts:
         try:
             # The zone, where the key has one, is kept; it only tells two equal hours apart.
@@ -153,21 +167,9 @@ def _parse_key(spec: DatasetSpec, key: str) -> tuple[dt.datetime, dt.timedelta |
     )
 
 
-def _end_of(kind: PartitionKind, wall: dt.datetime, start: dt.datetime, zone: ZoneInfo) -> dt.datetime:
-    match kind:
-        case PartitionKind.HOURLY:
-            return start + _HOUR
-        case PartitionKind.DAILY:
-            return to_utc(wall + _DAY, zone)
-        case PartitionKind.WEEKLY:
-            return to_utc(wall + 7 * _DAY, zone)
-        case _:
-            return to_utc(_next_month(wall), zone)
-
-
-def _next_month(wall: dt.datetime) -> dt.datetime:
-    first = wall.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return (first + 31 * _DAY).replace(day=1)
+def _no_window(spec: DatasetSpec, key: str, following: str) -> RejectedError:
+    said = f"no {spec.partitions.kind} partition begins at {key!a}"
+    return _refuse(spec, said, f"The next one that could is {following!r}.")
 
 
 def _refuse(spec: DatasetSpec, message: str, hint: str) -> RejectedError:

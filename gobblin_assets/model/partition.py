@@ -23,10 +23,15 @@ class PartitionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWindow:
-    """``start <= t < end``, both aware and in UTC."""
+    """``start <= t < end``, both aware and in UTC; empty where they are equal.
+
+    ``days``: the first day and the day after the last, of windows that are whole days of a calendar. They differ also
+    where no clock ever showed the day.
+    """
 
     start: dt.datetime
     end: dt.datetime
+    days: tuple[dt.date, dt.date] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ def test_late_rows_windows_and_composites_work_through_spark(derby: Derby, bench
         "INSERT INTO T VALUES (1, {d '2020-02-29'}), (2, {d '2020-03-01'}), (3, {d '2020-03-31'})",
         "INSERT INTO T VALUES (4, {d '2020-04-01'})",
     )
-    window = PartitionWindow(dt.datetime(2020, 3, 1, tzinfo=dt.UTC), dt.datetime(2020, 4, 1, tzinfo=dt.UTC))
+    days = (dt.date(2020, 3, 1), dt.date(2020, 4, 1))
+    window = PartitionWindow(dt.datetime(2020, 3, 1, tzinfo=dt.UTC), dt.datetime(2020, 4, 1, tzinfo=dt.UTC), days)
     month = AssetPartition("2020-03", window)
     monthly = {"kind": "monthly", "start": "2020-01-01"}
     data = {**APPEND, "primary_key": ["ID"], "watermark": {"column": "D", "late_window": 86_400}, "partitions": monthly}

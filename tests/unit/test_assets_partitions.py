@@ -1,6 +1,7 @@
 """Partitions: Dagster's keys and ours are the same windows, and a run's partitions belong to all it selects."""
 
 import datetime as dt
+from collections.abc import Mapping
 
 import dagster as dg
 import pytest
@@ -89,37 +90,60 @@ class TestRunRange:
 
 class TestMembership:
     instance = dg.DagsterInstance.ephemeral()
+    months: Mapping[str, object] = {"kind": "monthly", "start": dt.date(2013, 1, 1), "end": dt.date(2014, 1, 1)}
 
-    def keys(
-        self, partitions: "dg.PartitionsDefinition[str] | None", start: str | None, end: str | None = None
-    ) -> list:
+    def keys(self, options: Mapping[str, object], start: str | None, end: str | None = None) -> list:
         wanted = None if start is None else dg.PartitionKeyRange(start, end or start)
-        return list(list_keys(partitions, wanted, urn=URN, instance=self.instance))
+        spec = DatasetSpec(urn=URN, partitions=PartitionsSpec.model_validate(options))
+        return list(list_keys(build(**options), wanted, spec=spec, instance=self.instance))
 
     def test_a_range_is_all_of_its_keys(self) -> None:
-        partitions = build(kind="monthly", start=dt.date(2013, 1, 1), end=dt.date(2014, 1, 1))
-        assert self.keys(partitions, "2013-10-01", "2013-12-01") == ["2013-10-01", "2013-11-01", "2013-12-01"]
+        assert self.keys(self.months, "2013-10-01", "2013-12-01") == ["2013-10-01", "2013-11-01", "2013-12-01"]
+
+    @pytest.mark.parametrize(
+        ("zone", "day", "first", "last", "expected"),
+        [
+            # The hour that is shown twice, asked for after its first pass, and the other way round.
+            ("Europe/Berlin", dt.date(2024, 10, 27), "02:00", "02:00", ["02:00"]),
+            ("Europe/Berlin", dt.date(2024, 10, 27), "02:00+0100", "02:00+0100", ["02:00+0100"]),
+            ("Europe/Berlin", dt.date(2024, 10, 27), "02:00", "03:00", ["02:00", "02:00+0100", "03:00"]),
+            ("Antarctica/Troll", dt.date(2024, 10, 27), "02:00", "02:00+0000", ["02:00", "01:00+0000", "02:00+0000"]),
+            # Clocks go on by thirty minutes at 02:00, and by fifteen at midnight.
+            ("Australia/Lord_Howe", dt.date(2024, 10, 6), "02:30", "04:30", ["02:30", "03:30", "04:30"]),
+            ("Asia/Kathmandu", dt.date(1985, 12, 31), "23:00", "23:00", ["23:00"]),
+        ],
+    )
+    def test_a_range_of_hours_has_the_keys_that_were_asked_for_whatever_the_clocks_do(
+        self, zone: str, day: dt.date, first: str, last: str, expected: list[str]
+    ) -> None:
+        hours = {"kind": "hourly", "start": day, "zone": zone}
+        assert self.keys(hours, f"{day}-{first}", f"{day}-{last}") == [f"{day}-{key}" for key in expected]
+
+    def test_a_range_of_days_has_the_day_that_a_zone_left_out(self) -> None:
+        days = {"kind": "daily", "start": dt.date(2011, 12, 1), "zone": "Pacific/Apia"}
+        assert self.keys(days, "2011-12-29", "2011-12-31") == ["2011-12-29", "2011-12-30", "2011-12-31"]
+        assert self.keys(days, "2011-12-30") == ["2011-12-30"]
+        assert self.keys(days, "2011-12-31", "2011-12-30") == []
 
     def test_a_key_of_another_dataset_is_rejected(self) -> None:
-        partitions = build(kind="monthly", start=dt.date(2013, 1, 1), end=dt.date(2014, 1, 1))
         with pytest.raises(RejectedError, match="'2013-01-02' is not a partition of the dataset 'orders'") as caught:
-            self.keys(partitions, "2013-01-02")
+            self.keys(self.months, "2013-01-02")
         assert "2013-12-01" in caught.value.hint
 
     def test_a_dataset_without_partitions_is_not_part_of_a_partition_s_run(self) -> None:
         with pytest.raises(RejectedError, match="'orders' has no partitions"):
-            self.keys(None, "2013-01-01")
+            self.keys({}, "2013-01-01")
 
     def test_a_partitioned_dataset_is_not_part_of_a_run_without_partitions(self) -> None:
         with pytest.raises(RejectedError, match="'orders' has partitions"):
-            self.keys(build(kind="static", keys=["a"], column="c"), None)
+            self.keys({"kind": "static", "keys": ["a"], "column": "c"}, None)
 
     def test_neither_has_partitions(self) -> None:
-        assert self.keys(None, None) == [None]
+        assert self.keys({}, None) == [None]
 
     def test_dynamic_keys_are_those_of_the_instance(self) -> None:
-        partitions = build(kind="dynamic", column="tenant")
+        tenants = {"kind": "dynamic", "column": "tenant", "name": "shop/orders"}
         with pytest.raises(RejectedError, match="not a partition"):
-            self.keys(partitions, "acme")
+            self.keys(tenants, "acme")
         self.instance.add_dynamic_partitions("shop/orders", ["acme"])
-        assert self.keys(partitions, "acme") == ["acme"]
+        assert self.keys(tenants, "acme") == ["acme"]

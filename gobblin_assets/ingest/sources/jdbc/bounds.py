@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import WatermarkSpec
-from gobblin_assets.ingest.sources.jdbc.positions import Axis, has_repeated_hours, moment_value, parse_zone, step_back
+from gobblin_assets.ingest.sources.jdbc.positions import Axis, moment_value, parse_zone, step_back
 from gobblin_assets.ingest.sources.port import PlanRequest
 from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.interval import Interval
@@ -54,9 +54,9 @@ def plan_limits(request: PlanRequest, axis: Axis, mode: Mode, previous: Watermar
             hint="Go back to the column it had, or reset the dataset to start it over.",
         )
     low = floor if mode is Mode.REFRESH or previous is None else previous
-    ceilings = [bound for bound in (end, _old_enough(spec, axis, clock, field)) if bound is not None]
+    ceilings = [bound for bound in (end, _old_enough(request, spec, axis, clock)) if bound is not None]
     ceiling = min(ceilings, default=None)
-    # A clock that was set back, or the repeated hour, must not turn the interval round.
+    # A clock that was set back must not turn the interval round.
     if ceiling is not None and low is not None:
         ceiling = max(ceiling, low)
     return Limits(floor, low, ceiling)
@@ -98,16 +98,17 @@ def plan_window(request: PlanRequest, axis: Axis) -> tuple[Watermark | None, Wat
     if window is None:
         return None, None
     field = f"datasets[{request.urn}].watermark"
-    # Dates belong to the calendar of the partitions; a wall clock keeps the zone of its database.
-    own = axis.lead is WatermarkType.DATE
-    zone_name = request.spec.partitions.zone if own else _spec_of(request).zone
-    zone = parse_zone(zone_name, field=f"datasets[{request.urn}].partitions.zone" if own else f"{field}.zone")
-    if own and any(edge.astimezone(zone).time() != dt.time() for edge in (window.start, window.end)):
-        raise RejectedError(
-            f"{axis.column} holds dates, and the window from {window.start} to {window.end} cuts through a day",
-            field=f"datasets[{request.urn}].partitions.kind",
-            hint="Use daily or longer partitions, or a timestamp column.",
-        )
+    if axis.lead is WatermarkType.DATE:
+        # Dates belong to the calendar of the partitions, also those that no clock showed.
+        if window.days is None:
+            raise RejectedError(
+                f"{axis.column} holds dates, and the window from {window.start} to {window.end} cuts through a day",
+                field=f"datasets[{request.urn}].partitions.kind",
+                hint="Use daily or longer partitions, or a timestamp column.",
+            )
+        return axis.lift(window.days[0]), axis.lift(window.days[1])
+    # A wall clock keeps the zone of its database.
+    zone = parse_zone(_spec_of(request).zone, field=f"{field}.zone")
     edges = [moment_value(axis.lead, edge, zone) for edge in (window.start, window.end)]
     if edges[0] is None or edges[1] is None:
         raise RejectedError(
@@ -118,8 +119,8 @@ def plan_window(request: PlanRequest, axis: Axis) -> tuple[Watermark | None, Wat
     return axis.lift(edges[0]), axis.lift(edges[1])
 
 
-def require_late_window(request: PlanRequest, axis: Axis, clock: dt.datetime) -> None:
-    """Refuse a late window without a key, and a wall clock with repeated hours without a late window."""
+def require_late_window(request: PlanRequest, axis: Axis) -> None:
+    """Refuse a late window that can't be kept."""
     spec = _spec_of(request)
     urn = request.urn
     if spec.late_window and not request.spec.primary_key:
@@ -134,15 +135,6 @@ def require_late_window(request: PlanRequest, axis: Axis, clock: dt.datetime) ->
             field=f"datasets[{urn}].watermark.late_window",
             hint="Use 0, or a number or time column.",
         )
-    if axis.lead is WatermarkType.LOCAL_TIMESTAMP and request.spec.extract is not ExtractType.SNAPSHOT_ONLY:
-        zone = parse_zone(spec.zone, field=f"datasets[{urn}].watermark.zone")
-        if has_repeated_hours(zone, clock) and spec.late_window < 3600:
-            raise RejectedError(
-                f"{axis.column} is a wall clock in {spec.zone}, which shows one hour of the year twice: "
-                "rows of its second pass lie below the watermark and would be missed",
-                field=f"datasets[{urn}].watermark.late_window",
-                hint="Give at least 3600 with a primary_key, or use a timestamp with time zone.",
-            )
 
 
 def first_interval(limits: Limits, high: Watermark) -> Interval:
@@ -151,8 +143,13 @@ def first_interval(limits: Limits, high: Watermark) -> Interval:
     return Interval(low, high if low is None else max(low, high))
 
 
-def _old_enough(spec: WatermarkSpec, axis: Axis, clock: dt.datetime, field: str) -> Watermark | None:
-    zone = parse_zone(spec.zone, field=f"{field}.zone")
+def _old_enough(request: PlanRequest, spec: WatermarkSpec, axis: Axis, clock: dt.datetime) -> Watermark | None:
+    # What a wall clock will show once more waits until it has: rows of both passes then lie above the watermark.
+    partitions = request.spec.partitions
+    if axis.lead is WatermarkType.DATE and partitions.kind.is_time:
+        zone = parse_zone(partitions.zone, field=f"datasets[{request.urn}].partitions.zone")
+    else:
+        zone = parse_zone(spec.zone, field=f"datasets[{request.urn}].watermark.zone")
     # The lag is for timestamps; of dates only whole days count, so that today's is still open.
     lag_s = 0.0 if axis.lead is WatermarkType.DATE else spec.commit_lag_s
     value = moment_value(axis.lead, clock - dt.timedelta(seconds=lag_s), zone)

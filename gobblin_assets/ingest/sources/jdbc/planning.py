@@ -83,7 +83,7 @@ class Planner:
                 field=f"datasets[{request.urn}].watermark",
                 hint="Name it: watermark: {column: updated_at}. Or use extract: snapshot_only.",
             )
-        require_late_window(request, axis, clock)
+        require_late_window(request, axis)
         previous = request.state.find_watermark(str(layout.table.name), request.partition.key or "")
         limits = plan_limits(request, axis, mode, previous, clock)
         with_nulls, notes = self._judge_nulls(request, layout, axis, first=previous is None or mode is Mode.REFRESH)

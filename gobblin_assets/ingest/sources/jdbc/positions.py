@@ -13,6 +13,7 @@ from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 
 _LONG_MIN: Final = -(2**63)
 _DAY_S: Final = 86_400
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,40 @@ def parse_zone(name: str, *, field: str) -> ZoneInfo:
 
 
 def moment_value(kind: WatermarkType, moment: dt.datetime, zone: ZoneInfo) -> Scalar | None:
-    """An instant as a value of a time column; None for columns that hold no time."""
+    """The least value of a time column that is written at an instant or after it; None for columns that hold no time.
+
+    It never goes down as the instant goes up, whatever the zone's clocks do.
+    """
     match kind:
         case WatermarkType.TIMESTAMP:
             return moment.astimezone(dt.UTC)
         case WatermarkType.LOCAL_TIMESTAMP:
-            return moment.astimezone(zone).replace(tzinfo=None, fold=0)
+            return least_wall_from(moment, zone)
         case WatermarkType.DATE:
-            return moment.astimezone(zone).date()
+            return least_wall_from(moment, zone).date()
         case _:
             return None
+
+
+def least_wall_from(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:
+    """The least wall time that the zone's clocks show at ``moment`` or after it, without a zone.
+
+    It is what they show at ``moment``, unless they will be set back below that: then what they show right after that.
+    """
+    first = moment.astimezone(zone)
+    shown, offset = first.replace(tzinfo=None, fold=0), first.utcoffset()
+    again = first.replace(fold=1)
+    if first.fold or again.utcoffset() == offset:
+        return shown
+    # The clocks show it once more: between the two passes they are set back.
+    before, after = moment.astimezone(dt.UTC), again.astimezone(dt.UTC)
+    while after - before > _MICROSECOND:
+        middle = before + (after - before) // 2
+        if middle.astimezone(zone).utcoffset() == offset:
+            before = middle
+        else:
+            after = middle
+    return after.astimezone(zone).replace(tzinfo=None, fold=0)
 
 
 def step_back(axis: Axis, position: Watermark, amount: float) -> Watermark:
@@ -136,12 +161,6 @@ def step_back(axis: Axis, position: Watermark, amount: float) -> Watermark:
             raise RejectedError(
                 "texts have no distance", field="watermark.late_window", hint="Use 0, or a number or time column."
             )
-
-
-def has_repeated_hours(zone: ZoneInfo, around: dt.datetime) -> bool:
-    """Whether clocks of the zone are set back within a year and a half of ``around``."""
-    months = [around + dt.timedelta(days=30 * step) for step in range(-18, 19)]
-    return len({moment.astimezone(zone).utcoffset() for moment in months}) > 1
 
 
 def _literal(dialect: Dialect, position: Watermark) -> str:
