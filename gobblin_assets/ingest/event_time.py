@@ -141,7 +141,7 @@ def find_event_time_failure(raised: tuple[str, str], *, dataset: str) -> Rejecte
     return RejectedError(
         f"dataset {dataset!r}: at least one row {_SAID[kind]} in {name!r}, and {rule} is fail",
         field=f"writer.event_time.{rule}",
-        hint=f"Nothing was published. {_HINTS[kind]}",
+        hint=f"Nothing that its task read was published. {_HINTS[kind]}",
     )
 
 

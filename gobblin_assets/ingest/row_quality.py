@@ -188,7 +188,8 @@ def explain_row_failure(error: BaseException, *, dataset: str) -> RejectedError 
     return RejectedError(
         f"dataset {dataset!r}: at least one row failed the row policy {raised[1]!r}, whose on_failure is fail",
         field="quality.rows",
-        hint="Nothing was published. Mend the rows at the source, or set on_failure: err_file to set them aside.",
+        hint="Nothing that its task read was published. Mend the rows at the source, or set them aside by "
+        "on_failure: err_file.",
         policy=raised[1],
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.ingest.partition_keys import asset_partition, list_time_partitions
+from gobblin_assets.ingest.partition_keys import asset_partition, list_time_partitions, open_partition
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import AnsiDialect
 from gobblin_assets.ingest.sources.jdbc.names import TableName
@@ -388,7 +388,7 @@ def test_hours_of_clocks_that_are_set_back_by_two_hours_hold_each_row_once(
     )
     hours = {"kind": "hourly", "start": "2024-10-26", "zone": zone}
     data = {**APPEND, "watermark": {"column": "at", "zone": zone}, "partitions": hours}
-    spec = request_for(data).spec.model_copy(update={"urn": "public.t"})
+    spec = request_for(data).spec
     found: list[int] = []
     for key in list_time_partitions(spec, "2024-10-27-00:00", "2024-10-27-04:00"):
         plan, rows = bench.run(request_for(data, partition=asset_partition(spec, key)))
@@ -402,9 +402,58 @@ def test_a_day_whose_midnight_clocks_jump_over_is_a_day_of_dates(sql: Connection
     sql.execute("INSERT INTO t VALUES (1, '2023-04-27'), (2, '2023-04-28'), (3, '2023-04-28'), (4, '2023-04-29')")
     days = {"kind": "daily", "start": "2023-04-01", "zone": "Africa/Cairo"}
     data = {**APPEND, "watermark": {"column": "day"}, "partitions": days}
-    spec = request_for(data).spec.model_copy(update={"urn": "public.t"})
+    spec = request_for(data).spec
     for key, expected in [("2023-04-27", [1]), ("2023-04-28", [2, 3]), ("2023-04-29", [4])]:
         assert column(bench.run(request_for(data, partition=asset_partition(spec, key)))[1]) == expected
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+def test_rows_whose_time_is_to_come_are_left_out_and_counted(sql: Connection, bench: Bench, kind: str) -> None:
+    sql.execute(f"CREATE TABLE t (id int, at {kind} NOT NULL)")
+    sql.execute(
+        "INSERT INTO t VALUES (1, '2020-03-05'), (2, now() + '3 days'), (3, now() + '90 days'), (4, 'infinity'),"
+        " (5, 'infinity'), (6, 'infinity')"
+    )
+    later = "lie ahead of the source's clock, and wait until it gets there"
+    endless = "3 rows of public.t.at are at infinity, or at the end of the calendar, and are left out"
+    data = {**APPEND, "watermark": {"column": "at"}}
+    plan, rows = bench.run(request_for(data))
+    assert column(rows) == [1]
+    assert list(plan.notes) == [f"2 rows of public.t.at {later}", endless]
+    # Nothing of it is said of windows that are over; of the open one, what lies in it.
+    monthly = {**data, "partitions": {"kind": "monthly", "start": "2020-03-01"}}
+    spec = request_for(monthly).spec
+    assert bench.plan(request_for(monthly, partition=asset_partition(spec, "2020-03-01"))).notes == ()
+    opened = open_partition(spec, dt.datetime.now(dt.UTC) + dt.timedelta(days=3))
+    noted = bench.plan(request_for(monthly, partition=opened)).notes
+    assert list(noted) == [f"1 rows of public.t.at {later}", endless]
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp", "date"])
+@pytest.mark.parametrize("value", ["-infinity", "0044-03-15 BC"])
+def test_positions_before_the_calendar_are_refused_with_words_that_help(
+    sql: Connection, bench: Bench, kind: str, value: str
+) -> None:
+    sql.execute(f'CREATE TABLE t (id int, "At" {kind} NOT NULL)')
+    sql.execute(f"INSERT INTO t VALUES (0, '{value}')")
+    data = {**APPEND, "watermark": {"column": "At"}}
+    with pytest.raises(RejectedError, match="holds what can't be read") as refused:
+        bench.run(request_for(data))
+    assert "watermark.start to 1582-10-15" in refused.value.hint
+    sql.execute("INSERT INTO t SELECT i, timestamp '2020-03-05' + i * interval '1 day' FROM generate_series(1, 9) i")
+    with pytest.raises(RejectedError, match="holds ") as refused:
+        bench.run(request_for(data))
+    assert refused.value.field == "datasets[public.t].where"
+    assert "watermark.start to 1582-10-15" in refused.value.hint
+    split = {"split": {"work_unit_rows": 3}}
+    with pytest.raises(RejectedError, match="holds what can't be read"):
+        bench.run(request_for({**data, **split}))
+    mended = [{"watermark": {"column": "At", "start": "1582-10-15"}}]
+    if value == "-infinity":
+        mended.append({"where": 'isfinite("At")'})
+    for change in mended:
+        for options in ({}, split):
+            assert column(bench.run(request_for({**data, **options, **change}))[1]) == list(range(1, 10))
 
 
 def test_a_composite_position_splits_rows_of_one_time(sql: Connection, bench: Bench) -> None:

@@ -268,5 +268,5 @@ def _require_below(order: ExtractOrder, high: Watermark | None) -> None:
     if high is not None and ends and high.type is ends[0].type and high >= max(ends):
         raise CorruptionError(
             f"{order.plan.urn}: the source gave a row at {high}, which is not below the bound {max(ends)}",
-            hint="Nothing was published. Does the watermark column change while it is read?",
+            hint="Nothing that this task read was published. Does the watermark column change while it is read?",
         )

@@ -2,10 +2,18 @@
 
 import datetime as dt
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import WatermarkSpec
-from gobblin_assets.ingest.sources.jdbc.positions import Axis, moment_value, parse_zone, step_back
+from gobblin_assets.ingest.sources.jdbc.positions import (
+    Axis,
+    ahead_of,
+    last_of,
+    moment_value,
+    parse_zone,
+    step_back,
+)
 from gobblin_assets.ingest.sources.port import PlanRequest
 from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.interval import Interval
@@ -21,6 +29,17 @@ class Limits:
     floor: Watermark | None
     low: Watermark | None
     ceiling: Watermark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Positions ahead of the source's clock. ``first``: the least of them. ``end``: where the partition ends, None:
+    nowhere. ``last``: the last of the type; what lies there, or above, has no time that ever comes.
+    """
+
+    first: Watermark
+    end: Watermark | None
+    last: Watermark
 
 
 def decide_mode(request: PlanRequest, clock: dt.datetime) -> Mode:
@@ -107,9 +126,7 @@ def plan_window(request: PlanRequest, axis: Axis) -> tuple[Watermark | None, Wat
                 hint="Use daily or longer partitions, or a timestamp column.",
             )
         return axis.lift(window.days[0]), axis.lift(window.days[1])
-    # A wall clock keeps the zone of its database.
-    zone = parse_zone(_spec_of(request).zone, field=f"{field}.zone")
-    edges = [moment_value(axis.lead, edge, zone) for edge in (window.start, window.end)]
+    edges = [moment_value(axis.lead, edge, _zone_of(request, axis)) for edge in (window.start, window.end)]
     if edges[0] is None or edges[1] is None:
         raise RejectedError(
             f"time partitions need a date or timestamp column, found {axis.column} of type {axis.lead}",
@@ -117,6 +134,16 @@ def plan_window(request: PlanRequest, axis: Axis) -> tuple[Watermark | None, Wat
             hint="Name a time column, or use partitions of another kind.",
         )
     return axis.lift(edges[0]), axis.lift(edges[1])
+
+
+def plan_ahead(request: PlanRequest, axis: Axis, clock: dt.datetime) -> Ahead | None:
+    """None: positions are no times, or the partition's window is over."""
+    value = ahead_of(axis.lead, clock, _zone_of(request, axis))
+    if value is None:
+        return None
+    start, end = plan_window(request, axis)
+    first = axis.lift(value) if start is None else max(axis.lift(value), start)
+    return Ahead(first, end, axis.lift(last_of(value))) if end is None or first < end else None
 
 
 def require_late_window(request: PlanRequest, axis: Axis) -> None:
@@ -145,15 +172,19 @@ def first_interval(limits: Limits, high: Watermark) -> Interval:
 
 def _old_enough(request: PlanRequest, spec: WatermarkSpec, axis: Axis, clock: dt.datetime) -> Watermark | None:
     # What a wall clock will show once more waits until it has: rows of both passes then lie above the watermark.
-    partitions = request.spec.partitions
-    if axis.lead is WatermarkType.DATE and partitions.kind.is_time:
-        zone = parse_zone(partitions.zone, field=f"datasets[{request.urn}].partitions.zone")
-    else:
-        zone = parse_zone(spec.zone, field=f"datasets[{request.urn}].watermark.zone")
+    zone = _zone_of(request, axis)
     # The lag is for timestamps; of dates only whole days count, so that today's is still open.
     lag_s = 0.0 if axis.lead is WatermarkType.DATE else spec.commit_lag_s
     value = moment_value(axis.lead, clock - dt.timedelta(seconds=lag_s), zone)
     return None if value is None else axis.lift(value)
+
+
+def _zone_of(request: PlanRequest, axis: Axis) -> ZoneInfo:
+    """Of the column's values. Dates belong to the calendar of the partitions, if they have one."""
+    field = f"datasets[{request.urn}]"
+    if axis.lead is WatermarkType.DATE and request.spec.partitions.kind.is_time:
+        return parse_zone(request.spec.partitions.zone, field=f"{field}.partitions.zone")
+    return parse_zone(_spec_of(request).zone, field=f"{field}.watermark.zone")
 
 
 def _spec_of(request: PlanRequest) -> WatermarkSpec:

@@ -1,7 +1,7 @@
 """What drivers and Spark raise, as families: by their words, since all of it comes as one Java error's text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
@@ -9,6 +9,11 @@ from gobblin_assets.ingest.sources.jdbc.catalog import Selected
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.postgres_types import VALUE_MARK
 from gobblin_assets.ingest.spark_errors import family_of_spark
+
+POSITIONS_HINT: Final = (
+    "set watermark.start to 1582-10-15. Or, where only infinite values are in the way, write where: isfinite(...) "
+    "with the column of positions."
+)
 
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)
 _MESSAGE_CHARACTERS_MAX: Final = 600
@@ -87,16 +92,23 @@ def _find_source_failure(error: Exception, connection: JdbcConnection) -> Gobbli
     return RetryableError(f"the source failed: {said}")
 
 
-def find_refused_value(error: Exception, columns: Sequence[Selected], table: str, urn: str) -> RejectedError | None:
-    """The value that a marked read refused, with its column and the cast to write."""
+def find_refused_value(
+    error: Exception, columns: Sequence[Selected], table: str, urn: str, *, positions: Collection[str] = ()
+) -> RejectedError | None:
+    """The value that a marked read refused, with its column and what to write. ``positions`` are never cast."""
     found = VALUE_MARK.search(str(error))
     if found is None or int(found[1]) >= len(columns):
         return None
     column = columns[int(found[1])]
+    field, hint = "casts", f"Write casts: {{{column.name!r}: {column.cast!r}}}, or leave such rows out by where."
+    if column.name in positions:
+        # A cast would make texts of the positions.
+        field = "where"
+        hint = f"Leave such rows out: {POSITIONS_HINT}"
     return RejectedError(
         f"{table}.{column.name} ({column.type_text}) holds {found[2]}, which Spark can't hold unchanged",
-        field=f"datasets[{urn}].casts",
-        hint=f"Write casts: {{{column.name!r}: {column.cast!r}}}, or leave such rows out by where.",
+        field=f"datasets[{urn}].{field}",
+        hint=hint,
         table=table,
         column=column.name,
         value=found[2],

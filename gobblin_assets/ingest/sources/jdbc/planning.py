@@ -11,6 +11,7 @@ from gobblin_assets.ingest.sources.jdbc.bounds import (
     Limits,
     decide_mode,
     first_interval,
+    plan_ahead,
     plan_high,
     plan_limits,
     plan_reread,
@@ -87,6 +88,7 @@ class Planner:
         previous = request.state.find_watermark(str(layout.table.name), request.partition.key or "")
         limits = plan_limits(request, axis, mode, previous, clock)
         with_nulls, notes = self._judge_nulls(request, layout, axis, first=previous is None or mode is Mode.REFRESH)
+        notes += self._count_ahead(request, layout, axis, clock)
         top = self._find_top(layout, axis, limits)
         high = plan_high(limits, mode, previous, top)
         if high is None and with_nulls:
@@ -137,6 +139,28 @@ class Planner:
             case OnNull.SNAPSHOT_ONLY:
                 said = "are read with this snapshot" if first else "wait for the next refresh"
                 return first, [f"{found} rows of {where} hold NULL and {said} (on_null: snapshot_only)"]
+
+    def _count_ahead(self, request: PlanRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> list[str]:
+        """What to say of rows that are left out because their time is still to come, or never comes."""
+        ahead = plan_ahead(request, axis, clock)
+        if ahead is None:
+            return []
+        dialect = self.catalog.dialect
+        names = tuple(dialect.quote(name) for name in axis.columns)
+        later = write_at_least(dialect, axis, names, ahead.first)
+        endless = write_at_least(dialect, axis, names, ahead.last)
+        if ahead.end is not None:
+            later = f"({later} AND {write_below(dialect, axis, names, ahead.end)} OR {endless})"
+        found = self._fetch_count(layout, later)
+        if not found:
+            return []
+        never = self._fetch_count(layout, endless)
+        where = f"{layout.table.name}.{axis.column}"
+        said = {
+            f"rows of {where} lie ahead of the source's clock, and wait until it gets there": found - never,
+            f"rows of {where} are at infinity, or at the end of the calendar, and are left out": never,
+        }
+        return [f"{count} {what}" for what, count in said.items() if count]
 
     def _find_top(self, layout: Layout, axis: Axis, limits: Limits) -> Watermark | None:
         """The greatest position within the limits; of a pair, the greatest key of the greatest lead."""

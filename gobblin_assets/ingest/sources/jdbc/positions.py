@@ -14,6 +14,7 @@ from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 _LONG_MIN: Final = -(2**63)
 _DAY_S: Final = 86_400
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
+_ZERO: Final = dt.timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,33 @@ def moment_value(kind: WatermarkType, moment: dt.datetime, zone: ZoneInfo) -> Sc
             return least_wall_from(moment, zone).date()
         case _:
             return None
+
+
+def ahead_of(kind: WatermarkType, moment: dt.datetime, zone: ZoneInfo) -> dt.date | None:
+    """The least value of a time column that no row from ``moment`` or before it should hold.
+
+    None for columns that hold no time, and where there is no such value.
+    """
+    local = moment.astimezone(zone)
+    # By the offset of the first pass, where clocks show it for the second time: what that pass wrote is not ahead.
+    shown = local + ((local.replace(fold=0).utcoffset() or _ZERO) - (local.utcoffset() or _ZERO))
+    try:
+        match kind:
+            case WatermarkType.TIMESTAMP:
+                return moment.astimezone(dt.UTC) + _MICROSECOND
+            case WatermarkType.LOCAL_TIMESTAMP:
+                return shown.replace(tzinfo=None, fold=0) + _MICROSECOND
+            case WatermarkType.DATE:
+                return shown.date() + dt.timedelta(days=1)
+            case _:
+                return None
+    except OverflowError:
+        return None
+
+
+def last_of(value: dt.date) -> dt.date:
+    """The last value of the type of ``value``, a date, a wall time or an instant."""
+    return dt.datetime.max.replace(tzinfo=value.tzinfo) if isinstance(value, dt.datetime) else dt.date.max
 
 
 def least_wall_from(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:

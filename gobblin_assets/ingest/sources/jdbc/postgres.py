@@ -21,6 +21,7 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
 from gobblin_assets.ingest.sources.jdbc.connection import CONNECT_TIMEOUT_S, JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import Dialect, write_table
+from gobblin_assets.ingest.sources.jdbc.failures import POSITIONS_HINT
 from gobblin_assets.ingest.sources.jdbc.names import TableName
 from gobblin_assets.ingest.sources.jdbc.postgres_types import (
     PgType,
@@ -325,6 +326,13 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
         )
     if state == "42501":
         return RejectedError(text, field=f"{where}.user", hint="Grant SELECT to this user, and USAGE on the schema.")
+    if isinstance(error, psycopg.DataError) and not state:
+        # The server is content: it is the client that has no value for what the server gave.
+        return RejectedError(
+            f"a column of positions holds what can't be read: {text}",
+            field="datasets",
+            hint=f"Leave such rows out: {POSITIONS_HINT}",
+        )
     if state.startswith(("42", "22")) or isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
         return RejectedError(
             f"the source refused a query: {text}",

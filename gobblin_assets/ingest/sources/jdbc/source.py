@@ -92,7 +92,8 @@ class JdbcPlanSession:
     def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:  # noqa: ARG002  (the port's)
         layout = self._layouts.get((plan.urn, plan.partition))
         if layout is not None:
-            found = find_refused_value(error, layout.columns, str(layout.table.name), plan.urn)
+            positions = () if layout.axis is None else layout.axis.columns
+            found = find_refused_value(error, layout.columns, str(layout.table.name), plan.urn, positions=positions)
             if found is not None:
                 return found
         return judge_driver(error, self._connection)
