@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli import dagster_process, jobs, publications, reconciling, servers, streams, verifying, views
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import GobblinError, RejectedError
 
@@ -46,7 +46,7 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     reconciling.reconcile,
     servers.spark,
     servers.db,
-    servers.dagster,
+    dagster_process.dagster,
 )
 
 main = _Commands(
