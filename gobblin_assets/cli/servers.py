@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
@@ -133,7 +134,7 @@ def check(as_json: bool) -> None:  # noqa: FBT001  an option that click passes b
         for difference in status.differences:
             click.echo(f"  {difference}")
     if status.relation is not schema.SchemaRelation.CURRENT or status.differences:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _embedded_settings() -> Settings:
