@@ -57,11 +57,11 @@ format: $(READY)  ## Lay the code out
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-dagster: check-java $(READY)  ## Dagster's UI and daemon on the jobs of demo/, or on those that GOBBLIN_JOBS names
-	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/gobblin-assets dagster dev -w workspace.yaml
+dagster: check-java $(READY)  ## Dagster's UI and daemon on the jobs of demo/, or on those that GOBBLIN_JOBS names; PORT=n
+	@PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/gobblin-assets dagster dev -w workspace.yaml $(if $(PORT),--port $(PORT))
 
 lock: $(READY)  ## Write the locks again from pyproject.toml, keeping the versions that still fit
-	$(COMPILE) $(UPGRADE) --constraints requirements/constraints.txt $(EVERYTHING) --output-file requirements/dev.lock
+	$(COMPILE) $(UPGRADE) $(EVERYTHING) --output-file requirements/dev.lock
 	$(COMPILE) --constraints requirements/dev.lock requirements/build.in --output-file requirements/bootstrap.lock
 	$(COMPILE) --constraints requirements/dev.lock pyproject.toml --output-file requirements/runtime.lock
 

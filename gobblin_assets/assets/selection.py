@@ -15,12 +15,18 @@ _NAMED_MAX = 20
 
 
 def select_partitions(
-    layout: JobLayout, *, urns: Sequence[str], keys: Sequence[str], ranges: Sequence[tuple[str, str]]
+    layout: JobLayout,
+    *,
+    urns: Sequence[str],
+    keys: Sequence[str],
+    ranges: Sequence[tuple[str, str]],
+    begun_by: dt.datetime | None = None,
 ) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
     """The dataset partitions to run. ``ranges`` are (first, last), both included.
 
     Without ``urns``: with partitions given, the datasets that have partitions; else those that have none. Of topics
     without a partition given, the window that is open.
+    ``begun_by``, aware: a window that begins later is refused.
     RejectedError names the option that does not fit, and the dataset that it does not fit.
     """
     by_partition = bool(keys or ranges)
@@ -32,7 +38,20 @@ def select_partitions(
         spec = layout.datasets[urn]
         wanted: list[str | None] = [*keys, *(key for each in ranges for key in _expand(layout, urn, *each))]
         selection[urn] = tuple(asset_partition(spec, key) for key in dict.fromkeys(wanted or [None]))
+        if begun_by is not None:
+            _require_begun(urn, selection[urn], begun_by)
     return selection
+
+
+def _require_begun(urn: DatasetUrn, partitions: Sequence[AssetPartition], now: dt.datetime) -> None:
+    for partition in partitions:
+        window = partition.window
+        if window is not None and window.start > now:
+            raise RejectedError(
+                f"the partition {partition.key} of {urn!r} begins at {window.start:%Y-%m-%d %H:%M}Z, in the future",
+                field="--partition",
+                hint="Correct it, or add --future if its rows are there already.",
+            )
 
 
 def select_open_partitions(layout: JobLayout, *, urns: Sequence[str]) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:

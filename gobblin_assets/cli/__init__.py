@@ -1,7 +1,8 @@
 """The command line: the same functions that Dagster's assets, sensors and jobs call.
 
 Data goes to stdout (``--json`` where there is some), progress and errors to stderr. Exit codes: 0, it is done; 1, it
-failed; 2, the input was refused and nothing was begun.
+failed; 2, the input was refused and nothing was begun; 3, a dataset was left out because somebody else works on it;
+130, it was interrupted.
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,12 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli import dagster_process, jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import GobblinError, RejectedError
 
 __all__ = ["main"]
-
-_FAILED: Final = 1
-_REFUSED: Final = 2
 
 
 class _Commands(click.Group):
@@ -28,7 +27,9 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except GobblinError as error:
             say(" ".join(f"error: {error}".split()))
-            ctx.exit(_REFUSED if isinstance(error, RejectedError) else _FAILED)
+            ctx.exit(EXIT_REFUSED if isinstance(error, RejectedError) else EXIT_FAILED)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
 
 
 _COMMANDS: Final[Sequence[click.Command]] = (
@@ -46,7 +47,7 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     reconciling.reconcile,
     servers.spark,
     servers.db,
-    servers.dagster,
+    dagster_process.dagster,
 )
 
 main = _Commands(

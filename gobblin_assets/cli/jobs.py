@@ -17,17 +17,21 @@ from gobblin_assets.cli.connections import (
     read_layout,
     spark_options,
 )
+from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.ingest.job_files import read_job_file
-from gobblin_assets.ingest.run_values import RunRequest
+from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.discovery import select_tables, write_discovery
 from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetOutcome
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.settings import read_settings
 
 _RANGE_MARK = "..."
@@ -62,6 +66,7 @@ def _selection_options(command: click.decorators.FC) -> click.decorators.FC:
         click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."),
         click.option("--partition", "partitions", multiple=True, metavar="KEY", help="A partition; may be repeated."),
         click.option("--partition-range", "ranges", multiple=True, type=PartitionRange(), help="Both included."),
+        click.option("--future", is_flag=True, help="Take partitions that have not begun."),
         click.option("--mode", type=click.Choice([mode.value for mode in Mode]), default=Mode.AUTO.value),
     ]
     for option in reversed(options):
@@ -75,14 +80,20 @@ def _build_request(
     partitions: Sequence[str],
     ranges: Sequence[tuple[str, str]],
     mode: str,
+    *,
+    future: bool,
 ) -> RunRequest:
-    selection = select_partitions(layout, urns=datasets, keys=partitions, ranges=ranges)
+    now = SystemClock().now()
+    selection = select_partitions(
+        layout, urns=datasets, keys=partitions, ranges=ranges, begun_by=None if future else now
+    )
     return RunRequest(layout.job, layout.datasets, selection, mode=Mode(mode))
 
 
 @click.command()
 @job_file_argument
 @_selection_options
+@click.option("--missing-only", is_flag=True, help="Leave out partitions that are published.")
 @click.option("--start-over", is_flag=True, help="Topics: begin as if they had never been read, by bootstrap_with.")
 @click.option("--move-to-latest", is_flag=True, help="Topics: leave out what is in them now; what comes is read.")
 @click.option(
@@ -95,8 +106,10 @@ def run(
     datasets: Sequence[str],
     partitions: Sequence[str],
     ranges: Sequence[tuple[str, str]],
+    future: bool,  # noqa: FBT001  an option that click passes by name
     mode: str,
-    start_over: bool,  # noqa: FBT001  an option that click passes by name
+    missing_only: bool,  # noqa: FBT001  the same
+    start_over: bool,  # noqa: FBT001  the same
     move_to_latest: bool,  # noqa: FBT001  the same
     starts: Sequence[tuple[int, int]],
     master: str | None,
@@ -105,19 +118,66 @@ def run(
 ) -> None:
     """Materialize datasets of the job in JOB_FILE, after completing what earlier runs left open.
 
-    Without --dataset: with partitions given, all datasets that have partitions; else all that have none.
+    Without --dataset: with partitions given, all datasets that have partitions; else all that have none. A partition
+    that is over and was published before is read again as a whole, unless --mode or --missing-only say otherwise.
     """
     layout = read_layout(job_file)
-    request = _build_request(layout, datasets, partitions, ranges, mode)
+    request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
     request = replace(request, restart=_read_restart(request, asked, dict(starts)))
     with open_ports(layout, layout.job, SparkChoice(master, remote)) as (ports, events):
-        report = run_job(request, ports)
+        _say_what_is_left_out(layout, datasets, request)
+        if missing_only:
+            request = _leave_out_published(request, ports)
+        report = _run(request, ports)
         if events is not None:
             events.report_unpublished(report)
     print_report(report, as_json=as_json)
     if report.failed:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)
+    if any(each.outcome is DatasetOutcome.SKIPPED for each in report.datasets):
+        click.get_current_context().exit(EXIT_SKIPPED)
+
+
+def _leave_out_published(request: RunRequest, ports: RunPorts) -> RunRequest:
+    states = ports.stores.datasets.load(JobName(request.job.job), list(request.selection))
+    selection = {
+        urn: tuple(each for each in partitions if urn not in states or (each.key or "") not in states[urn].published)
+        for urn, partitions in request.selection.items()
+    }
+    count = _count(request.selection)
+    say(f"--missing-only: {count - _count(selection)} of {count} partitions are published, and left out")
+    return replace(request, selection={urn: partitions for urn, partitions in selection.items() if partitions})
+
+
+def _say_what_is_left_out(layout: JobLayout, by_name: Sequence[str], request: RunRequest) -> None:
+    """Where no dataset was named, those that have partitions are read only if some are named."""
+    left = [urn for urn in layout.datasets if urn not in request.selection]
+    if left and not by_name:
+        by_partition = layout.partitions[left[0]] is not None
+        fix = "name some with --partition or --partition-range" if by_partition else "run without --partition"
+        say(f"not asked for: {', '.join(left)}, which {'have' if by_partition else 'have no'} partitions; {fix}")
+
+
+def _run(request: RunRequest, ports: RunPorts) -> RunReport:
+    """``run_job``; an interruption says how far it came."""
+    published = 0
+
+    def count(report: DatasetReport) -> None:
+        nonlocal published
+        ports.on_publication(report)
+        is_recovered = report.publication is not None and report.publication.recovered
+        published += not is_recovered
+
+    try:
+        return run_job(request, replace(ports, on_publication=count))
+    except KeyboardInterrupt:
+        say(f"interrupted: {published} of {_count(request.selection)} published; run it again to go on")
+        raise
+
+
+def _count(selection: Mapping[DatasetUrn, Sequence[AssetPartition]]) -> int:
+    return sum(len(partitions) for partitions in selection.values())
 
 
 def _read_restart(
@@ -155,14 +215,15 @@ def plan(
     datasets: Sequence[str],
     partitions: Sequence[str],
     ranges: Sequence[tuple[str, str]],
+    future: bool,  # noqa: FBT001  an option that click passes by name
     mode: str,
     master: str | None,
     remote: str | None,
-    as_json: bool,  # noqa: FBT001  an option that click passes by name
+    as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Show the WorkUnits that `run` would read now. Nothing is read, taken or written."""
     layout = read_layout(job_file)
-    request = _build_request(layout, datasets, partitions, ranges, mode)
+    request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     source = open_source(layout.job)
     engine = SparkChoice(master, remote).open(layout.job)
     with open_log() as log:
@@ -172,7 +233,7 @@ def plan(
     else:
         _print_plan(slices)
     if any(each.error for each in slices):
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _print_plan(slices: Sequence[PlannedSlice]) -> None:

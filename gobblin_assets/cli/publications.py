@@ -18,6 +18,7 @@ from gobblin_assets.cli.connections import (
     read_layout,
     spark_options,
 )
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
 from gobblin_assets.commit.cleanup import Cleaned
@@ -135,7 +136,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         _print_published(published)
         say(f"aborted: {aborted}, busy: {busy}, failed: {len(failures)}")
     if failures:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Sequence[JobName]:

@@ -14,6 +14,7 @@ from gobblin_assets.cli.connections import (
     read_layout,
     spark_options,
 )
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.forgotten import Finding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
@@ -66,7 +67,7 @@ def reconcile(
         _print_findings(behind)
         _print_outcome(behind, done, failures, None if way is None else Way(way), yes=yes)
     if len(done) < len(behind):
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _print_findings(behind: Sequence[Finding]) -> None:

@@ -2,13 +2,14 @@
 
 from gobblin_assets.cli.output import print_json, print_table
 from gobblin_assets.ingest.run_values import DatasetReport, RunReport
+from gobblin_assets.model.urn import Role
 
 
 def print_report(report: RunReport, *, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    columns = ("dataset", "partition", "outcome", "rows", "files", "watermark before", "after", "note")
+    columns = ("dataset", "partition", "mode", "outcome", "rows", "files", "watermark before", "after", "note")
     lines = [_line(each, "recovered") for each in report.recovered]
     lines += [_line(each, each.outcome.value) for each in sorted(report.datasets, key=_place)]
     print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
@@ -22,10 +23,13 @@ def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
     publication = report.publication
     note = report.error or "; ".join(report.notes)
     if publication is None:
-        return report.urn, report.partition.key, outcome, None, None, None, None, note
+        return report.urn, report.partition.key, None, outcome, None, None, None, None, note
+    aside = {role: count for role, count in publication.rows_by_role.items() if role != Role.DATA and count}
+    note = "; ".join([*(f"{count:,} rows are {role}" for role, count in aside.items()), *([note] if note else [])])
     moves = list(publication.watermarks.values())
     before, after = moves[0] if len(moves) == 1 else (None, f"{len(moves)} keys moved" if moves else None)
     return (
-        *(report.urn, report.partition.key, outcome, publication.row_count, publication.file_count),
+        *(report.urn, report.partition.key, publication.mode, outcome),
+        *(publication.rows_by_role.get(Role.DATA, 0), publication.file_count),
         *(before, after, note),
     )

@@ -1,20 +1,18 @@
-"""Commands on the servers of a home: spark, db, dagster."""
+"""Commands on the servers of a home: spark, db."""
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
-from resources.instance import prepare_instance
 from resources.spark import GobblinSparkResource
 
 
@@ -136,21 +134,7 @@ def check(as_json: bool) -> None:  # noqa: FBT001  an option that click passes b
         for difference in status.differences:
             click.echo(f"  {difference}")
     if status.relation is not schema.SchemaRelation.CURRENT or status.differences:
-        click.get_current_context().exit(1)
-
-
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def dagster(arguments: Sequence[str]) -> None:
-    """Run `dagster` on the instance of GOBBLIN_HOME, made if need be: gobblin-assets dagster dev -p 3000."""
-    environment = {**os.environ, **prepare_instance(read_settings(), say)}
-    say(f"DAGSTER_HOME={environment['DAGSTER_HOME']}")
-    command = [sys.executable, "-m", "dagster", *arguments]
-    try:
-        # This process becomes Dagster: it gets the terminal's signals itself.
-        os.execve(sys.executable, command, environment)  # noqa: S606  no shell, our own interpreter
-    except OSError as error:
-        raise RetryableError(f"dagster can't be started: {error.strerror}") from error
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _embedded_settings() -> Settings:

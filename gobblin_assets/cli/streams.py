@@ -7,6 +7,7 @@ import click
 
 from gobblin_assets.assets.selection import select_open_partitions
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.ingest.run_values import RunRequest
@@ -53,4 +54,4 @@ def stream(
             events.report_unpublished(report)
     print_report(report, as_json=as_json)
     if report.failed:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)

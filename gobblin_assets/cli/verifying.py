@@ -7,6 +7,7 @@ import click
 
 from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import job_file_argument, open_log, read_layout
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.verification import FAULTS_NAMED_MAX, Damage, Progress, Verification, Verified
 from gobblin_assets.fs.registry import open_file_system
@@ -44,7 +45,7 @@ def verify(job_file: Path, datasets: Sequence[str], checksums: bool, as_json: bo
     else:
         _print(verified, checksums=checksums)
     if any(each.faults for each in verified):
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _print(verified: Sequence[Verified], *, checksums: bool) -> None:

@@ -227,7 +227,14 @@ class PosixFileSystem:
                 except FileExistsError as error:
                     if not ancestor.is_dir():
                         raise ConflictError(f"{ancestor} is not a directory", path=str(ancestor)) from error
-                except FileNotFoundError:
+                except FileNotFoundError as error:
+                    if ancestor.parent.is_dir():
+                        raise RejectedError(
+                            f"can't make {ancestor}: the file system of {ancestor.parent} makes no directories",
+                            field="destination",
+                            hint="Name a destination on a disk.",
+                            path=str(ancestor),
+                        ) from error
                     return False
                 else:
                     if self._umask is not None:

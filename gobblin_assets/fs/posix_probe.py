@@ -1,10 +1,11 @@
 """A rehearsal of one publication with files of a few bytes, so that a destination is refused before a run writes."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix_errors import families
 
@@ -28,19 +29,35 @@ def prove_publication(file_system: FileSystem, staging_root: str, final_root: st
     for tries in range(1, PROBE_TRIES_MAX + 1):
         missing = [path for root in roots for path in _missing_directories(root)]
         name = PROBE_PREFIX + uuid4().hex
+        probes = [f"{root}/{name}-{kind}" for root in roots for kind in _KINDS]
         try:
             for root in roots:
-                file_system.make_directories(root)
+                _make_root(file_system, root)
             _prove(file_system, Path(staging_root, name), Path(final_root, name))
-        except GobblinError as error:
+        except BaseException as error:
             # The other probe may have made them again by now, so that a look at the roots alone does not tell.
-            vanished = error.fields.get("errno") == "ENOENT" or not all(Path(root).is_dir() for root in roots)
+            vanished = isinstance(error, GobblinError) and (
+                error.fields.get("errno") == "ENOENT" or not all(Path(root).is_dir() for root in roots)
+            )
+            # What stopped the probe is what a person needs to hear; what could not be removed after it is not.
+            with suppress(GobblinError):
+                _clean_up(file_system, probes, missing)
             if tries == PROBE_TRIES_MAX or not vanished:
                 raise
         else:
+            _clean_up(file_system, probes, missing)
             return
-        finally:
-            _clean_up(file_system, [f"{root}/{name}-{kind}" for root in roots for kind in _KINDS], missing)
+
+
+def _make_root(file_system: FileSystem, root: str) -> None:
+    try:
+        file_system.make_directories(root)
+    except ConflictError as error:
+        raise RejectedError(
+            f"can't make {root}: ENOTDIR ({error.fields['path']} is not a directory)",
+            field="destination",
+            hint="Correct the path: something on the way to it is a file.",
+        ) from error
 
 
 def _prove(file_system: FileSystem, staged: Path, final: Path) -> None:

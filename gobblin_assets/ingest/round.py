@@ -32,6 +32,7 @@ from gobblin_assets.ingest.slices import Slice, failure_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
 from gobblin_assets.ingest.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.ingest.task_groups import group_orders, make_orders
+from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
@@ -208,6 +209,9 @@ class Round:
             plan,
             SequenceId(self._ports.clock.new_id()),
         )
+        is_again = plan.mode is Mode.REFRESH and request.mode is Mode.AUTO and not plan.is_snapshot
+        if is_again and request.partition.key in request.state.published:
+            self._ports.report(f"{part.label}: was published before, and is read again as a whole (refresh)")
         for note in (*plan.degraded, *plan.notes):
             self._ports.report(f"{part.label}: {note}")
         return part

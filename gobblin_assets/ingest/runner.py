@@ -21,7 +21,7 @@ from gobblin_assets.ingest.streaming import Stream, WaitForStop
 from gobblin_assets.ingest.task import job_directory
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, WorkingState
-from gobblin_assets.model.urn import DatasetUrn, parse_job_name
+from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
 from gobblin_assets.state.datasets import RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
@@ -160,7 +160,7 @@ class _Run:
             self._reports[report.urn, report.partition] = report
             publication = report.publication
             if publication is not None:
-                self._figures["rows"] += publication.row_count
+                self._figures["rows"] += publication.rows_by_role.get(Role.DATA, 0)
                 self._figures["bytes"] += publication.file_bytes
                 self._figures["files"] += publication.file_count
         self._stores.runs.record_dataset(self._run_id, *(_record_of(*each) for each in reports))

@@ -19,7 +19,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
 from gobblin_assets.ingest.run_values import DatasetReport, Stores
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, SequenceId, WorkingState
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
 
 Send = Callable[[DatasetReport], None]
@@ -42,7 +42,7 @@ class _Record:
     def keep(self, publication: Publication) -> None:
         outcome = DatasetOutcome.COMMITTED if publication.complete else DatasetOutcome.PARTIAL
         self._write(publication, outcome)
-        self.figures["rows"] += publication.row_count
+        self.figures["rows"] += publication.rows_by_role.get(Role.DATA, 0)
         self.figures["files"] += publication.file_count
 
     def fail(self, sequence: SequenceRecord, error: GobblinError) -> None:

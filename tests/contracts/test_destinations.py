@@ -67,6 +67,8 @@ def test_a_read_only_destination_is_refused_with_the_fix(place: Place) -> None:
                 refused()
             assert caught.value.field == "destination"
             assert "writing" in caught.value.hint
+        with pytest.raises(RejectedError, match=r"can't (make|write)"):
+            disk.fs.probe(disk.at("empty"), disk.at("empty"))
         assert disk.read(file) == b"content"
         assert disk.list_all() == ["empty", "file"]
 

@@ -54,6 +54,12 @@ def test_a_umask_that_locks_the_owner_out_is_refused(umask: int) -> None:
 # --- mounts and owners
 
 
+def test_a_file_system_that_makes_no_directories_is_named(fs: FileSystem) -> None:
+    with pytest.raises(RejectedError, match="the file system of /proc makes no directories") as refused:
+        fs.make_directories("/proc/lake")
+    assert refused.value.field == "destination"
+
+
 def test_staging_on_another_file_system_is_refused_before_anything_is_written(fs: FileSystem, tmp_path: Path) -> None:
     with tmpfs(tmp_path / "other") as other:
         with pytest.raises(RejectedError, match="same file system") as refused:

@@ -1,29 +1,50 @@
-"""The built wheel, in an environment that holds nothing of this checkout."""
+"""The built wheel, in an environment that holds nothing of this checkout.
 
+`make test` gives it the locked dependencies; `make proof` the newest ones that it allows, for every Python it names.
+"""
+
+import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from tests.support.postgres import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_S_MAX = 200
+INSTALL_S_MAX = 900
+PYTHONS = ("3.11", "3.12", "3.13")
+
+JOB = """
+job: shop
+source: {{connection: shop}}
+destination: {lake}
+datasets: [{{urn: public.orders}}]
+"""
 
 
-def run(command: list[str | Path], *, cwd: Path) -> str:
+def run(command: list[str | Path], *, cwd: Path, seconds: int = COMMAND_S_MAX, **variables: str) -> str:
     # PYTHONPATH could bring the checkout in through the back door.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "GOBBLIN")) and k != "VIRTUAL_ENV"
+    }
     answer = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env=environment,
+        env={**environment, **variables},
         capture_output=True,
         text=True,
-        timeout=COMMAND_S_MAX,
+        timeout=seconds,
         stdin=subprocess.DEVNULL,
     )
     assert answer.returncode == 0, f"{command}\n{answer.stdout}{answer.stderr}"
@@ -99,3 +120,58 @@ def test_dg_finds_the_component(binaries: Path, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "gobblin_assets.assets.component.GobblinJobComponent" in answer
+
+
+def find_python(version: str) -> str:
+    found = sys.executable if sys.version.startswith(f"{version}.") else shutil.which(f"python{version}")
+    # A version manager puts names on PATH that answer only for the versions that are turned on.
+    if found is None or subprocess.run([found, "--version"], capture_output=True).returncode != 0:
+        pytest.skip(f"this machine has no Python {version}")
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(INSTALL_S_MAX + COMMAND_S_MAX)
+@pytest.mark.parametrize("version", PYTHONS)
+def test_with_the_newest_versions_that_it_allows_it_publishes_a_table(
+    wheel: Path, version: str, fresh_database: Database, tmp_path: Path
+) -> None:
+    """As ``pip install`` of the wheel resolves them today, in an empty environment."""
+    run([find_python(version), "-m", "venv", tmp_path / "environment"], cwd=tmp_path)
+    binaries = tmp_path / "environment" / "bin"
+    install = [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    run(install, cwd=tmp_path, seconds=INSTALL_S_MAX)
+    with fresh_database.connect() as connection:
+        connection.execute(
+            "CREATE TABLE orders AS SELECT id, id::float8 / 7 AS price FROM generate_series(1, 1000) AS id"
+        )
+    (tmp_path / "shop.yaml").write_text(JOB.format(lake=tmp_path / "lake"), encoding="utf-8")
+    variables = {
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": fresh_database.url,
+        "GOBBLIN_JDBC_SHOP_URL": fresh_database.jdbc_url,
+        "GOBBLIN_JDBC_SHOP_USER": fresh_database.user,
+        "GOBBLIN_JDBC_SHOP_PASSWORD": fresh_database.password,
+    }
+    command = binaries / "gobblin-assets"
+
+    version_said = run([command, "--version"], cwd=tmp_path)
+    run([command, "db", "upgrade"], cwd=tmp_path, **variables)
+    run([command, "run", "shop.yaml"], cwd=tmp_path, **variables)
+    (line,) = json.loads(run([command, "status", "--job", "shop", "--json"], cwd=tmp_path, **variables))
+
+    assert version_said.split()[-1].count(".") == 2
+    assert (line["urn"], line["rows"]) == ("public.orders", 1000)
+
+
+def test_every_version_of_spark_that_it_allows_is_of_the_line_that_is_tested() -> None:
+    """A connector fits the minor line that it was built for, and no other."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (spark,) = (each for each in map(Requirement, project["project"]["dependencies"]) if each.name == "pyspark")
+    lines = {
+        f"{major}.{minor}"
+        for major in (3, 4, 5)
+        for minor in range(10)
+        if spark.specifier.contains(f"{major}.{minor}.9")
+    }
+    assert lines == {".".join(version_of("pyspark").split(".")[:2])}

@@ -7,18 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pyspark import __version__ as SPARK_VERSION  # noqa: N812  a constant, whatever its name
-
 from gobblin_assets.errors import RejectedError
-
-_SPARK_LINE: Final = ".".join(SPARK_VERSION.split(".")[:2])
-# A connector need only be of Spark's minor line: of some lines, the first release of it is not everywhere whole.
-_AVRO: Final = {"4.0": "4.0.2", "4.1": "4.1.1"}.get(_SPARK_LINE, f"{_SPARK_LINE}.0")
 
 COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "avro": f"org.apache.spark:spark-avro_2.13:{_AVRO}",
-        "kafka": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_SPARK_LINE}.0",
+        # A connector need only be of Spark's minor line, 4.0.
+        "avro": "org.apache.spark:spark-avro_2.13:4.0.2",
+        "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         "postgres": "org.postgresql:postgresql:42.7.8",
     }
 )

@@ -1,0 +1,87 @@
+"""The command that becomes Dagster, after what `dagster dev` needs was looked at."""
+
+import errno
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.cli.output import say
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.ingest.job_files import list_job_files, read_job_file
+from gobblin_assets.settings import read_settings
+from resources.instance import prepare_instance
+
+_LOCATION = "gobblin_assets.definitions"
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def dagster(arguments: Sequence[str]) -> None:
+    """Run `dagster` on the instance of GOBBLIN_HOME, made if need be: gobblin-assets dagster dev -p 3000."""
+    if arguments[:1] == ("dev",):
+        _require_free_port(
+            _find_option(arguments, "-h", "--host") or "127.0.0.1", _find_option(arguments, "-p", "--port")
+        )
+        _require_job_files(arguments)
+    environment = {**os.environ, **prepare_instance(read_settings(), say)}
+    say(f"DAGSTER_HOME={environment['DAGSTER_HOME']}")
+    command = [sys.executable, "-m", "dagster", *arguments]
+    try:
+        # This process becomes Dagster: it gets the terminal's signals itself.
+        os.execve(sys.executable, command, environment)  # noqa: S606  no shell, our own interpreter
+    except OSError as error:
+        raise RetryableError(f"dagster can't be started: {error.strerror}") from error
+
+
+def _find_option(arguments: Sequence[str], *names: str) -> str | None:
+    """The last value of an option that is written ``-p 3000``, ``-p3000``, ``--port 3000`` or ``--port=3000``."""
+    found = None
+    for place, argument in enumerate(arguments):
+        for name in names:
+            if argument == name:
+                found = arguments[place + 1] if place + 1 < len(arguments) else None
+            elif name.startswith("--") and argument.startswith(f"{name}="):
+                found = argument.removeprefix(f"{name}=")
+            elif not name.startswith("--") and argument.startswith(name) and not argument.startswith("--"):
+                found = argument.removeprefix(name)
+    return found
+
+
+def _require_free_port(host: str, port: str | None) -> None:
+    """Dagster's own daemon would start, and go on for a while, beside a web server that can't."""
+    if port is None:
+        # Dagster takes 3000, or says which one it takes instead.
+        return
+    if not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
+        raise RejectedError(f"expected a number from 1 to 65535, found {port!r}", field="--port", hint="Correct it.")
+    with socket.socket() as probe:
+        # As the web server asks for it: a port whose last connections still wait for their end is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError as error:
+            fix = "Stop what listens there, or choose another: --port, or PORT= with make."
+            said = "is taken" if error.errno == errno.EADDRINUSE else f"can't be had: {error.strerror}"
+            raise RejectedError(f"port {port} of {host} {said}", field="--port", hint=fix) from error
+
+
+def _require_job_files(arguments: Sequence[str]) -> None:
+    """Dagster shows a file that can't be read as a traceback of its code server; here it is one line."""
+    workspace = _find_option(arguments, "-w", "--workspace")
+    loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or (
+        workspace is not None and _LOCATION in _read_text(Path(workspace))
+    )
+    if loads_ours:
+        for path in list_job_files(os.environ, Path.cwd()):
+            read_job_file(path)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RejectedError(f"{path} can't be read: {error}", field="--workspace", hint="Correct the path.") from error

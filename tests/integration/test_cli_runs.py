@@ -1,0 +1,132 @@
+"""What `gobblin-assets run` says that it will do and did, and its exit codes, over Spark and a real Postgres."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gobblin_assets.cli import main
+from gobblin_assets.db.engine import open_external
+from gobblin_assets.failpoints import Failpoint, install
+from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.model.state import RunId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.leases import Holder
+from resources.stores import open_stores
+from tests.support.postgres import Database
+
+ORDERS = DatasetUrn("public.orders")
+JOB = """
+job: shop
+source: {connection: shop}
+destination: ./lake
+lease: {wait_s: 0}
+datasets:
+  - urn: public.orders
+    extract: append_only
+    watermark: {column: at, commit_lag_s: 0}
+    partitions: {kind: monthly, start: 2024-01-01}
+    quality: {rows: [{name: early, check: n < 6, on_failure: err_file}]}
+  - urn: public.customers
+"""
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path,
+    fresh_database: Database,
+    database_url: str,
+    connect: ConnectServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    with fresh_database.connect() as connection:
+        connection.execute("CREATE TABLE orders (n int PRIMARY KEY, at timestamptz NOT NULL)")
+        connection.execute(
+            "INSERT INTO orders"
+            " SELECT n, timestamptz '2024-01-10Z' + n * interval '10 days' FROM generate_series(0, 6) n"
+        )
+    (tmp_path / "shop.yaml").write_text(JOB, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "GOBBLIN_HOME": str(tmp_path / "home"),
+        "GOBBLIN_DATABASE_URL": database_url,
+        "GOBBLIN_SPARK_REMOTE": connect.url,
+        "GOBBLIN_JDBC_SHOP_URL": fresh_database.jdbc_url,
+        "GOBBLIN_JDBC_SHOP_USER": fresh_database.user,
+        "GOBBLIN_JDBC_SHOP_PASSWORD": fresh_database.password,
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["run", "shop.yaml", *arguments])
+
+
+def find_rows(result: Result) -> dict[str, list[str]]:
+    """Of each partition in the table: mode, outcome and rows."""
+    lines = (line.split() for line in result.stdout.splitlines())
+    return {words[1]: words[2:5] for words in lines if words[:1] == [ORDERS]}
+
+
+def test_a_run_says_what_it_will_do_and_did(folder: Path, database_url: str) -> None:
+    first = run("--partition-range", "2024-01-01...2024-02-01")
+    missing = run("--partition-range", "2024-01-01...2024-03-01", "--missing-only")
+    nothing = run("--partition-range", "2024-01-01...2024-03-01", "--missing-only")
+    again = run("--partition", "2024-01-01")
+    refused = run("--partition", "2199-01-01")
+    ahead = run("--partition", "2199-01-01", "--future")
+    history = CliRunner().invoke(main, ["history"])
+    status = CliRunner().invoke(main, ["status"])
+
+    assert [each.exit_code for each in (first, missing, nothing, again, ahead)] == [0] * 5, missing.output
+    assert find_rows(first) == {
+        "2024-01-01": ["append", "COMMITTED", "3"],
+        "2024-02-01": ["append", "COMMITTED", "2"],
+    }
+    assert "not asked for: public.customers, which have no partitions; run without --partition" in first.stderr
+    assert "read again" not in first.stderr
+    assert find_rows(missing) == {"2024-03-01": ["append", "COMMITTED", "1"]}
+    assert "1 rows are quarantine" in missing.stdout
+    assert "--missing-only: 2 of 3 partitions are published" in missing.stderr
+    assert find_rows(nothing) == {}
+    assert find_rows(again) == {"2024-01-01": ["refresh", "COMMITTED", "3"]}
+    assert "public.orders [2024-01-01]: was published before, and is read again as a whole" in again.stderr
+    assert refused.exit_code == 2
+    assert "2199-01-01 00:00Z, in the future. Correct it, or add --future" in refused.stderr
+    assert find_rows(ahead)["2199-01-01"][1] == "COMMITTED"
+    # Of the second run: one row of data, and one in quarantine, which status counts neither.
+    assert "1" in [line.split()[7] for line in history.stdout.splitlines() if "COMMITTED" in line]
+    assert " 6 " in next(line for line in status.stdout.splitlines() if ORDERS in line)
+
+
+def test_a_dataset_that_somebody_else_holds_has_an_exit_code_of_its_own(folder: Path, database_url: str) -> None:
+    engine = open_external(database_url)
+    stores = open_stores(engine)
+    ids = stores.datasets.register(JobName("shop"), [ORDERS])
+    stores.leases.take(list(ids.values()), Holder("elsewhere:1", RunId(uuid.uuid4())), ttl_s=600)
+
+    result = run("--partition", "2024-01-01")
+
+    engine.dispose()
+    assert result.exit_code == 3, result.output
+    assert "is being worked on by elsewhere:1" in result.stderr
+
+
+def test_an_interrupted_run_says_how_far_it_came(folder: Path) -> None:
+    finished = []
+
+    def interrupt(point: Failpoint) -> None:
+        if point is Failpoint.EVENTS_BEFORE_CLEANUP:
+            raise KeyboardInterrupt
+        if point is Failpoint.FINISHED_BEFORE_EVENTS:
+            finished.append(point)
+
+    with install(interrupt):
+        result = run("--partition-range", "2024-01-01...2024-02-01")
+
+    assert result.exit_code == 130
+    assert f"interrupted: {len(finished)} of 2 published; run it again to go on" in result.stderr
+    assert len(finished) == 2
