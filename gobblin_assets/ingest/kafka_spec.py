@@ -66,12 +66,12 @@ class DecoderSpec(SpecModel):
         timestamp_ntz      the same without zones and seconds
         date               yyyy-mm-dd, without a time of day
         binary             the bytes that a text in Base64 stands for
-        variant            what Spark makes of the value: of numbers with exponents, or of many digits, the nearest double
+        variant            what Spark makes of the value: of odd or long numbers the nearest double
 
     Fields that the schema does not have are ignored, also those that appear after it was inferred. A field of it that
     comes twice, or a key that differs from one by case alone, makes a dead letter, and so does half of a pair of
-    surrogates anywhere (``\\ud800``), which no UTF-8 holds. What is inferred holds exactly what the sample had: a
-    number that a double would not tell back makes the column a string.
+    surrogates anywhere (the escape d800 alone), which no UTF-8 holds. What is inferred holds exactly what the sample
+    had: a number that a double would not tell back makes the column a string.
     ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``; with
     ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
     ``protobuf``: ``descriptor_file`` (as ``protoc --include_imports --descriptor_set_out`` writes it) and

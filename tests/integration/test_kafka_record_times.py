@@ -1,4 +1,4 @@
-"""Records whose own time no timestamp of Spark's holds, or that have none: rows without a time, never a failed topic."""
+"""Records whose own time no timestamp of Spark's holds: rows without a time, never a failed topic."""
 
 from collections import Counter
 

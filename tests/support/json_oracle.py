@@ -72,7 +72,7 @@ def _has_half_pair(value: object) -> bool:
             return False
 
 
-def _fit(value: object, data_type: t.DataType) -> Any:  # noqa: C901, PLR0911  a table of types, one case each
+def _fit(value: object, data_type: t.DataType) -> Any:
     if value is None:
         return None
     match data_type, value:

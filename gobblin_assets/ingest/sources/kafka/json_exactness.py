@@ -66,8 +66,10 @@ def text_type(data_type: t.DataType) -> t.DataType | None:
 
 
 def plain_escapes(text: Column) -> Column:
-    """The same JSON with ``\\\\`` and ``\\"`` as ``\\u005c`` and ``\\u0022``: a quotation mark begins or ends a string,
-    and a backslash begins an escape."""
+    """The same JSON with escaped backslashes and quotation marks by their numbers.
+
+    So each quotation mark begins or ends a string, and each backslash begins another escape.
+    """
     plain = f.replace(f.replace(text, f.lit("\\\\"), f.lit("\\u005c")), f.lit('\\"'), f.lit("\\u0022"))
     return f.when(text.contains("\\"), plain).otherwise(text)
 
@@ -319,12 +321,12 @@ def _every(values: tuple[Column, ...], data_type: t.DataType, check: _Check) -> 
 
 
 def _every_element(values: tuple[Column, ...], element: t.DataType, check: _Check) -> Column:
-    def hold(*each: Column) -> Column:
+    def hold(each: tuple[Column, ...]) -> Column:
         found = _every(each, element, check)
         return f.lit(True) if found is None else found
 
     first, *others = values
     if not others:
-        return f.forall(first, lambda one: hold(one))
+        return f.forall(first, lambda one: hold((one,)))
     (second,) = others
-    return f.forall(f.zip_with(first, second, lambda one, other: hold(one, other)), lambda holds: holds)
+    return f.forall(f.zip_with(first, second, lambda one, other: hold((one, other))), lambda holds: holds)

@@ -5,6 +5,7 @@ another way: all its records are looked at by one consumer in this process; thos
 lies between near ones, are read by that consumer, which gives them no time; Spark reads what is around them.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -79,7 +80,7 @@ def plan_spans(offsets: Sequence[int], spans_max: int) -> list[tuple[int, int]]:
     """Half-open ranges that hold all of the ascending ``offsets``, apart where most lies between them."""
     gaps = sorted(range(1, len(offsets)), key=lambda n: offsets[n] - offsets[n - 1], reverse=True)
     cuts = [0, *sorted(n for n in gaps[: spans_max - 1] if offsets[n] - offsets[n - 1] > 1), len(offsets)]
-    return [(offsets[low], offsets[high - 1] + 1) for low, high in zip(cuts, cuts[1:], strict=False) if low < high]
+    return [(offsets[low], offsets[high - 1] + 1) for low, high in itertools.pairwise(cuts) if low < high]
 
 
 def split_ranges(

@@ -1,7 +1,8 @@
 """How the bytes of a key or a value become columns: one decoder for each format, as expressions.
 
 Each works in steps. ``prepare`` decodes, once, and ``complete`` adds what a second look shows that the first asks for;
-``reason`` and ``value`` look at what they gave. A reason is a sentence without any of the record's content, NULL for a good record; NULL bytes are a good record.
+``reason`` and ``value`` look at what they gave. A reason is a sentence without any of the record's content, NULL for a
+good record; NULL bytes are a good record.
 """
 
 from collections.abc import Mapping
