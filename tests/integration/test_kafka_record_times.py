@@ -1,14 +1,20 @@
 """Records whose own time no timestamp of Spark's holds: rows without a time, never a failed topic."""
 
+import json
 from collections import Counter
 
 import pytest
+from google.protobuf import timestamp_pb2
+from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.sources.kafka import odd_times
+from gobblin_assets.ingest.sources.kafka.decoding import decode
+from gobblin_assets.ingest.sources.kafka.protobuf_messages import decoder_of, parse_message_type
 from gobblin_assets.model.urn import Role
 from tests.support.kafka import MakeTopic, Record, produce
+from tests.support.kafka_records import avro_bytes, kafka_frame, planned, view_descriptors
 from tests.support.topics import Open
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}
@@ -95,3 +101,30 @@ def test_more_such_records_than_fit_this_process_are_refused_with_the_way_out(
     for _ in TIMES_MS:
         assert not ingestion.run().failed
     assert Counter(ingestion.read(name).select("kafka_offset").collect()) == Counter((n,) for n in range(len(TIMES_MS)))
+
+
+@pytest.mark.parametrize(("unit", "last"), [("timestamp-millis", LAST_MS), ("timestamp-micros", 2**63 - 1)])
+def test_a_time_of_avro_beyond_microseconds_is_a_dead_letter(spark: SparkSession, unit: str, last: int) -> None:
+    at = {"type": "long", "logicalType": unit}
+    schema = {"type": "record", "name": "At", "fields": [{"name": "at", "type": at}]}
+    plain = {"type": "record", "name": "At", "fields": [{"name": "at", "type": "long"}]}
+    moments = [0, -1, last, -last, *([last + 1, 2**63 - 1, -(2**63)] if last < 2**63 - 1 else [])]
+    plan = planned(spark, {"value": {"format": "avro", "framing": "none", "schema": json.dumps(schema)}})
+    values = [avro_bytes(plain, {"at": each}) for each in moments]
+
+    rows = decode(kafka_frame(spark, values), plan).selectExpr("unix_micros(at)", "gobblin_dead_letter").collect()
+
+    factor = 1000 if unit == "timestamp-millis" else 1
+    assert [row[0] for row in rows] == [each * factor if abs(each) <= last else None for each in moments]
+    assert [row[1] is None for row in rows] == [abs(each) <= last for each in moments]
+
+
+def test_a_time_of_protobuf_beyond_the_year_9999_is_a_dead_letter(spark: SparkSession) -> None:
+    seconds = [0, 253_402_300_799, 253_402_300_800, 2**63 - 1, -(2**63)]
+    values = [timestamp_pb2.Timestamp(seconds=each).SerializeToString() for each in seconds]
+    type_of = parse_message_type(view_descriptors(), "shop.View", field="value")
+    at = type_of.type.names.index("at")
+    number = at + 1
+    decode_one = decoder_of(type_of)
+    wrapped = [bytes([number << 3 | 2, len(each)]) + each for each in values]
+    assert [found is not None and found[1] for found in map(decode_one, wrapped)] == [True, True, False, False, False]
