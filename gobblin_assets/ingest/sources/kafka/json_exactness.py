@@ -45,6 +45,8 @@ _CLOCK: Final = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.][0-9]{0,6}0*)?)?"
 _ZONE: Final = r"(?: ?[A-Za-z+-][A-Za-z0-9/_+:-]*)?"
 _TIME: Final = f"^{_DATE}(?:[T ]{_CLOCK}{_ZONE})?$"
 
+_OBJECT: Final = "map<string,string>"
+
 _Check = Callable[[tuple[Column, ...], t.DataType], Column | None]
 
 
@@ -208,7 +210,7 @@ def names_are_plain(text: Column, data_type: t.DataType) -> Column:
     match data_type:
         case t.StructType():
             nested = [each for each in data_type.fields if _has_keys(each.dataType)]
-            texts = f.from_json(text, t.MapType(t.StringType(), t.StringType())) if nested else None
+            texts = f.from_json(text, _OBJECT) if nested else None
             keys = f.json_object_keys(text) if texts is None else f.map_keys(texts)
             conditions.append(_are_plain(keys, [each.name for each in data_type.fields]))
             if texts is not None:
@@ -218,7 +220,7 @@ def names_are_plain(text: Column, data_type: t.DataType) -> Column:
             found = f.from_json(text, t.ArrayType(t.StringType()))
             conditions.append(f.forall(found, lambda each: names_are_plain(each, element)))
         case t.MapType() if _has_keys(data_type.valueType):
-            values = f.map_values(f.from_json(text, t.MapType(t.StringType(), t.StringType())))
+            values = f.map_values(f.from_json(text, _OBJECT))
             conditions.append(f.forall(values, lambda each: names_are_plain(each, data_type.valueType)))
         case _:
             pass
