@@ -55,11 +55,28 @@ class DecoderSpec(SpecModel):
     The fields of a record become columns of their own; any other value is one column, ``value``. A key is always the
     one column ``kafka_key``, and is decoded only where it is kept.
     ``json``: ``schema_`` (written ``schema``) is a Spark DDL, or is inferred at the first run that has records, and
-    kept. Fields that it does not have are ignored; of a field that comes twice the last one counts.
+    kept. A row holds exactly what was sent, else the record is a dead letter with the reason. By type:
+
+        bigint, int, …     whole numbers of its range, without a point or an exponent; ``-0`` is 0
+        decimal(p,s)       numbers, or texts that are numbers, with no more than ``s`` places; zeros behind are none
+        double, float      the nearest one: 0.1 is not exact in either. Beyond their range is a dead letter. Where
+                           digits count, choose decimal or string
+        string             a text; of any other value its JSON, without white space: ``1.10`` stays 1.10
+        timestamp          ISO 8601 with a date, to microseconds; without a zone in UTC; or whole seconds since 1970
+        timestamp_ntz      the same without zones and seconds
+        date               yyyy-mm-dd, without a time of day
+        binary             the bytes that a text in Base64 stands for
+        variant            what Spark makes of the value: of odd or long numbers the nearest double
+
+    Fields that the schema does not have are ignored, also those that appear after it was inferred. A field of it that
+    comes twice, or a key that differs from one by case alone, makes a dead letter, and so does half of a pair of
+    surrogates anywhere (the escape d800 alone), which no UTF-8 holds. What is inferred holds exactly what the sample
+    had: a number that a double would not tell back makes the column a string.
     ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``; with
     ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
     ``protobuf``: ``descriptor_file`` (as ``protoc --include_imports --descriptor_set_out`` writes it) and
-    ``message``.
+    ``message``. A google.protobuf.Timestamp is cut to microseconds.
+    Times beyond the type's range (in Avro, milliseconds of more than 64 bits of microseconds) are dead letters.
     """
 
     format: Decoder = Decoder.BYTES
@@ -74,7 +91,11 @@ Kept = Literal["topic", "key", "headers", "partition", "offset", "timestamp", "t
 
 
 class KafkaReadSpec(SpecModel):
-    """How one topic is read. Columns of ``keep`` are called ``kafka_key``, ``kafka_offset`` and so on."""
+    """How one topic is read. Columns of ``keep`` are called ``kafka_key``, ``kafka_offset`` and so on.
+
+    ``kafka_timestamp`` is NULL for a record without a time, and for one whose time is beyond microseconds in 64 bits:
+    nothing of its key and value is wrong, and an event time that is read from it goes by its own rule for missing ones.
+    """
 
     bootstrap_with: BootstrapWith = BootstrapWith.EARLIEST
     offset_lookback: int | None = Field(None, ge=1, description="Records before the end, for bootstrap_with.")

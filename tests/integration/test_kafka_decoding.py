@@ -169,8 +169,11 @@ NOT_FITTING = (
 def test_what_is_not_exactly_one_fitting_json_object_is_a_dead_letter(spark: SparkSession) -> None:
     plan = planned(spark, {"value": {"format": "json", "schema": JSON_DDL}})
     rows = decode(kafka_frame(spark, [text.encode() for text in NOT_FITTING]), plan).collect()
-    reason = "value: it is not one JSON value whose fields fit the schema"
-    assert [text for text, row in zip(NOT_FITTING, rows, strict=True) if row[REASON] != reason] == []
+    reasons = {
+        "value: it is not one JSON value whose fields fit the schema",
+        "value: a number or a time of it is not exact in its column, or beyond it",
+    }
+    assert [text for text, row in zip(NOT_FITTING, rows, strict=True) if row[REASON] not in reasons] == []
     assert [row[name] for row in rows for name in ("a", "b", "d", "n", "l", "m") if row[name] is not None] == []
 
 
@@ -179,7 +182,7 @@ def test_json_that_fits_is_exact_and_what_the_schema_lacks_is_ignored(spark: Spa
     values = [
         b"{}",
         b' {"a": -9223372036854775808, "b": "\xc3\xa9", "d": 12.340, "more": [1]} \n',
-        b'{"a": 1, "a": 2, "n": {"x": 1, "e": 1.5}, "l": [1, null], "m": {"k": 3}, "d": null, "A": 9}',
+        b'{"a": 2, "n": {"x": 1, "e": 1.5}, "l": [1, null], "m": {"k": 3}, "d": null, "more": 1, "more": 2}',
         b'{"b": 12345678901234567890}',
     ]
     frame = decode(kafka_frame(spark, values), plan)

@@ -118,6 +118,33 @@ def test_a_json_schema_holds_every_value_of_the_sample(documents: list[object], 
     assert infer_json_ddl(json.dumps(each).encode() for each in documents) == ddl
 
 
+@pytest.mark.parametrize(
+    ("numbers", "data_type"),
+    [
+        (["0.1", "19.90", "1e3", "-0.0", "5"], "double"),
+        (["1e400"], "string"),
+        (["1e-400"], "string"),
+        (["0.12345678901234567890"], "string"),
+        (["12345678901234567890123456789.5"], "string"),
+        (["1.5", "9007199254740993"], "string"),
+        (["-0", "1"], "bigint"),
+    ],
+)
+def test_a_double_is_inferred_only_for_numbers_that_it_tells_back(numbers: list[str], data_type: str) -> None:
+    assert infer_json_ddl(b'{"a":%b}' % each.encode() for each in numbers) == f"`a` {data_type}"
+
+
+def test_what_no_decoder_takes_is_left_out_of_a_sample() -> None:
+    texts = [
+        b'{"n":NaN}',
+        b'{"n":Infinity}',
+        b'{"n":1,"n":2}',
+        b'{"n":1e9999999999999999999}',
+        b'{"n":%b}' % (b"9" * 5_000),
+    ]
+    assert infer_json_ddl(texts) is None
+
+
 def test_a_sample_may_hold_what_is_no_json_and_names_to_leave_out() -> None:
     assert infer_json_ddl([b"\xff", b"{", b"[" * 100_000, b'{"a":1,"Kept":2}'], leave_out={"kept"}) == "`a` bigint"
 

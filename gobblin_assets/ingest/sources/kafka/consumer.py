@@ -12,14 +12,15 @@ no more.
 
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from gobblin_assets.errors import RetryableError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.ingest.sources.kafka.cluster import Isolation, TopicPartition
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.failures import ClientFailure, judge_client
@@ -28,6 +29,13 @@ from gobblin_assets.ingest.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
 BYTES_MAX: Final = 256 * 1024 * 1024
 """Of keys, values and headers in one read: above what the sizes of earlier runs let expect."""
 
+TIME_MS_MAX: Final = (2**63 - 1) // 1000
+"""The last millisecond that microseconds in 64 bits, as Spark and Parquet count them, can tell."""
+
+BEYOND_MAX: Final = 1_000_000
+"""Records beyond it that are told apart in one read."""
+
+_NO_TIME_MS: Final = -1
 _BATCH_RECORDS: Final = 10_000
 _POLL_S: Final = 0.5
 _SEEN_MAX: Final = 50
@@ -71,17 +79,67 @@ _SCHEMA: Final = pa.schema(
 """As Spark's source gives it, ``headers`` included."""
 
 
+class TooManyBytesError(RetryableError):
+    """The records of a read are more than may lie in memory."""
+
+
 def read_ranges(
     connection: KafkaConnection, ranges: Ranges, *, isolation: Isolation, bytes_max: int = BYTES_MAX
 ) -> pa.Table:
     """The records of the ranges, in the columns of Spark's source, in no order of partitions.
+
+    A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it.
 
     Raises:
         RejectedError: the login is refused, or may not read.
         RetryableError: records were deleted, a topic is gone, nothing came for a long time, or it is too much.
 
     """
-    return _Read(connection, ranges, isolation, bytes_max).run()
+    columns = _Columns()
+    _Read(connection, ranges, isolation, bytes_max, columns).run()
+    return columns.as_table()
+
+
+def find_beyond_time(
+    connection: KafkaConnection, ranges: Ranges, *, isolation: Isolation
+) -> Mapping[TopicPartition, Sequence[int]]:
+    """The ascending offsets of records whose time is beyond ``TIME_MS_MAX``, by partitions that have any.
+
+    Reads all, and keeps nothing else. Errors are those of ``read_ranges``; RejectedError for more than ``BEYOND_MAX``.
+    """
+    beyond = _BeyondTime()
+    _Read(connection, ranges, isolation, BYTES_MAX, beyond).run()
+    return {name: sorted(offsets) for name, offsets in beyond.found.items()}
+
+
+class _Kept(Protocol):
+    """What becomes of the records that are read."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def add(self, message: Message) -> None: ...
+
+
+@dataclass(slots=True)
+class _BeyondTime:
+    found: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    count: int = 0
+    size_bytes: int = 0
+
+    def add(self, message: Message) -> None:
+        _kind, timestamp_ms = message.timestamp()
+        number, offset = message.partition(), message.offset()
+        if timestamp_ms <= TIME_MS_MAX or number is None or offset is None:
+            return
+        self.found.setdefault(TopicPartition(message.topic() or "", number), []).append(offset)
+        self.count += 1
+        if self.count > BEYOND_MAX:
+            raise RejectedError(
+                f"more than {BEYOND_MAX:,} records have a time beyond what a timestamp holds",
+                field="kafka.records_per_partition_max",
+                hint="Set it, such as to 100000: that many are read in one run, and the rest in the next.",
+            )
 
 
 @dataclass(slots=True)
@@ -96,7 +154,7 @@ class _Columns:
         key, value = message.key(), message.value()
         row = (
             *(key, value, message.topic(), message.partition(), message.offset()),
-            *(timestamp_ms * 1000, _TIMESTAMP_TYPES.get(kind, _WITHOUT_TIME)),
+            *(_as_micros(timestamp_ms), _TIMESTAMP_TYPES.get(kind, _WITHOUT_TIME)),
             None if headers is None else [{"key": name, "value": content} for name, content in headers],
         )
         for column, cell in zip(self.found.values(), row, strict=True):
@@ -111,10 +169,16 @@ class _Columns:
         )
 
 
+def _as_micros(timestamp_ms: int) -> int | None:
+    return None if timestamp_ms == _NO_TIME_MS or timestamp_ms > TIME_MS_MAX else timestamp_ms * 1000
+
+
 class _Read:
     """Runs once."""
 
-    def __init__(self, connection: KafkaConnection, ranges: Ranges, isolation: Isolation, bytes_max: int) -> None:
+    def __init__(
+        self, connection: KafkaConnection, ranges: Ranges, isolation: Isolation, bytes_max: int, kept: _Kept
+    ) -> None:
         self._connection = connection
         self._left = {name: high for name, (low, high) in ranges.items() if low < high}
         self._starts = {name: low for name, (low, _high) in ranges.items() if name in self._left}
@@ -122,11 +186,11 @@ class _Read:
         self._bytes_max = bytes_max
         self._patience_s = float(connection.options.get("default.api.timeout.ms", POLL_TIMEOUT_MS)) / 1000
         self._seen: list[ClientFailure] = []
-        self._columns = _Columns()
+        self._kept = kept
 
-    def run(self) -> pa.Table:
+    def run(self) -> None:
         if not self._left:
-            return self._columns.as_table()
+            return
         consumer = Consumer({
             **_SETTINGS,
             **self._connection.admin_settings(),
@@ -140,7 +204,6 @@ class _Read:
             self._consume(consumer)
         finally:
             consumer.close()
-        return self._columns.as_table()
 
     def _consume(self, consumer: Consumer) -> None:
         deadline = time.monotonic() + self._patience_s
@@ -153,8 +216,8 @@ class _Read:
                     done.append(name)
             if done:
                 consumer.pause([ClientPartition(name.topic, name.partition) for name in done])
-            if self._columns.size_bytes > self._bytes_max:
-                raise RetryableError(
+            if self._kept.size_bytes > self._bytes_max:
+                raise TooManyBytesError(
                     f"{len(self._starts)} partitions gave more than {self._bytes_max:,} bytes at once",
                     hint="Fewer of them are read together.",
                 )
@@ -185,7 +248,7 @@ class _Read:
                     hint="Nothing of it was published. The next run plans anew.",
                 )
         elif offset is not None and offset < high:
-            self._columns.add(message)
+            self._kept.add(message)
             if offset < high - 1:
                 return None
         del self._left[name]

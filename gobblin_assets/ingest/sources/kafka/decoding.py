@@ -23,9 +23,9 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.ingest.sources.kafka.decoding_plan import KEPT_ORDER, DecodingPlan
+from gobblin_assets.ingest.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.ingest.sources.kafka.part_decoders import (
     BytesDecoder,
-    JsonDecoder,
     PartDecoder,
     ProtobufDecoder,
     StringDecoder,
@@ -72,9 +72,9 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
     if all(isinstance(part, BytesDecoder) for part in (plan.value, plan.key) if part is not None):
         kept = _select_kept(plan, frame, named("key"))
         return frame.select(*(column.alias(name) for name, column in {"value": named("value"), **kept}.items()), *share)
-    prepared = frame.select("*", _once(plan.value.prepare(named("value"))).alias(_VALUE))
+    prepared = _prepare(frame, plan.value, "value", _VALUE)
     if plan.key is not None:
-        prepared = prepared.select("*", _once(plan.key.prepare(named("key"))).alias(_KEY))
+        prepared = _prepare(prepared, plan.key, "key", _KEY)
     judged = prepared.select("*", _once(_reason(plan)).alias(DEAD_LETTER_COLUMN))
     is_good = named(DEAD_LETTER_COLUMN).isNull()
     value = f.when(is_good, plan.value.value(named(_VALUE)))
@@ -124,6 +124,13 @@ def _type_of(decoder: PartDecoder, spark: SparkSession) -> t.DataType:
             return spark.range(0).select(decoder.value(decoder.prepare(nothing))).schema.fields[0].dataType
 
 
+def _prepare(frame: DataFrame, decoder: PartDecoder, part: str, name: str) -> DataFrame:
+    """The frame with what the decoder made of a part as the column ``name``."""
+    prepared = frame.select("*", _once(decoder.prepare(named(part))).alias(name))
+    completed = decoder.complete(named(part), named(name))
+    return prepared if completed is None else prepared.withColumn(name, _once(completed))
+
+
 def _once(prepared: Column) -> Column:
     """Not deterministic for Spark, so that it stays where it is.
 
@@ -145,6 +152,11 @@ def _field_names(frame: DataFrame) -> list[str]:
     return list(data_type.names) if isinstance(data_type, t.StructType) else []
 
 
+def _timestamp() -> Column:
+    """Kafka's own word for no time is a millisecond before 1970."""
+    return f.when(named("timestamp") != f.timestamp_millis(f.lit(-1)), named("timestamp"))
+
+
 def _timestamp_type() -> Column:
     return f.when(named("timestampType") == 0, "create_time").when(named("timestampType") == 1, "log_append_time")
 
@@ -163,7 +175,7 @@ def _select_kept(plan: DecodingPlan, frame: DataFrame, key: Column) -> dict[str,
         "kafka_topic": named("topic"),
         "kafka_partition": named("partition"),
         "kafka_offset": named("offset"),
-        "kafka_timestamp": named("timestamp"),
+        "kafka_timestamp": _timestamp(),
         "kafka_timestamp_type": _timestamp_type(),
         "kafka_headers": _headers(frame),
     }
@@ -175,7 +187,7 @@ def _letter_columns(frame: DataFrame) -> dict[str, Column]:
         "topic": named("topic"),
         "partition": named("partition"),
         "offset": named("offset"),
-        "timestamp": named("timestamp"),
+        "timestamp": _timestamp(),
         "timestamp_type": _timestamp_type(),
         "key": named("key"),
         "value": named("value"),

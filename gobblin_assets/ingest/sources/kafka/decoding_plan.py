@@ -14,23 +14,23 @@ from typing import Final, Literal
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 from pyspark.sql.avro.functions import from_avro
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.ingest.columns import named
+from gobblin_assets.ingest.columns import named, require_distinct
 from gobblin_assets.ingest.kafka_spec import Decoder, DecoderSpec, KafkaReadSpec, Kept
 from gobblin_assets.ingest.sources.kafka.avro_schemas import find_recursive, is_record, make_whole, wrap
+from gobblin_assets.ingest.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.ingest.sources.kafka.json_inference import infer_json_schema
 from gobblin_assets.ingest.sources.kafka.part_decoders import (
     AvroDecoder,
     BytesDecoder,
-    JsonDecoder,
     PartDecoder,
     ProtobufDecoder,
     StringDecoder,
     is_framed,
     schema_id_of,
-    widen,
 )
 from gobblin_assets.ingest.sources.kafka.protobuf_messages import parse_message_type
 from gobblin_assets.ingest.sources.kafka.registry import RegisteredSchema, SchemaRegistry
@@ -143,7 +143,22 @@ def _plan_json(spec: DecoderSpec, tools: PlanningTools, topic: str, part: Part, 
             field=f"{field}.schema",
             hint="Write it like: id bigint, name string, tags array<string>.",
         ) from error
-    return JsonDecoder(data_type, widen(data_type))
+    _require_distinct(data_type, f"topic {topic!r}: the schema", field)
+    return JsonDecoder(data_type)
+
+
+def _require_distinct(data_type: t.DataType, what: str, field: str) -> None:
+    match data_type:
+        case t.StructType():
+            require_distinct(data_type.names, label=what, field=f"{field}.schema")
+            for each in data_type.fields:
+                _require_distinct(each.dataType, f"{what}, field {each.name!r}", field)
+        case t.ArrayType():
+            _require_distinct(data_type.elementType, what, field)
+        case t.MapType():
+            _require_distinct(data_type.valueType, what, field)
+        case _:
+            pass
 
 
 def _known_ddl(columns: Mapping[str, str] | None, part: Part) -> str | None:

@@ -1,22 +1,28 @@
 """A Spark DDL for JSON records that come without a schema, from a sample of them: once, and then it is kept.
 
+Each type holds exactly what was seen of its place; where none does it is string, which holds a JSON value's own text.
+
     true, false          boolean
     whole numbers        bigint; beyond its range decimal(38,0), and beyond that string
-    other numbers        double
+    other numbers        double, if the shortest text of the nearest double is each number seen; else string
     texts                string; times too, since no sample shows in which form the next one comes
     objects              struct of all fields seen, in the order of their first appearance
     arrays               array of what their elements have in common
     whole and other      double, where every whole number seen is exact in it; else string
     null alone           string
-    anything else mixed  string: Spark keeps a JSON value's text there
+    anything else mixed  string
 
-Names that differ by case alone can't be columns of one dataset: the first one seen stays.
+What comes later and does not fit is a dead letter, but for a number in a double column: that is the nearest double.
+Names that differ by case alone can't be columns of one dataset: the first one seen stays. A record with a key twice
+is left out of the sample, since it is going to be a dead letter.
 """
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -53,8 +59,8 @@ class _Seen:
             case int():
                 self.scalars.add("whole")
                 self.whole_max = max(self.whole_max, abs(value) if value >= 0 else abs(value) - 1)
-            case float():
-                self.scalars.add("double")
+            case Decimal():
+                self.scalars.add("double" if _is_exact_in_double(value) else "string")
             case str():
                 self.scalars.add("string")
             case dict() if depth < DEPTH_MAX:
@@ -93,8 +99,10 @@ def infer_json_ddl(texts: Iterable[bytes], *, leave_out: Collection[str] = ()) -
     seen = _Seen()
     for text in texts:
         try:
-            document = json.loads(text.decode())
-        except (ValueError, RecursionError):
+            document = json.loads(
+                text.decode(), parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_distinct
+            )
+        except (ValueError, ArithmeticError, RecursionError):
             continue
         if isinstance(document, dict):
             seen.add(document)
@@ -119,6 +127,22 @@ def infer_json_schema(
             field=f"{field}.schema",
             hint="Give a Spark DDL as `schema`, or another `format`.",
         )
+    return found
+
+
+def _is_exact_in_double(number: Decimal) -> bool:
+    nearest = float(number)
+    return math.isfinite(nearest) and Decimal(repr(nearest)) == number
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
     return found
 
 

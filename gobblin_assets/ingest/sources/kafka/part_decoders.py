@@ -1,7 +1,8 @@
 """How the bytes of a key or a value become columns: one decoder for each format, as expressions.
 
-Each works in two steps. ``prepare`` decodes, once; ``reason`` and ``value`` look at what it gave. A reason is a
-sentence without any of the record's content, NULL for a good record; NULL bytes are a good record.
+Each works in steps. ``prepare`` decodes, once, and ``complete`` adds what a second look shows that the first asks for;
+``reason`` and ``value`` look at what they gave. A reason is a sentence without any of the record's content, NULL for a
+good record; NULL bytes are a good record.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,6 @@ from gobblin_assets.ingest.sources.kafka.protobuf_messages import MessageType, d
 FRAME_BYTES: Final = 5
 """Confluent's wire format: a zero, and the schema's id in four bytes, the highest first."""
 
-_CORRUPT_FIELD: Final = "gobblin_corrupt"
 _REST: Final = 2**31 - 1
 _RAISED: Final = "kafka_schema_id"
 
@@ -31,12 +31,6 @@ _AVRO_OPTIONS: Final = {
     # Members of a union are called after their types, so that a branch more does not rename the others.
     "enableStableIdentifiersForUnionType": "true",
 }
-_JSON_OPTIONS: Final = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT_FIELD,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
 
 
 class PartDecoder(Protocol):
@@ -46,6 +40,10 @@ class PartDecoder(Protocol):
         ...
 
     def prepare(self, content: Column) -> Column: ...
+
+    def complete(self, content: Column, prepared: Column) -> Column | None:
+        """What stands in the place of ``prepared`` from then on; None: it stays."""
+        ...
 
     def reason(self, content: Column, prepared: Column) -> Column: ...
 
@@ -58,6 +56,9 @@ class BytesDecoder:
 
     def prepare(self, content: Column) -> Column:
         return content
+
+    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
+        return None
 
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  any bytes are good
         return f.lit(None).cast("string")
@@ -75,70 +76,14 @@ class StringDecoder:
     def prepare(self, content: Column) -> Column:
         return content.cast("string")
 
+    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
+        return None
+
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  the bytes say it
-        return f.when(~_is_utf8(content), f.lit("it is not UTF-8"))
+        return f.when(~is_utf8(content), f.lit("it is not UTF-8"))
 
     def value(self, prepared: Column) -> Column:
         return prepared
-
-
-@dataclass(frozen=True, slots=True)
-class JsonDecoder:
-    """JSON by Spark's rules for ``data_type``, but never quietly less than what was sent.
-
-    The text is read as the only element of an array inside an object of ours: alone, Spark would stop at the end
-    of the first value and ignore what follows. Decimals are read as wide as they can be, and a number that the
-    schema's scale would round is one that does not fit (not looked for inside of maps, which can't be compared).
-    What is not UTF-8 is read with other characters in its place, and then refused: as a condition of the reading
-    the same look at the bytes takes three times as long.
-    """
-
-    data_type: t.DataType
-    wide_type: t.DataType
-
-    @property
-    def is_record(self) -> bool:
-        return isinstance(self.data_type, t.StructType)
-
-    def prepare(self, content: Column) -> Column:
-        text = content.cast("string")
-        whole = f.concat(f.lit(f'{{"{VALUE_FIELD}":['), text, f.lit(f'],"{END_FIELD}":true}}'))
-        schema = t.StructType(
-            [
-                t.StructField(VALUE_FIELD, t.ArrayType(self.wide_type)),
-                t.StructField(END_FIELD, t.BooleanType()),
-                t.StructField(_CORRUPT_FIELD, t.StringType()),
-            ]
-        )
-        return f.from_json(whole, schema, _JSON_OPTIONS)
-
-    def reason(self, content: Column, prepared: Column) -> Column:
-        values = prepared[VALUE_FIELD]
-        read = prepared[END_FIELD] & prepared[_CORRUPT_FIELD].isNull() & (f.size(values) == 1)
-        if self.is_record:
-            read = read & f.get(values, f.lit(0)).isNotNull()
-        fits = f.coalesce(read, f.lit(False)) & self._keeps_digits(values)
-        is_utf8 = _is_utf8(content)
-        return (
-            f.when(content.isNull() | (fits & is_utf8), None)
-            .when(~is_utf8, "it is not UTF-8")
-            .otherwise("it is not one JSON value whose fields fit the schema")
-        )
-
-    def value(self, prepared: Column) -> Column:
-        first = f.get(prepared[VALUE_FIELD], f.lit(0))
-        return first if self.wide_type == self.data_type else first.try_cast(self.data_type)
-
-    def _keeps_digits(self, values: Column) -> Column:
-        first = f.get(values, f.lit(0))
-        checks = [
-            _at(first, path).try_cast(narrow).try_cast(wide).eqNullSafe(_at(first, path))
-            for path, narrow, wide in _narrowed(self.data_type, self.wide_type)
-        ]
-        keeps = f.lit(True)
-        for check in checks:
-            keeps = keeps & check
-        return keeps
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -169,6 +114,9 @@ class AvroDecoder:
             is_of = frame == f.lit(_frame_of(schema_id))
             decoded = f.when(is_of, of_writer) if decoded is None else decoded.when(is_of, of_writer)
         return cast("Column", decoded)
+
+    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
+        return None
 
     def reason(self, content: Column, prepared: Column) -> Column:
         good = content.isNull() | f.coalesce(prepared[END_FIELD] == f.lit(END), f.lit(False))
@@ -211,6 +159,9 @@ class ProtobufDecoder:
             record = f.when(begins, rest) if record is None else record.when(begins, rest)
         return decode(cast("Column", record))
 
+    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
+        return None
+
     def reason(self, content: Column, prepared: Column) -> Column:
         name = self.message.name
         bad = f"it is no message of {name}"
@@ -234,7 +185,7 @@ class ProtobufDecoder:
         return is_framed(content) & (f.substring(content, FRAME_BYTES + 1, len(framing)) == f.lit(framing))
 
 
-def _is_utf8(content: Column) -> Column:
+def is_utf8(content: Column) -> Column:
     return f.is_valid_utf8(content.cast("string"))
 
 
@@ -251,38 +202,6 @@ def find_missing_schema(error: BaseException) -> int | None:
     """The schema id of a record that the plan did not know, if that is why a Spark action failed."""
     raised = find_raised(error)
     return int(raised[1]) if raised is not None and raised[0] == _RAISED else None
-
-
-def widen(data_type: t.DataType) -> t.DataType:
-    """With decimals of the most digits after the point that leave room for those before it."""
-    match data_type:
-        case t.DecimalType():
-            return t.DecimalType(38, 38 - (data_type.precision - data_type.scale))
-        case t.StructType():
-            return t.StructType([t.StructField(each.name, widen(each.dataType)) for each in data_type.fields])
-        case t.ArrayType():
-            return t.ArrayType(widen(data_type.elementType))
-        case _:
-            return data_type
-
-
-def _narrowed(narrow: t.DataType, wide: t.DataType) -> list[tuple[tuple[str, ...], t.DataType, t.DataType]]:
-    """The places whose type was widened: paths through structs, down to arrays and decimals."""
-    if narrow == wide:
-        return []
-    if isinstance(narrow, t.StructType) and isinstance(wide, t.StructType):
-        return [
-            ((inner.name, *path), low, high)
-            for inner, outer in zip(narrow.fields, wide.fields, strict=True)
-            for path, low, high in _narrowed(inner.dataType, outer.dataType)
-        ]
-    return [((), narrow, wide)]
-
-
-def _at(column: Column, path: tuple[str, ...]) -> Column:
-    for name in path:
-        column = column.getField(name)
-    return column
 
 
 def _frame_of(schema_id: int) -> bytes:

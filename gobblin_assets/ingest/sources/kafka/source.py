@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as t
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.ingest.job_spec import DatasetSpec
@@ -17,8 +16,9 @@ from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.consumer import read_ranges
-from gobblin_assets.ingest.sources.kafka.decoding import KAFKA_SCHEMA, decode, decoded_columns
+from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
 from gobblin_assets.ingest.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
+from gobblin_assets.ingest.sources.kafka.odd_times import Reader, as_frame, is_time_overflow
 from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
 from gobblin_assets.ingest.sources.kafka.planning import (
     TopicDecision,
@@ -31,7 +31,7 @@ from gobblin_assets.ingest.sources.kafka.planning import (
     topic_of,
 )
 from gobblin_assets.ingest.sources.kafka.read_failures import judge_read
-from gobblin_assets.ingest.sources.kafka.reading import join_ranges, plan_options
+from gobblin_assets.ingest.sources.kafka.reading import join_ranges
 from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.ingest.sources.kafka.sharing import decide_sharing_key
 from gobblin_assets.ingest.sources.kafka.sizes import (
@@ -128,6 +128,8 @@ class KafkaPlanSession:
         self._decodings: dict[DatasetUrn, DecodingPlan] = {}
         self._topics: dict[DatasetUrn, str] = {}
         self._unlearned: set[DatasetUrn] = set()
+        self._apart: set[DatasetUrn] = set()
+        self._reader = Reader(connection, spec.isolation, _GROUP_ID_PREFIX)
         self._lock = threading.Lock()
 
     def expect(self, requests: Sequence[PlanRequest]) -> None:
@@ -191,7 +193,7 @@ class KafkaPlanSession:
     def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
         topic = self._topics[plan.urn]
         try:
-            frame = self._frame(spark, units, with_headers="headers" in spec.kafka.keep)
+            frame = self._frame(spark, plan.urn, units, with_headers="headers" in spec.kafka.keep)
             return decode(frame, self._decoding_of(plan.urn, frame))
         except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
             raise judge_read(error, self._connection, plan.urn, topic) from None
@@ -204,17 +206,20 @@ class KafkaPlanSession:
         ranges = join_ranges(unit for _plan, units in parts for unit in units if not unit.is_empty)
         decoding = self._decodings[first.urn]
         records = read_ranges(self._connection, ranges, isolation=self._spec.isolation)
-        if "headers" not in decoding.keep:
-            records = records.drop_columns("headers")
-        schema = t.StructType([field for field in KAFKA_SCHEMA.fields if field.name in records.column_names])
         try:
-            return decode(spark.createDataFrame(records, schema), decoding, with_share=True)
+            frame = as_frame(spark, records, with_headers="headers" in decoding.keep)
+            return decode(frame, decoding, with_share=True)
         except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
             raise judge_read(error, self._connection, first.urn, self._topics[first.urn]) from None
 
     def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:  # noqa: ARG002  the port's
         topic = self._topics.get(plan.urn, str(plan.urn))
         missing = find_missing_schema(error)
+        if is_time_overflow(error) and self._read_apart(plan.urn):
+            return RetryableError(
+                f"{plan.urn}: a record of {topic} has a time beyond what a timestamp holds",
+                hint="The next try reads such records apart, and gives them no time.",
+            )
         if missing is None:
             return judge_read(error, self._connection, plan.urn, topic)
         with self._lock:
@@ -235,25 +240,36 @@ class KafkaPlanSession:
             self._unlearned.discard(urn)
         return learned
 
-    def _frame(self, spark: SparkSession, units: Sequence[WorkUnit], *, with_headers: bool) -> DataFrame:
-        options = plan_options(
-            self._connection,
-            join_ranges(unit for unit in units if not unit.is_empty),
-            isolation=self._spec.isolation,
-            group_id_prefix=_GROUP_ID_PREFIX,
-            with_headers=with_headers,
-        )
-        return spark.read.format("kafka").options(**options).load()
+    def _read_apart(self, urn: DatasetUrn) -> bool:
+        """From now on read records beyond time apart; False if that is done already."""
+        with self._lock:
+            is_new = urn not in self._apart
+            self._apart.add(urn)
+        return is_new
+
+    def _frame(
+        self, spark: SparkSession, urn: DatasetUrn, units: Sequence[WorkUnit], *, with_headers: bool
+    ) -> DataFrame:
+        ranges = join_ranges(unit for unit in units if not unit.is_empty)
+        with self._lock:
+            is_apart = urn in self._apart
+        read = self._reader.read_apart if is_apart else self._reader.read
+        return read(spark, ranges, with_headers=with_headers)
 
     def _plan_decoding(self, request: PlanRequest, topic: str, to_read: Sequence[WorkUnit]) -> DecodingPlan:
         tools = PlanningTools(
             spark=self._spark,
             registry=self._registry,
-            sample=lambda: self._frame(self._spark(), to_read, with_headers=False),
+            sample=lambda: self._frame(self._spark(), request.urn, to_read, with_headers=False),
             known_columns=request.state.source_columns,
         )
         field = f"datasets[{request.urn}].kafka"
-        return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
+        try:
+            return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
+        except RetryableError as error:
+            if not (is_time_overflow(error) and self._read_apart(request.urn)):
+                raise
+            return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
 
     def _decide(self, request: PlanRequest) -> TopicDecision:
         topic = topic_of(request)

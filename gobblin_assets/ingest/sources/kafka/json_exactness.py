@@ -1,0 +1,334 @@
+"""What Spark's reading of JSON can lose, found and mended by Spark's own expressions over the type of the schema.
+
+``from_json`` rounds a decimal to the column's scale, reads a number beyond a double as infinity, cuts a time to
+microseconds and takes ``10:30`` for today, keeps the last of two fields of one name without a word, and of a number
+in a text column the text of the nearest double. What was sent stands in the text only. So there is a second reading,
+of the places that can lose something alone, all as text; and before it numbers that are not whole are made texts
+that begin with ``MARK``, since of a text nothing is lost. The second reading costs as much as the first: it is made
+where a look at the record's text, or at what was read of it, says that something may have been lost.
+
+Conditions are never NULL. None stands for a condition that always holds.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from operator import add, and_
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+MARK: Final = "\x01"
+"""In front of a number that was made a text. A text's own is doubled; bare, no JSON holds it."""
+
+_ESCAPED_MARK: Final = "\\u0001"
+_TIMES: Final = (t.DateType, t.TimestampType, t.TimestampNTZType)
+_REREAD: Final = (t.StringType, t.DecimalType, *_TIMES)
+
+# A number in other words than Spark's: one with a point or an exponent, or a zero with a sign.
+_NOT_WHOLE: Final = "-?[0-9]++[.eE]|-0"
+_BEFORE_VALUE: Final = r"(?:^|[:\[,])[ \t\r\n]*+"
+_STRING_OR_NUMBER: Final = r'("[^"]*+")|(?<![0-9])(-?[0-9]++[.eE][0-9.eE+-]*+|-0)'
+# Texts that Spark may have made of a number, an object or an array, each on a line of its own.
+_MADE_OF_OTHER: Final = r'(?m)^(?:-?[0-9]++[.][0-9]++(?:E-?[0-9]++)?|0|"-?Infinity")$|^[{\[]'
+_BEGINS_LIKE_OTHER: Final = r'[-0-9"{\[]'
+# What Java takes for a number in a text as well: commas of thousands, and the digits of other scripts.
+_ODD_NUMBER: Final = r'"(?=[-+.,]*+[0-9])[-+0-9.eE]*+,|"[-+0-9.,eE]*+[^\x00-\x7f]'
+_HALF_PAIR: Final = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+
+_NUMBER: Final = r"^[-+]?([0-9]*)[.]?([0-9]*)(?:[eE]([-+]?[0-9]{1,9}))?$"
+_DATE: Final = r"[+-]?[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}"
+_CLOCK: Final = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.][0-9]{0,6}0*)?)?"
+_ZONE: Final = r"(?: ?[A-Za-z+-][A-Za-z0-9/_+:-]*)?"
+_TIME: Final = f"^{_DATE}(?:[T ]{_CLOCK}{_ZONE})?$"
+
+_OBJECT: Final = "map<string,string>"
+
+_Check = Callable[[tuple[Column, ...], t.DataType], Column | None]
+
+
+def text_type(data_type: t.DataType) -> t.DataType | None:
+    """The type of the second reading: places that can lose something, as text. None: there are none."""
+    match data_type:
+        case t.StructType():
+            inner = [(each.name, text_type(each.dataType)) for each in data_type.fields]
+            fields = [t.StructField(name, kind) for name, kind in inner if kind is not None]
+            return t.StructType(fields) if fields else None
+        case t.ArrayType():
+            elements = text_type(data_type.elementType)
+            return None if elements is None else t.ArrayType(elements)
+        case t.MapType():
+            values = text_type(data_type.valueType)
+            return None if values is None else t.MapType(t.StringType(), values)
+        case _:
+            return t.StringType() if isinstance(data_type, _REREAD) else None
+
+
+def plain_escapes(text: Column) -> Column:
+    """The same JSON with escaped backslashes and quotation marks by their numbers.
+
+    So each quotation mark begins or ends a string, and each backslash begins another escape.
+    """
+    plain = f.replace(f.replace(text, f.lit("\\\\"), f.lit("\\u005c")), f.lit('\\"'), f.lit("\\u0022"))
+    return f.when(text.contains("\\"), plain).otherwise(text)
+
+
+def mark_numbers(text: Column) -> Column:
+    """The JSON with numbers that are not whole as strings that begin with ``MARK``."""
+    doubled = f.replace(plain_escapes(text), f.lit(_ESCAPED_MARK), f.lit(_ESCAPED_MARK * 2))
+    # Every string and number gets a bare MARK on both sides of where a number stands: two together are no number.
+    around = f.regexp_replace(doubled, _STRING_OR_NUMBER, f"$1{MARK}$2{MARK}")
+    numbers = f.replace(around, f.lit(MARK * 2), f.lit(""))
+    return f.regexp_replace(numbers, f"{MARK}([^{MARK}]*+){MARK}", r'"\\u0001$1"')
+
+
+def has_half_pair(text: Column) -> Column:
+    """Whether an escape names half of a pair of surrogates, which no UTF-8 holds."""
+    return text.contains("\\u") & plain_escapes(text).rlike(_HALF_PAIR)
+
+
+def may_lose_text(text: Column, value: Column, data_type: t.DataType) -> Column | None:
+    """Whether a text column may hold a number, or JSON with one, in other digits than were sent."""
+    leaves = _text_leaves(value, data_type)
+    if not leaves:
+        return None
+    first = f.concat_ws("", *(f.left(leaf, f.lit(1)) for leaf in leaves))
+    made = f.concat_ws("\n", *leaves).rlike(_MADE_OF_OTHER)
+    return first.rlike(_BEGINS_LIKE_OTHER) & made & text.rlike(f"{_BEFORE_VALUE}(?:{_NOT_WHOLE})")
+
+
+def may_lose_digits(text: Column, data_type: t.DataType) -> Column | None:
+    """Whether a number may have more digits than some decimal column."""
+    scales = [each.scale for each in _leaf_types(data_type) if isinstance(each, t.DecimalType)]
+    if not scales:
+        return None
+    longer = rf"[0-9]*+[.][0-9]{{{min(scales) + 1}}}"
+    number = rf'(?:^|[:\[,"])[ \t\r\n]*+[-+]?(?:{longer}|(?:[0-9]++[.]?+[0-9]*+|[.][0-9]++)[eE])'
+    return text.contains("\\") | text.rlike(f"{number}|{_ODD_NUMBER}")
+
+
+def has_times(data_type: t.DataType) -> bool:
+    return any(isinstance(each, _TIMES) for each in _leaf_types(data_type))
+
+
+def is_finite(value: Column, data_type: t.DataType) -> Column | None:
+    """Whether every floating-point number is one."""
+
+    def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
+        (leaf,) = leaves
+        return f.abs(leaf) < f.lit(float("inf")) if isinstance(kind, t.FloatType | t.DoubleType) else None
+
+    return _every((value,), data_type, check)
+
+
+def keys_differ(value: Column, data_type: t.DataType) -> Column | None:
+    """Whether no map has a key twice: Spark keeps both."""
+
+    def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
+        if not isinstance(kind, t.MapType):
+            return None
+        (leaf,) = leaves
+        return f.size(f.array_distinct(f.map_keys(leaf))) == f.size(leaf)
+
+    return _every((value,), data_type, check)
+
+
+def fits_exactly(value: Column, text: Column, data_type: t.DataType) -> Column | None:
+    """Whether decimals and times are those of the second reading, ``text``."""
+
+    def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
+        read, sent = leaves
+        match kind:
+            case t.DecimalType():
+                return _digits_fit(f.ltrim(sent, f.lit(MARK)), kind.scale)
+            case t.DateType():
+                return sent.rlike(f"^{_DATE}$")
+            case t.TimestampType():
+                # A number counts seconds, and Spark lets it overflow.
+                return sent.rlike(_TIME) | f.coalesce(sent.try_cast("bigint") == f.unix_seconds(read), f.lit(False))
+            case t.TimestampNTZType():
+                return sent.rlike(_TIME)
+            case _:
+                return None
+
+    return _every((value, text), data_type, check)
+
+
+def restore_texts(value: Column, text: Column, data_type: t.DataType) -> Column:
+    """``value`` with its texts as they were sent, by the second reading."""
+    if not any(isinstance(each, t.StringType) for each in _leaf_types(data_type)):
+        return value
+    match data_type:
+        case t.StructType():
+            fields = [
+                restore_texts(value[each.name], text[each.name], each.dataType).alias(each.name)
+                if text_type(each.dataType) is not None
+                else value[each.name].alias(each.name)
+                for each in data_type.fields
+            ]
+            return f.when(value.isNotNull(), f.struct(*fields))
+        case t.ArrayType():
+            return f.zip_with(value, text, lambda one, other: restore_texts(one, other, data_type.elementType))
+        case t.MapType():
+            values = restore_texts(f.map_values(value), f.map_values(text), t.ArrayType(data_type.valueType))
+            return f.when(value.isNotNull(), f.map_from_arrays(f.map_keys(value), values))
+        case _:
+            return _as_sent(value, text)
+
+
+def count_keys(value: Column, data_type: t.DataType) -> Column:
+    """How many keys of the JSON became fields that are not NULL, or keys of a map."""
+    match data_type:
+        case t.StructType():
+            return reduce(add, [_count_field(value[each.name], each.dataType) for each in data_type.fields], f.lit(0))
+        case t.ArrayType() if _has_keys(data_type):
+            element = data_type.elementType
+            inner = f.aggregate(value, f.lit(0), lambda total, each: total + count_keys(each, element))
+            return f.coalesce(inner, f.lit(0))
+        case t.MapType():
+            inner = count_keys(f.map_values(value), t.ArrayType(data_type.valueType))
+            return f.when(value.isNull(), f.lit(0)).otherwise(f.size(value) + inner)
+        case _:
+            return f.lit(0)
+
+
+def written_keys_max(text: Column) -> Column:
+    """How many keys the JSON has at most, if no white space stands between a key and its colon."""
+    return (f.octet_length(text) - f.octet_length(f.replace(text, f.lit('":'), f.lit("")))) / f.lit(2)
+
+
+def has_loose_colon(text: Column) -> Column:
+    return text.contains(" :") | text.contains("\n:") | text.contains("\t:") | text.contains("\r:")
+
+
+def names_are_plain(text: Column, data_type: t.DataType) -> Column:
+    """Whether no object has a field of the schema twice, or a key that differs from one by case alone."""
+    conditions: list[Column] = []
+    match data_type:
+        case t.StructType():
+            nested = [each for each in data_type.fields if _has_keys(each.dataType)]
+            texts = f.from_json(text, _OBJECT) if nested else None
+            keys = f.json_object_keys(text) if texts is None else f.map_keys(texts)
+            conditions.append(_are_plain(keys, [each.name for each in data_type.fields]))
+            if texts is not None:
+                conditions += [names_are_plain(f.try_element_at(texts, f.lit(e.name)), e.dataType) for e in nested]
+        case t.ArrayType() if _has_keys(data_type):
+            element = data_type.elementType
+            found = f.from_json(text, t.ArrayType(t.StringType()))
+            conditions.append(f.forall(found, lambda each: names_are_plain(each, element)))
+        case t.MapType() if _has_keys(data_type.valueType):
+            values = f.map_values(f.from_json(text, _OBJECT))
+            conditions.append(f.forall(values, lambda each: names_are_plain(each, data_type.valueType)))
+        case _:
+            pass
+    plain = reduce(and_, (f.coalesce(each, f.lit(False)) for each in conditions), f.lit(True))
+    return f.when(text.isNull(), f.lit(True)).otherwise(plain)
+
+
+def _are_plain(keys: Column, names: list[str]) -> Column:
+    """By lower case, as Spark tells columns apart."""
+    lowered = [f.lower(f.lit(name)) for name in names]
+    ours = f.filter(keys, lambda key: f.array_contains(f.array(*lowered), f.lower(key)))
+    exact = f.array(*(f.lit(name) for name in names))
+    return (f.size(f.array_distinct(ours)) == f.size(ours)) & f.forall(ours, lambda key: f.array_contains(exact, key))
+
+
+def _has_keys(data_type: t.DataType) -> bool:
+    match data_type:
+        case t.StructType() | t.MapType():
+            return True
+        case t.ArrayType():
+            return _has_keys(data_type.elementType)
+        case _:
+            return False
+
+
+def _count_field(value: Column, data_type: t.DataType) -> Column:
+    found = f.lit(1) + count_keys(value, data_type) if _has_keys(data_type) else f.lit(1)
+    return f.when(value.isNull(), f.lit(0)).otherwise(found)
+
+
+def _digits_fit(number: Column, scale: int) -> Column:
+    """Whether a number's digits end at or before ``scale`` places behind the point."""
+    whole, fraction = f.regexp_extract(number, _NUMBER, 1), f.regexp_extract(number, _NUMBER, 2)
+    exponent = f.coalesce(f.regexp_extract(number, _NUMBER, 3).try_cast("int"), f.lit(0))
+    behind, zeros = f.rtrim(fraction, f.lit("0")), f.lit("0")
+    places = f.when(behind != "", f.length(behind)).otherwise(f.length(f.rtrim(whole, zeros)) - f.length(whole))
+    is_zero = f.translate(f.concat(whole, fraction), "0", "") == ""
+    return number.rlike(_NUMBER) & (is_zero | (places - exponent <= scale))
+
+
+def _as_sent(value: Column, text: Column) -> Column:
+    in_json = f.replace(
+        f.regexp_replace(text, r'"\\u0001([0-9.eE+-]++)"', "$1"), f.lit(_ESCAPED_MARK * 2), f.lit(_ESCAPED_MARK)
+    )
+    # A text of its own with MARK in it shows it bare, and is as it was sent.
+    return (
+        f.when(text.isNull() | (text == value) | value.contains(MARK), value)
+        .when(text.startswith(MARK), f.substring(text, 2, 2**31 - 1))
+        .otherwise(in_json)
+    )
+
+
+def _text_leaves(value: Column, data_type: t.DataType) -> list[Column]:
+    """Those that structs alone lead to; of arrays and maps any text may stand in their place."""
+    match data_type:
+        case t.StringType():
+            return [value]
+        case t.StructType():
+            return [leaf for each in data_type.fields for leaf in _text_leaves(value[each.name], each.dataType)]
+        case t.ArrayType() | t.MapType() if any(isinstance(e, t.StringType) for e in _leaf_types(data_type)):
+            return [f.lit("0")]
+        case _:
+            return []
+
+
+def _leaf_types(data_type: t.DataType) -> list[t.DataType]:
+    match data_type:
+        case t.StructType():
+            return [leaf for each in data_type.fields for leaf in _leaf_types(each.dataType)]
+        case t.ArrayType():
+            return _leaf_types(data_type.elementType)
+        case t.MapType():
+            return _leaf_types(data_type.valueType)
+        case _:
+            return [data_type]
+
+
+def _every(values: tuple[Column, ...], data_type: t.DataType, check: _Check) -> Column | None:
+    """Whether a check holds for all values that it looks at, wherever they stand; NULLs pass.
+
+    ``values``: one, or several of one shape that are looked at side by side.
+    """
+    conditions: list[Column] = []
+    own = check(values, data_type)
+    if own is not None:
+        conditions.append(f.coalesce(own, f.lit(True)))
+    match data_type:
+        case t.StructType():
+            for each in data_type.fields:
+                found = _every(tuple(value[each.name] for value in values), each.dataType, check)
+                conditions += [] if found is None else [found]
+        case t.ArrayType() if _every(values, data_type.elementType, check) is not None:
+            conditions.append(f.coalesce(_every_element(values, data_type.elementType, check), f.lit(True)))
+        case t.MapType():
+            inner = _every(tuple(f.map_values(value) for value in values), t.ArrayType(data_type.valueType), check)
+            conditions += [] if inner is None else [inner]
+        case _:
+            pass
+    return reduce(and_, conditions) if conditions else None
+
+
+def _every_element(values: tuple[Column, ...], element: t.DataType, check: _Check) -> Column:
+    def hold(each: tuple[Column, ...]) -> Column:
+        found = _every(each, element, check)
+        return f.lit(True) if found is None else found
+
+    first, *others = values
+    if not others:
+        return f.forall(first, lambda one: hold((one,)))
+    (second,) = others
+    return f.forall(f.zip_with(first, second, lambda one, other: hold((one, other))), lambda holds: holds)
