@@ -4,6 +4,7 @@ Data goes to stdout (``--json`` where there is some), progress and errors to std
 failed; 2, the input was refused and nothing was begun.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import click
 from gobblin_assets import __version__
 from gobblin_assets.cli import jobs, publications, reconciling, servers, streams, verifying, views
 from gobblin_assets.cli.output import say
+from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.errors import GobblinError, RejectedError
 
 __all__ = ["main"]
@@ -24,6 +26,7 @@ class _Commands(click.Group):
     """Commands whose errors of ours become one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        forget_unasked_variables(os.environ)
         try:
             return super().invoke(ctx)
         except GobblinError as error:

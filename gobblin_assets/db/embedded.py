@@ -9,6 +9,7 @@ data directory), never that a PID exists. A server that holds ``running.lock`` w
 Nothing here ever kills: ``stop`` sends one SIGINT, to a process that works in our data directory.
 """
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL
 
 from gobblin_assets.db.account import Account, find_account
@@ -30,6 +32,7 @@ from gobblin_assets.db.cluster import (
     prepare_root,
     try_lock,
 )
+from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.db.postmaster import HOST, interrupt_postmaster, launch, log_tail, remove_sockets, same_folder
 from gobblin_assets.errors import RejectedError, RetryableError
 
@@ -303,16 +306,16 @@ def _describe(files: ClusterFiles) -> EmbeddedServer:
 
 
 def _connect(files: ClusterFiles, port: int, socket_directory: Path) -> "psycopg.Connection[tuple[str, str]]":
-    return psycopg.connect(
-        host=str(socket_directory),
-        port=port,
-        user=SUPERUSER,
-        dbname=MAINTENANCE_DATABASE,
-        passfile=str(files.password_file),
-        connect_timeout=PROBE_WAIT_S,
-        application_name="gobblin-assets supervisor",
-        autocommit=True,
-    )
+    given = {
+        "host": str(socket_directory),
+        "port": str(port),
+        "user": SUPERUSER,
+        "dbname": MAINTENANCE_DATABASE,
+        "passfile": str(files.password_file),
+        "connect_timeout": str(PROBE_WAIT_S),
+        "application_name": "gobblin-assets supervisor",
+    }
+    return psycopg.connect(make_conninfo(**given, **neutral_parameters(given)), autocommit=True)
 
 
 def _ask(files: ClusterFiles) -> Answer:
@@ -327,6 +330,12 @@ def _ask(files: ClusterFiles) -> Answer:
     except psycopg.OperationalError as error:
         # The cluster speaks English (initdb's locale is C), and a refused connection has no SQLSTATE.
         text = str(error)
+        if variable := blamed_variable(text, os.environ):
+            raise RejectedError(
+                f"the embedded Postgres can't be asked: {text.rpartition('FATAL:')[2].strip()}.",
+                field=variable,
+                hint="Unset the variable in this process: libpq heeds it whatever a program says.",
+            ) from None
         if "the database system is" in text or "too many clients" in text or "connection slots" in text:
             return Answer.BUSY
         if "FATAL:" in text or "no password supplied" in text:
