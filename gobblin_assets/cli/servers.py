@@ -1,6 +1,7 @@
 """Commands on the servers of a home: spark, db, dagster."""
 
 import os
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.db.supervision import supervise
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
 from resources.instance import prepare_instance
@@ -143,14 +145,14 @@ def check(as_json: bool) -> None:  # noqa: FBT001  an option that click passes b
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def dagster(arguments: Sequence[str]) -> None:
     """Run `dagster` on the instance of GOBBLIN_HOME, made if need be: gobblin-assets dagster dev -p 3000."""
-    environment = {**os.environ, **prepare_instance(read_settings(), say)}
-    say(f"DAGSTER_HOME={environment['DAGSTER_HOME']}")
-    command = [sys.executable, "-m", "dagster", *arguments]
-    try:
-        # This process becomes Dagster: it gets the terminal's signals itself.
-        os.execve(sys.executable, command, environment)  # noqa: S606  no shell, our own interpreter
-    except OSError as error:
-        raise RetryableError(f"dagster can't be started: {error.strerror}") from error
+    settings = read_settings()
+    os.environ.update(prepare_instance(settings, say))
+    say(f"DAGSTER_HOME={os.environ['DAGSTER_HOME']}")
+    if settings.database_url is None:
+        supervise(settings.home, say)
+    # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
+    sys.argv = ["dagster", *arguments]
+    runpy.run_module("dagster", run_name="__main__", alter_sys=True)
 
 
 def _embedded_settings() -> Settings:

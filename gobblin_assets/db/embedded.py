@@ -31,6 +31,7 @@ from gobblin_assets.db.cluster import (
     prepare_cluster,
     prepare_root,
     try_lock,
+    write_private,
 )
 from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.db.postmaster import HOST, interrupt_postmaster, launch, log_tail, remove_sockets, same_folder
@@ -132,12 +133,19 @@ def start(home: Path, report: Report) -> EmbeddedServer:
         if _ask(files) is Answer.READY:
             return _describe(files)
     with _errors_of_files(files), hold_start_lock(files, report) as start_lock:
+        return start_held(files, report, start_lock)
+
+
+def start_held(files: ClusterFiles, report: Report, start_lock: int) -> EmbeddedServer:
+    """``start``, by a caller who holds ``start.lock``."""
+    with _errors_of_files(files):
         account = find_account(files.data)
         if prepare_cluster(files, account, start_lock):
             report(f"Made a Postgres cluster in {files.data}.")
         if account.switched and files.data.stat().st_uid == 0:
             # Put back by root, from a backup say; Postgres wants its directory to be its user's own.
             adopt_tree(files.data, account)
+        files.stopped_mark.unlink(missing_ok=True)
         _bring_up(files, account, report)
         return _describe(files)
 
@@ -159,6 +167,8 @@ def stop(home: Path, report: Report = lambda _line: None) -> bool:
         for _ in _ticks(STOP_WAIT_S_MAX):
             with try_lock(files.running_lock) as running:
                 if running is not None:
+                    # Also if it had died before: from now on nobody brings it back who was not asked to start it.
+                    write_private(files.stopped_mark, "")
                     remove_sockets(files.find_endpoint())
                     return signalled
             if not signalled and _ask(files) is not Answer.SILENT:
