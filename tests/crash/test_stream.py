@@ -3,23 +3,18 @@
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.ingest import streaming
 from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import DatasetOutcome, SequenceId, WorkingState
-from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.state.leases import Lease
-from gobblin_assets.state.postgres import PostgresLeaseStore
+from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from tests.support.lake import Lake, World, start_worker
 from tests.support.spark import wait_until
 from tests.torture.server import Victim
@@ -223,61 +218,6 @@ def test_what_time_mends_is_recovered_and_gone_on_with(
     world.check_exactly_once()
     assert len(set(world.events)) == world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'DONE'")
     assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE announced_at IS NULL AND state='DONE'") == 0
-
-
-class _NoAbort(PostgresCommitStepStore):
-    """The log is away for as long as it takes to give a sequence up."""
-
-    def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
-        if error is not None and "the network is gone" in error:
-            raise RetryableError("the network is gone")
-        super().abort(sequence_id, fence=fence, error=error)
-
-
-class _NoRelease(PostgresLeaseStore):
-    """And for as long as it takes to give its lease back, which is therefore still ours at the next try."""
-
-    failures = 1
-
-    def release(self, leases: Iterable[Lease]) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise RetryableError("the network is gone")
-        super().release(leases)
-
-
-def test_what_could_not_be_given_up_while_the_log_was_away_is_ended_by_the_same_stream(
-    lake: Lake, world: World
-) -> None:
-    lake.add_rows(lake.urns[0], 7)
-    leases = _NoRelease(world.engine)
-    world.stores = replace(world.stores, commits=_NoAbort(world.engine), leases=leases)
-
-    with install(fail_once(Failpoint.STAGED_BEFORE_SEAL, RetryableError("the network is gone"))):
-        report = world.stream(Looks(add_and_wait(world, lake.urns[0], 3)))
-
-    assert leases.failures == 0
-    assert not report.failed
-    world.check_exactly_once()
-    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BUILDING'") == 0
-    assert world.scalar("SELECT count(*) FROM gobblin.attempt WHERE state = 'RUNNING'") == 0
-
-
-@pytest.mark.parametrize("point", [Failpoint.ATTEMPT_REGISTERED, Failpoint.ATTEMPT_WRITTEN], ids=str)
-def test_a_cleanup_ends_what_a_dead_stream_was_building(lake: Lake, world: World, point: Failpoint) -> None:
-    lake.add_rows(lake.urns[0], 7)
-    assert start_worker(lake, action="stream", failpoint=f"{point}=kill").wait() == KILLED
-    world.expire_leases()
-    assert world.scalar("SELECT count(*) FROM gobblin.attempt WHERE state = 'RUNNING'") != 0
-    known = world.stores.datasets.load(JobName(lake.job().job), [DatasetUrn(urn) for urn in lake.urns])
-
-    for state in known.values():
-        world.operations().clean(state.dataset_id, root_uri=lake.root, retire_grace_s=0)
-
-    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BUILDING'") == 0
-    assert world.scalar("SELECT count(*) FROM gobblin.attempt WHERE state = 'RUNNING'") == 0
-    assert not world.run().failed
-    world.check_exactly_once()
 
 
 @pytest.mark.parametrize("point", [Failpoint.SEAL_COMMITTED, Failpoint.STEP_AFTER, Failpoint.FINISH_COMMITTED], ids=str)
