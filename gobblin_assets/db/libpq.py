@@ -89,7 +89,7 @@ def forget_unasked_variables(environment: MutableMapping[str, str]) -> None:
 def blamed_variable(message: str, environment: Mapping[str, str]) -> str | None:
     """Which of ``UNASKED_VARIABLES`` made a connection fail, by what libpq or the server said of it."""
     signs = {
-        "PGSERVICE": ("service",),
+        "PGSERVICE": ("definition of service", "service file", "nested service", "LDAP"),
         "PGTZ": ('parameter "TimeZone"',),
         "PGDATESTYLE": ('parameter "DateStyle"', "conflicting datestyle"),
         "PGGEQO": ('parameter "geqo"',),

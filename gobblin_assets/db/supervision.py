@@ -16,10 +16,11 @@ from typing import Final
 
 from gobblin_assets.db.cluster import ClusterFiles, try_lock
 from gobblin_assets.db.embedded import Report, files_of, start_held
+from gobblin_assets.db.postmaster import is_seen
 from gobblin_assets.errors import GobblinError
 
 LOOK_EVERY_S: Final = 1.0
-"""A look takes two file locks and connects to nothing."""
+"""A look reads a few small files, and connects to nothing."""
 
 REST_S_MAX: Final = 60.0
 """A server that can't start (a full disk) is tried again after longer and longer rests, up to this."""
@@ -28,7 +29,8 @@ REST_S_MAX: Final = 60.0
 def revive(home: Path, report: Report) -> bool:
     """Start the server of ``home`` if it died; True if it did. Raises as ``embedded.start``."""
     files = files_of(home)
-    if not files.start_lock.exists() or not os.access(files.start_lock, os.W_OK):
+    # Without a lock, as long as all is well: a process that is forked while one is held would keep it.
+    if is_seen(files) or not os.access(files.start_lock, os.W_OK):
         return False
     with try_lock(files.start_lock) as start_lock:
         # Asked under the lock: else a `stop` between the question and the start would be undone.
