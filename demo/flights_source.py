@@ -11,8 +11,10 @@ from typing import IO, Any, Final
 import psycopg
 from places import SOURCE_DATABASE  # the folder of the script that runs
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from gobblin_assets.db.embedded import EmbeddedServer, create_database
+from gobblin_assets.db.libpq import neutral_parameters
 
 TABLES: Final = {
     "flights": """
@@ -43,14 +45,15 @@ _CHUNK_BYTES: Final = 1 << 20
 
 def connect_source(server: EmbeddedServer) -> "psycopg.Connection[Any]":
     """A connection whose times come back in UTC."""
-    return psycopg.connect(
-        host=str(server.socket_directory),
-        port=server.port,
-        user=server.user,
-        passfile=str(server.password_file),
-        dbname=SOURCE_DATABASE,
-        options="-c TimeZone=UTC",
-    )
+    given = {
+        "host": str(server.socket_directory),
+        "port": str(server.port),
+        "user": server.user,
+        "passfile": str(server.password_file),
+        "dbname": SOURCE_DATABASE,
+        "options": "-c TimeZone=UTC",
+    }
+    return psycopg.connect(make_conninfo(**given, **neutral_parameters(given)))
 
 
 def load_source(server: EmbeddedServer) -> dict[str, int]:

@@ -18,6 +18,7 @@ from stage import act, command, console, killed_command, list_visible, say_count
 from gobblin_assets.cli.connections import open_log
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from resources.spark import GobblinSparkResource
@@ -30,6 +31,7 @@ FAILPOINT: Final = "step_after=kill@2"
 def main() -> int:
     begun = time.monotonic()
     os.chdir(CLONE)
+    forget_unasked_variables(os.environ)
     start_anew()
     with act("Servers, below .demo: an embedded Postgres, a warm Spark"):
         server = embedded.start(HOME, print)

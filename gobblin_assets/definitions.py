@@ -17,6 +17,7 @@ from typing import Final
 import dagster as dg
 
 from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.ingest.job_files import list_job_files, read_job_file
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
@@ -61,5 +62,6 @@ def _find_tables(job: JobSpec, settings: Settings) -> tuple[str, ...] | None:
 @dg.definitions
 def defs() -> dg.Definitions:
     """What Dagster loads."""
+    forget_unasked_variables(os.environ)
     jobs = [read_job_file(path) for path in list_job_files(os.environ, Path.cwd())]
     return build_definitions(jobs, read_settings())

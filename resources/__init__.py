@@ -8,7 +8,7 @@ from resources.filesystems import FileSystemsResource
 from resources.jdbc import JdbcConnectionResource
 from resources.kafka import KafkaConnectionResource
 from resources.spark import GobblinSparkResource
-from resources.stores import CommitStoreResource
+from resources.stores import CommitStoreResource, supervise_embedded
 
 __all__ = [
     "CommitStoreResource",
@@ -30,8 +30,10 @@ def gobblin_resources(
     """What the jobs of a code location ask for, under the keys that they ask by; ``connections`` under their names.
 
     Without ``spark``, sessions run inside the run's process, with Postgres' driver; without ``stores``, the log
-    is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres. RejectedError for a password written out.
+    is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres, which this process then brings back if it dies.
+    RejectedError for a password written out.
     """
+    supervise_embedded(stores or CommitStoreResource())
     for name, connection in connections.items():
         require_no_written_secret(name, connection)
     return {

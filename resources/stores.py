@@ -1,9 +1,11 @@
 """The commit log and the state: the embedded Postgres, or a server that a URL names."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import dagster as dg
 from pydantic import Field
@@ -12,9 +14,12 @@ from sqlalchemy import Engine
 from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.db.engine import connect
+from gobblin_assets.db.supervision import supervise
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.settings import Settings, read_settings
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+
+_LOG: Final = logging.getLogger("gobblin_assets")
 
 
 class CommitStoreResource(dg.ConfigurableResource[Stores]):
@@ -45,7 +50,8 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
         if self.database_url is not None:
             settings = replace(settings, database_url=self.database_url)
         if self.home is not None:
-            settings = replace(settings, home=Path(self.home).expanduser().absolute())
+            home = self.home.get_value() if isinstance(self.home, dg.EnvVar) else self.home
+            settings = replace(settings, home=Path(home or ".gobblin").expanduser().absolute())
         return settings
 
 
@@ -58,6 +64,12 @@ def open_stores(engine: Engine) -> Stores:
         commits=PostgresCommitStepStore(engine),
         published=PostgresPublishedFiles(engine),
     )
+
+
+def supervise_embedded(stores: CommitStoreResource) -> None:
+    """From now on this process brings the embedded Postgres back when it dies. Nothing to do for another server."""
+    if stores.database_url is None and (settings := stores.settings()).database_url is None:
+        supervise(settings.home, _LOG.warning)
 
 
 def _say_nothing(_line: str) -> None:

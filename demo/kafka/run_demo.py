@@ -28,6 +28,7 @@ from demo.stage import act, command, console, join_counts, killed_command, list_
 from gobblin_assets.cli.connections import open_log
 from gobblin_assets.cli.output import to_text
 from gobblin_assets.db import embedded
+from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.overview.port import list_gaps
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     # Ended by a signal, too, it takes its servers along.
     signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))
     os.chdir(CLONE)
+    forget_unasked_variables(os.environ)
     quicken_java()
     start_anew()
     try:

@@ -5,6 +5,7 @@ failed; 2, the input was refused and nothing was begun; 3, a dataset was left ou
 130, it was interrupted.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from gobblin_assets import __version__
 from gobblin_assets.cli import dagster_process, jobs, publications, reconciling, servers, streams, verifying, views
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
 from gobblin_assets.cli.output import say
+from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.errors import GobblinError, RejectedError
 
 __all__ = ["main"]
@@ -23,6 +25,7 @@ class _Commands(click.Group):
     """Commands whose errors of ours become one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        forget_unasked_variables(os.environ)
         try:
             return super().invoke(ctx)
         except GobblinError as error:

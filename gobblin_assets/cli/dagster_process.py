@@ -2,6 +2,7 @@
 
 import errno
 import os
+import runpy
 import socket
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.output import say
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.db.supervision import supervise
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_files import list_job_files, read_job_file
 from gobblin_assets.settings import read_settings
 from resources.instance import prepare_instance
@@ -27,14 +29,14 @@ def dagster(arguments: Sequence[str]) -> None:
             _find_option(arguments, "-h", "--host") or "127.0.0.1", _find_option(arguments, "-p", "--port")
         )
         _require_job_files(arguments)
-    environment = {**os.environ, **prepare_instance(read_settings(), say)}
-    say(f"DAGSTER_HOME={environment['DAGSTER_HOME']}")
-    command = [sys.executable, "-m", "dagster", *arguments]
-    try:
-        # This process becomes Dagster: it gets the terminal's signals itself.
-        os.execve(sys.executable, command, environment)  # noqa: S606  no shell, our own interpreter
-    except OSError as error:
-        raise RetryableError(f"dagster can't be started: {error.strerror}") from error
+    settings = read_settings()
+    os.environ.update(prepare_instance(settings, say))
+    say(f"DAGSTER_HOME={os.environ['DAGSTER_HOME']}")
+    if settings.database_url is None:
+        supervise(settings.home, say)
+    # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
+    sys.argv = ["dagster", *arguments]
+    runpy.run_module("dagster", run_name="__main__", alter_sys=True)
 
 
 def _find_option(arguments: Sequence[str], *names: str) -> str | None:

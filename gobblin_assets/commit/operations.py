@@ -13,8 +13,9 @@ from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.execution import OpenFileSystem
+from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.markers import check_log
-from gobblin_assets.commit.recovery import Recovered, recover_dataset
+from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
@@ -86,10 +87,18 @@ class LogOperations:
             self.abandonment().begin(sequence, lease, reason=reason)
 
     def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float) -> Cleaned:
-        """Remove what dead attempts and retired generations left of one dataset."""
+        """Remove what dead attempts and retired generations left of one dataset; end what a dead owner was building."""
         with self.hold(dataset_id) as (keeper, lease):
+            self._abort_unsealed(lease)
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
             return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
+
+    def _abort_unsealed(self, lease: Lease) -> None:
+        for sequence in self.store.find_unfinished(lease.dataset_id):
+            if sequence.state is SequenceState.BUILDING:
+                # By an older log this would give up what was published long ago.
+                self._check_log(sequence, lease)
+                self.store.abort(sequence.sequence_id, fence=lease.fence, error=LEFT_UNSEALED)
 
     def _check_log(self, sequence: SequenceRecord, lease: Lease) -> None:
         fs, root = self.open_file_system(sequence.root_uri)

@@ -6,7 +6,7 @@ happened of its steps is found out by the driver, which verifies each.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, assert_never
 
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.driver import Driver
@@ -14,6 +14,8 @@ from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.state.leases import Lease
+
+LEFT_UNSEALED: Final = "left unsealed by its run"
 
 
 class RecoveryAction(StrEnum):
@@ -65,9 +67,9 @@ def recover_dataset(driver: Driver, abandonment: Abandonment, lease: Lease) -> R
     for sequence in unfinished:
         match decide_recovery(sequence.state):
             case RecoveryAction.ABORT:
-                if sequence.fence == lease.fence:
-                    continue
-                driver.store.abort(sequence.sequence_id, fence=lease.fence, error="left unsealed by its run")
+                # Also one of this very lease: recovery comes before anything is begun, so that it is what an earlier
+                # round of a stream could not give up while the log was away.
+                driver.store.abort(sequence.sequence_id, fence=lease.fence, error=LEFT_UNSEALED)
                 aborted += 1
             case RecoveryAction.ROLL_FORWARD:
                 published.append(driver.publish(sequence.sequence_id, lease))

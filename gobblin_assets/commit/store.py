@@ -62,7 +62,9 @@ class CommitStepStore(Protocol):
         ...
 
     def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
-        """RUNNING becomes FAILED or CANCELLED. A STAGED one stays: its acknowledgement was lost."""
+        """RUNNING becomes FAILED or CANCELLED, and so does one that somebody else ended without its word (``abort``,
+        ``mark_for_cleanup``). A STAGED one stays: its acknowledgement was lost.
+        """
         ...
 
     def stage(self, *staged: StagedAttempt) -> None:
@@ -77,7 +79,7 @@ class CommitStepStore(Protocol):
         ...
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
-        """BUILDING becomes ABORTED. One that is not BUILDING any more: ConflictError."""
+        """BUILDING becomes ABORTED, its RUNNING attempts CANCELLED. One that is BUILDING no more: ConflictError."""
         ...
 
     # Executing and finishing ----------------------------------------------------------------------------
@@ -173,7 +175,8 @@ class CommitStepStore(Protocol):
     def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
         """Mark, each with our fence of its dataset, attempts whose sequence is over, and return them.
 
-        Attempts of BUILDING or open sequences are never returned. ``limit``: of each dataset, the oldest.
+        Attempts of BUILDING or open sequences are never returned; RUNNING ones of the others become CANCELLED.
+        ``limit``: of each dataset, the oldest.
         """
         ...
 

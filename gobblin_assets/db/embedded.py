@@ -9,6 +9,7 @@ data directory), never that a PID exists. A server that holds ``running.lock`` w
 Nothing here ever kills: ``stop`` sends one SIGINT, to a process that works in our data directory.
 """
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import URL
 
 from gobblin_assets.db.account import Account, find_account
@@ -29,7 +31,9 @@ from gobblin_assets.db.cluster import (
     prepare_cluster,
     prepare_root,
     try_lock,
+    write_private,
 )
+from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.db.postmaster import HOST, interrupt_postmaster, launch, log_tail, remove_sockets, same_folder
 from gobblin_assets.errors import RejectedError, RetryableError
 
@@ -129,12 +133,19 @@ def start(home: Path, report: Report) -> EmbeddedServer:
         if _ask(files) is Answer.READY:
             return _describe(files)
     with _errors_of_files(files), hold_start_lock(files, report) as start_lock:
+        return start_held(files, report, start_lock)
+
+
+def start_held(files: ClusterFiles, report: Report, start_lock: int) -> EmbeddedServer:
+    """``start``, by a caller who holds ``start.lock``."""
+    with _errors_of_files(files):
         account = find_account(files.data)
         if prepare_cluster(files, account, start_lock):
             report(f"Made a Postgres cluster in {files.data}.")
         if account.switched and files.data.stat().st_uid == 0:
             # Put back by root, from a backup say; Postgres wants its directory to be its user's own.
             adopt_tree(files.data, account)
+        files.stopped_mark.unlink(missing_ok=True)
         _bring_up(files, account, report)
         return _describe(files)
 
@@ -156,6 +167,8 @@ def stop(home: Path, report: Report = lambda _line: None) -> bool:
         for _ in _ticks(STOP_WAIT_S_MAX):
             with try_lock(files.running_lock) as running:
                 if running is not None:
+                    # Also if it had died before: from now on nobody brings it back who was not asked to start it.
+                    write_private(files.stopped_mark, "")
                     remove_sockets(files.find_endpoint())
                     return signalled
             if not signalled and _ask(files) is not Answer.SILENT:
@@ -303,16 +316,16 @@ def _describe(files: ClusterFiles) -> EmbeddedServer:
 
 
 def _connect(files: ClusterFiles, port: int, socket_directory: Path) -> "psycopg.Connection[tuple[str, str]]":
-    return psycopg.connect(
-        host=str(socket_directory),
-        port=port,
-        user=SUPERUSER,
-        dbname=MAINTENANCE_DATABASE,
-        passfile=str(files.password_file),
-        connect_timeout=PROBE_WAIT_S,
-        application_name="gobblin-assets supervisor",
-        autocommit=True,
-    )
+    given = {
+        "host": str(socket_directory),
+        "port": str(port),
+        "user": SUPERUSER,
+        "dbname": MAINTENANCE_DATABASE,
+        "passfile": str(files.password_file),
+        "connect_timeout": str(PROBE_WAIT_S),
+        "application_name": "gobblin-assets supervisor",
+    }
+    return psycopg.connect(make_conninfo(**given, **neutral_parameters(given)), autocommit=True)
 
 
 def _ask(files: ClusterFiles) -> Answer:
@@ -327,6 +340,12 @@ def _ask(files: ClusterFiles) -> Answer:
     except psycopg.OperationalError as error:
         # The cluster speaks English (initdb's locale is C), and a refused connection has no SQLSTATE.
         text = str(error)
+        if variable := blamed_variable(text, os.environ):
+            raise RejectedError(
+                f"the embedded Postgres can't be asked: {text.rpartition('FATAL:')[2].strip()}.",
+                field=variable,
+                hint="Unset the variable in this process: libpq heeds it whatever a program says.",
+            ) from None
         if "the database system is" in text or "too many clients" in text or "connection slots" in text:
             return Answer.BUSY
         if "FATAL:" in text or "no password supplied" in text:

@@ -1,5 +1,6 @@
 """The one way to a database connection: the embedded Postgres, or the server that GOBBLIN_DATABASE_URL names."""
 
+import os
 import urllib.parse
 from collections.abc import Callable, Collection
 from typing import Any, Final
@@ -9,6 +10,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gobblin_assets.db import embedded, schema
+from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings
 
@@ -143,7 +145,9 @@ def scrub(message: str, secrets: Collection[str]) -> str:
 
 
 def _make_engine(url: URL, secrets: dict[str, str]) -> Engine:
-    given = {name: value for name, value in _CONNECT_ARGUMENTS.items() if name not in url.query}
+    ours = {name: value for name, value in _CONNECT_ARGUMENTS.items() if name not in url.query}
+    asked = {*url.translate_connect_args(database="dbname", username="user"), *url.query, *ours, *secrets}
+    given = ours | neutral_parameters(asked)
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED",
@@ -170,7 +174,8 @@ def _settle_session(connection: DBAPIConnection, _record: object) -> None:
     """
     cursor = connection.cursor()
     cursor.execute(
-        "SELECT set_config('TimeZone', 'UTC', false), set_config('search_path', '', false),"
+        "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO, MDY', false),"
+        " set_config('search_path', '', false),"
         f" set_config('idle_in_transaction_session_timeout', '{IDLE_IN_TRANSACTION_S_MAX}s', false)"
     )
     cursor.execute(
@@ -194,6 +199,8 @@ def _first_look(engine: Engine) -> schema.SchemaStatus:
         return schema.read_version(engine)
     except DBAPIError as error:
         said = str(error.orig).strip()
+        if variable := blamed_variable(said, os.environ):
+            raise RejectedError(said, field=variable, hint="Unset the variable in this process.") from None
         where = f"{engine.url.host or 'the local socket'}:{engine.url.port or 5432}, database {engine.url.database!r}"
         if any(mistake in said for mistake in _MISTAKES):
             raise RejectedError(f"{where}: {said}", field=DATABASE_URL_VARIABLE, hint=_URL_HINT) from None

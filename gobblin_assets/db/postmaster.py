@@ -87,6 +87,12 @@ def _works_in(pid: int, directory: Path) -> bool:
         return False
 
 
+def is_seen(files: ClusterFiles) -> bool:
+    """Whether the server's main process is there to be seen; one of another container or user may not be."""
+    pid = _find_recorded_pid(files)
+    return pid is not None and _works_in(pid, files.data)
+
+
 def same_folder(left: Path, right: Path) -> bool:
     try:
         return left.samefile(right)

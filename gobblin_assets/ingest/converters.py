@@ -33,6 +33,7 @@ from gobblin_assets.ingest.columns import (
     require_column,
     require_distinct,
 )
+from gobblin_assets.ingest.function_modules import require_allowed_module
 from gobblin_assets.ingest.job_spec import ConverterSpec
 from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, hidden_columns, is_dead_letter
 
@@ -208,6 +209,7 @@ class _Link:
                 field=self._field,
                 hint="Write a colon between the module and the function.",
             )
+        require_allowed_module(parts[1], label=self._label, field=self._field)
         try:
             module = importlib.import_module(parts[1])
         except ImportError as error:

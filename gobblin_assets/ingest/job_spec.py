@@ -69,7 +69,9 @@ class ConverterSpec(SpecModel):
     )
     where: str | None = Field(None, description="Spark SQL condition; rows without it are left out, and counted.")
     flatten: str | None = Field(None, description="Struct columns become columns, joined by this separator.")
-    function: str | None = Field(None, description="package.module:name of a DataFrame -> DataFrame function.")
+    function: str | None = Field(
+        None, description="package.module:name of a DataFrame -> DataFrame function, of a module that is allowed."
+    )
 
 
 class RowPolicySpec(SpecModel):

@@ -30,13 +30,14 @@ from gobblin_assets.ingest.rate_limit import RateLimit
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.ingest.slices import Slice, failure_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
-from gobblin_assets.ingest.task import TaskOrder, TaskResult, TaskRunner
+from gobblin_assets.ingest.task import TaskOrder, TaskResult, TaskRunner, job_directory
 from gobblin_assets.ingest.task_groups import group_orders, make_orders
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.path_names import list_upwards, path_of
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
@@ -199,6 +200,7 @@ class Round:
 
     def _plan_one(self, session: PlanSession, request: PlanRequest, lease: Lease) -> Slice:
         self._keeper.require(lease)
+        self._refuse_links(request.urn)
         plan = session.plan(request)
         part = Slice(
             request.urn,
@@ -215,6 +217,14 @@ class Round:
         for note in (*plan.degraded, *plan.notes):
             self._ports.report(f"{part.label}: {note}")
         return part
+
+    def _refuse_links(self, urn: DatasetUrn) -> None:
+        """A symbolic link at the dataset's place would let whoever made it choose where rows are written."""
+        for role in Role:
+            place = path_of(self._ports.root, self._job, urn, role)
+            above = list_upwards([place], job_directory(self._ports.root, self._job))
+            # From the job's directory down; what looks refuses a link, and what is not there has nothing below.
+            all(self._ports.fs.is_directory(each) for each in reversed(above[:-1]))
 
     def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
         def begin(parts: Sequence[Slice]) -> None:

@@ -94,6 +94,9 @@ class _Run:
 
     def _probe_destination(self) -> None:
         directory = job_directory(self._ports.root, self._job)
+        for place in (directory, staging_root(directory)):
+            # What looks refuses a symbolic link: only the destination itself may be reached by one.
+            self._ports.fs.is_directory(place)
         self._ports.fs.probe(staging_root(directory), directory)
         self._ports.fs.make_destination(self._ports.root)
 

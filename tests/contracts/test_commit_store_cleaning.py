@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, SILENT_GRACE_S
+from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, LEFT_OPEN, SILENT_GRACE_S
 from gobblin_assets.commit.sequence import NewAttempt
 from gobblin_assets.errors import FencedError
 from gobblin_assets.model.state import AttemptId, DatasetId
@@ -136,3 +136,40 @@ def test_retired_files_may_be_removed_after_the_grace(log: LogWorld) -> None:
     assert list(log.commits.list_removable(lease.dataset_id, grace_s=0.0, limit=0)) == []
     log.commits.mark_removed([*first.staged.segment_ids, uuid.uuid4()])
     assert removable(grace_s=0.0) == []
+
+
+def states(log: LogWorld) -> dict[str, tuple[str, str | None, bool]]:
+    """What the log says of each attempt: its state, its error, and whether an end was told."""
+    rows = log.backing.list_rows("attempt", "attempt_id", "state", "error", "ended_at")
+    return {str(row[0]): (row[1], row[2], row[3] is not None) for row in rows}
+
+
+def test_who_aborts_a_sequence_ends_its_attempts_and_their_writers_may_still_tell(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    new = log.begin(lease)
+    silent, late = log.register_attempt(new), log.register_attempt(new, multi_work_unit=1)
+    log.commits.abort(new.sequence_id, fence=lease.fence, error="its run died")
+    assert states(log) == {str(each.attempt_id): ("CANCELLED", "its run died", False) for each in (silent, late)}
+
+    log.commits.fail_attempt(late.attempt_id, error="no room", cancelled=False)
+
+    assert states(log)[str(late.attempt_id)] == ("FAILED", "no room", True)
+    assert log.changes_nothing(lambda: log.commits.fail_attempt(late.attempt_id, error="again", cancelled=True))
+    log.advance(FAILED_GRACE_S + 1)
+    log.commits.mark_cleaned([silent.attempt_id, late.attempt_id])
+    assert set(marked(log, lease)) == {silent.attempt_id}, "a silent writer may be a paused one"
+
+
+def test_cleanup_ends_an_attempt_whose_sequence_went_on_without_it(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    built = log.build(lease)
+    lost = log.register_attempt(built.new, multi_work_unit=7)
+    assert marked(log, lease) == {}
+    assert states(log)[str(lost.attempt_id)] == ("RUNNING", None, False), "its sequence may still wait for it"
+
+    log.commits.seal(built.order)
+    log.commits.finish(built.sequence_id, fence=lease.fence)
+    marked(log, lease)
+
+    assert states(log)[str(lost.attempt_id)] == ("CANCELLED", LEFT_OPEN, False)
+    assert states(log)[str(built.attempt.attempt_id)][0] == "STAGED"

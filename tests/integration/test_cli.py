@@ -23,6 +23,7 @@ from tests.support import postgres
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.postgres import Database
+from tests.support.surroundings import HOSTILE
 
 JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
 
@@ -226,6 +227,7 @@ class Shell:
         self._source = source
         self.environment = {
             **os.environ,
+            **HOSTILE,
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "DAGSTER_HOME": str(folder / "dagster"),
             "GOBBLIN_HOME": str(folder / "home"),

@@ -3,6 +3,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -256,6 +257,26 @@ def test_the_token_is_the_owners_alone(connect: ConnectServer) -> None:
     assert token not in repr(connect)
 
 
+def test_spark_s_own_ports_want_a_secret_and_its_temporary_files_are_the_owners_alone(connect: ConnectServer) -> None:
+    folder = connect.log_path.parent
+    properties = dict(line.split("=", 1) for line in (folder / "connect.properties").read_text().splitlines())
+    secret = properties["spark.authenticate.secret"]
+    holders = [path for path in folder.rglob("*") if path.is_file() and secret in path.read_text(errors="replace")]
+    assert properties["spark.authenticate"] == "true"
+    assert [path.name for path in holders] == ["connect.properties"]
+    assert secret.encode() not in Path(f"/proc/{connect.pid}/cmdline").read_bytes()
+    assert folder.joinpath("connect.tmp").stat().st_mode & 0o777 == 0o700
+    inside = {path.name.partition("-")[0] for path in folder.joinpath("connect.tmp").iterdir()}
+    assert "blockmgr" in inside
+    assert not [path for path in Path(tempfile.gettempdir()).glob("blockmgr-*") if _is_of(connect, path)]
+
+
+def _is_of(server: ConnectServer, path: Path) -> bool:
+    """Whether the server's process has something of it open."""
+    opened = [str(each.readlink()) for each in Path(f"/proc/{server.pid}/fd").iterdir() if each.is_symlink()]
+    return any(each.startswith(str(path)) for each in opened)
+
+
 STARTER = """
 import sys
 from pathlib import Path
@@ -292,7 +313,10 @@ def test_a_server_survives_its_killed_starter_and_starts_at_once_give_one_server
         assert said == [f"server {server.pid} {server.port}"] * 2
         mark = find_start_mark(server.pid)
     finally:
+        left = tmp_path / "spark" / "connect.tmp"
+        assert left.is_dir()
         assert connect_server.stop(tmp_path)
+        assert not left.exists()
     assert mark is not None
     assert find_start_mark(server.pid) != mark
     assert connect_server.find(tmp_path) is None

@@ -83,7 +83,7 @@ def fail_attempt(db: SimDatabase, attempt_id: AttemptId, error: str, *, cancelle
     if attempt is None or attempt.state == "STAGED":
         return
     state = WorkingState.CANCELLED if cancelled else WorkingState.FAILED
-    if attempt.state == "RUNNING":
+    if attempt.state == "RUNNING" or (attempt.state == "CANCELLED" and attempt.ended_at is None):
         db.attempts.put(attempt_id, replace(attempt, state=state.value, error=error, ended_at=db.now_s))
     for unit in list(db.work_units.values()):
         if unit.sequence_id == attempt.sequence_id and unit.multi_work_unit == attempt.multi_work_unit:
@@ -241,6 +241,9 @@ def abort(db: SimDatabase, sequence_id: SequenceId, fence: int, error: str | Non
         return
     said = row.last_error if error is None else error
     db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, last_error=said))
+    for attempt in list(db.attempts.values()):
+        if attempt.sequence_id == sequence_id and attempt.state == "RUNNING":
+            db.attempts.put(attempt.attempt_id, replace(attempt, state="CANCELLED", error=attempt.error or error))
 
 
 def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: WorkUnit) -> WorkUnitRow:

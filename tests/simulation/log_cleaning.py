@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, SILENT_GRACE_S
+from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, LEFT_OPEN, SILENT_GRACE_S
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from tests.simulation.database import Guard, SimDatabase
@@ -40,6 +40,8 @@ def mark_for_cleanup(db: SimDatabase, owners: Mapping[DatasetId, int], limit: in
         if fence not in fences:
             fences = (*fences, fence)[-FENCES_KEPT_MAX:]
         row = replace(attempt, cleanup_fences=fences)
+        if attempt.state == "RUNNING":
+            row = replace(row, state="CANCELLED", error=attempt.error or LEFT_OPEN)
         db.attempts.put(row.attempt_id, row)
         marked.append(_record_of(db, row))
     return marked

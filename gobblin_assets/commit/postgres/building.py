@@ -78,10 +78,12 @@ _REGISTER_ATTEMPTS = text("""
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
+# One whose owner was taken for dead has no end yet: it gets its writer's own word, if that comes after all.
 _FAIL_ATTEMPTS = text("""
     UPDATE gobblin.attempt
        SET state = :state, error = :error, ended_at = clock_timestamp()
-     WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[])) AND state = 'RUNNING'
+     WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[]))
+       AND (state = 'RUNNING' OR state = 'CANCELLED' AND ended_at IS NULL)
 """)
 
 _FAIL_WORK_UNITS = text("""
@@ -134,6 +136,17 @@ _ABORT = text("""
     UPDATE gobblin.commit_sequence
        SET state = 'ABORTED', aborted_at = clock_timestamp(), last_error = coalesce(:error, last_error)
      WHERE sequence_id = :sequence_id AND state = 'BUILDING'
+""")
+
+
+# In the order in which T1 locks them. Their end stays open, since no writer has told it: cleanup looks longer for them.
+_END_ATTEMPTS = text("""
+    UPDATE gobblin.attempt
+       SET state = 'CANCELLED', error = coalesce(error, :error)
+     WHERE attempt_id IN (
+           SELECT attempt_id FROM gobblin.attempt
+            WHERE sequence_id = :sequence_id AND state = 'RUNNING' ORDER BY attempt_id FOR UPDATE
+       )
 """)
 
 
@@ -242,6 +255,7 @@ def abort(connection: Connection, sequence_id: SequenceId, fence: int, error: st
         return
     changed = connection.execute(_ABORT, {"sequence_id": sequence_id, "error": error}).rowcount
     require_one(changed, "the abort", sequence_id)
+    connection.execute(_END_ATTEMPTS, {"sequence_id": sequence_id, "error": error})
 
 
 def _segment_rows(staged: StagedAttempt, dataset_id: DatasetId) -> Iterator[dict[str, Any]]:

@@ -16,17 +16,21 @@ FAILED_GRACE_S: Final = 600.0
 SILENT_GRACE_S: Final = 86_400.0
 # Captures under older fences than these are long removed.
 FENCES_KEPT_MAX: Final = 8
+LEFT_OPEN: Final = "its writer never told its end; the sequence is over"
 
 _ATTEMPT_COLUMNS = """
     a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.spark_session_id,
     a.spark_user, a.spark_tag, s.state AS sequence_state
 """
 
+# One that still says RUNNING can't be staged any more. It gets no end: none was told, which is what _MARK_CLEANED asks.
 _MARK = text(f"""
     UPDATE gobblin.attempt a
        SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[given.fence] THEN a.cleanup_fences
                                  ELSE (a.cleanup_fences || given.fence)
-                                      [greatest(1, cardinality(a.cleanup_fences) + 2 - :fences_kept_max) :] END
+                                      [greatest(1, cardinality(a.cleanup_fences) + 2 - :fences_kept_max) :] END,
+           state = CASE WHEN a.state = 'RUNNING' THEN 'CANCELLED' ELSE a.state END,
+           error = CASE WHEN a.state = 'RUNNING' THEN coalesce(a.error, :left) ELSE a.error END
       FROM gobblin.commit_sequence s,
            unnest(CAST(:dataset_id AS bigint[]), CAST(:fence AS bigint[])) AS given (dataset_id, fence)
      WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED') AND a.dataset_id = given.dataset_id
@@ -84,7 +88,7 @@ _MARK_REMOVED = text("""
 def mark_for_cleanup(connection: Connection, fences: Mapping[DatasetId, int], limit: int) -> list[AttemptRecord]:
     hold_fences(connection, fences.items())
     owners = {"dataset_id": list(fences), "fence": list(fences.values())}
-    arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX}
+    arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX, "left": LEFT_OPEN}
     return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
 
 

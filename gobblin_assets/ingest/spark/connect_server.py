@@ -5,8 +5,9 @@ holds the token); a process id counts only together with the time at which that 
 before the server is waited for, so that a starter that is killed leaves a server that ``stop`` can find.
 Starts and stops of one home exclude each other by a lock on ``connect.lock``.
 
-The server listens on the loopback address only. Its configuration goes through an owner-only file and its
-token through its environment: neither shows in the list of processes.
+The server listens on the loopback address only. Its configuration, with a secret for Spark's own ports, goes through
+an owner-only file and its token through its environment: neither shows in the list of processes. Its temporary files
+are in an owner-only folder, which goes with the server.
 """
 
 import fcntl
@@ -14,6 +15,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -32,7 +34,7 @@ from gobblin_assets.ingest.spark.connect_calls import answers
 from gobblin_assets.ingest.spark.java import check_java
 from gobblin_assets.ingest.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.ingest.spark.session import explain_failed_start
-from gobblin_assets.ingest.spark.settings import SparkSettings, plan_conf
+from gobblin_assets.ingest.spark.settings import SparkSettings, is_local, plan_conf
 
 START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""
@@ -86,6 +88,10 @@ class _Files:
     def log(self) -> Path:
         return self.folder / "connect.log"
 
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "connect.tmp"
+
 
 def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) -> ConnectServer:
     """The server of this home, started if none answers. ``settings.remote`` is left out of account.
@@ -103,6 +109,7 @@ def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) ->
             if running is not None and find_start_mark(running.pid) == running.start_mark:
                 return _keep(files, running, digest, report)
             check_java()
+            _remove_temporary(files)
             for tries in range(1, PORT_TRIES_MAX + 1):
                 server = _launch(files, conf, digest)
                 report(f"Spark Connect server starts on port {server.port} (log: {files.log})")
@@ -134,6 +141,7 @@ def stop(home: Path) -> bool:
         was_running = server is not None and signal_and_wait(server.pid, server.start_mark, STOP_S_MAX)
         for path in (files.state, files.conf):
             path.unlink(missing_ok=True)
+        _remove_temporary(files)
     return was_running
 
 
@@ -158,12 +166,8 @@ def _keep(files: _Files, running: ConnectServer, digest: str, report: Callable[[
 def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServer:
     port, token = _find_free_port(), secrets.token_hex(32)
     files.log.unlink(missing_ok=True)
-    _write_private(
-        files.conf,
-        _as_properties(
-            {**conf, "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
-        ),
-    )
+    files.temporary.mkdir(mode=0o700, exist_ok=True)
+    _write_private(files.conf, _as_properties({**_secure(conf, files.temporary), **_bind(port)}))
     spark_home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     submit = [
         f"{spark_home}/bin/spark-submit",
@@ -175,6 +179,9 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServe
     variables |= {
         "SPARK_HOME": spark_home,
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        # Spark asks these before its configuration; Python's workers ask the second.
+        "SPARK_LOCAL_DIRS": str(files.temporary),
+        "TMPDIR": str(files.temporary),
         "SPARK_LOCAL_IP": variables.get("SPARK_LOCAL_IP", "127.0.0.1"),
         "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
     }
@@ -202,6 +209,29 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServe
     )
     _write(files, server)
     return server
+
+
+def _bind(port: int) -> dict[str, str]:
+    return {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+
+
+def _secure(conf: Mapping[str, str], temporary: Path) -> dict[str, str]:
+    """What keeps the machine's other users out of a JVM of ours.
+
+    Its temporary files, shuffled rows and what clients sent among them, lie below ``temporary``, which only we can
+    enter; whoever speaks to the ports of its driver and its block manager has to know a secret. On a cluster the
+    secret is for whoever keeps that to decide.
+    """
+    java = f'"-Djava.io.tmpdir={temporary}" {conf["spark.driver.extraJavaOptions"]}'
+    secured = {**conf, "spark.local.dir": str(temporary), "spark.driver.extraJavaOptions": java}
+    if is_local(conf["spark.master"]):
+        secured |= {"spark.authenticate": "true", "spark.authenticate.secret": secrets.token_hex(32)}
+    return secured
+
+
+def _remove_temporary(files: _Files) -> None:
+    """Of a server that has ended; killed, it removed nothing itself."""
+    shutil.rmtree(files.temporary, ignore_errors=True)
 
 
 def _wait(server: ConnectServer, report: Callable[[str], None]) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 import psycopg
 
+from gobblin_assets.db.libpq import neutral_parameters
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
 from gobblin_assets.ingest.sources.jdbc.connection import CONNECT_TIMEOUT_S, JdbcConnection
@@ -239,7 +240,10 @@ def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[P
 
 
 def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
-    """The parameters of libpq for pgjdbc's URL ``jdbc:postgresql://host:port,host:port/database?name=value``."""
+    """The parameters of libpq for pgjdbc's URL ``jdbc:postgresql://host:port,host:port/database?name=value``.
+
+    All of them, so that libpq takes none from its surroundings.
+    """
     rest = connection.url.removeprefix("jdbc:postgresql:")
     rest, _, query = rest.partition("?")
     given = dict(parse_qsl(query)) | dict(connection.properties)
@@ -263,7 +267,7 @@ def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
     if connection.password is not None:
         parameters["password"] = connection.password
     name = unquote(database.strip("/")) or user
-    return {
+    asked = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         # The session is idle while readers work; probes keep firewalls from forgetting it.
         "keepalives_idle": 30,
@@ -273,6 +277,7 @@ def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
         "port": ",".join(ports),
         **({"dbname": name} if name else {}),
     }
+    return asked | neutral_parameters(asked)
 
 
 def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> None:

@@ -15,6 +15,7 @@ from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import dialect_of
+from gobblin_assets.ingest.sources.jdbc.expressions import require_expressions
 from gobblin_assets.ingest.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.ingest.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.ingest.sources.jdbc.planning import CONDITION, SPLIT_BY, WITH_NULLS, Planner
@@ -53,6 +54,7 @@ class JdbcPlanSession:
         self._zone_is_known = False
 
     def plan(self, request: PlanRequest) -> PartitionPlan:
+        require_expressions(request.spec, request.urn, self._connection.subprotocol)
         try:
             plan, layout = self._planner.plan(request)
         except RejectedError as error:

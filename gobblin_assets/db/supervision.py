@@ -1,0 +1,91 @@
+"""Brings the embedded Postgres back when it died, from a thread of a process that lives long.
+
+Dagster's storage is in the same server as the commit log: while it is gone no sensor can tick, so that nothing would
+start it again. A server that died left its cluster as if it were working, and nobody has said that it is to stay down;
+one that was stopped, by ``gobblin-assets db stop`` or by Postgres' own means, is never started from here, and neither
+is one that was never started. Several supervisors share a home: whoever holds ``start.lock`` looks, the others wait for
+their next look.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gobblin_assets.db.cluster import ClusterFiles, try_lock
+from gobblin_assets.db.embedded import Report, files_of, start_held
+from gobblin_assets.db.postmaster import is_seen
+from gobblin_assets.errors import GobblinError
+
+LOOK_EVERY_S: Final = 1.0
+"""A look reads a few small files, and connects to nothing."""
+
+REST_S_MAX: Final = 60.0
+"""A server that can't start (a full disk) is tried again after longer and longer rests, up to this."""
+
+
+def revive(home: Path, report: Report) -> bool:
+    """Start the server of ``home`` if it died; True if it did. Raises as ``embedded.start``."""
+    files = files_of(home)
+    # Without a lock, as long as all is well: a process that is forked while one is held would keep it.
+    if is_seen(files) or not os.access(files.start_lock, os.W_OK):
+        return False
+    with try_lock(files.start_lock) as start_lock:
+        # Asked under the lock: else a `stop` between the question and the start would be undone.
+        if start_lock is None or not _has_died(files):
+            return False
+        report(f"The embedded Postgres of {home} has died; it is started again.")
+        start_held(files, report, start_lock)
+        return True
+
+
+def _has_died(files: ClusterFiles) -> bool:
+    """Whether a server that was started is gone without having been stopped."""
+    if files.stopped_mark.exists() or files.find_endpoint() is None:
+        return False
+    with try_lock(files.running_lock) as running:
+        return running is not None and not files.is_shut_down()
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Of the server of ``home``. ``wait`` sleeps so many seconds, and says True if the supervisor is to end."""
+
+    home: Path
+    report: Report
+    wait: Callable[[float], bool]
+    _failures: int = field(default=0, init=False)
+
+    def run(self) -> None:
+        """Until ``wait`` says so."""
+        rest_s = LOOK_EVERY_S
+        while not self.wait(rest_s):
+            rest_s = self.look()
+
+    def look(self) -> float:
+        """Start the server if it died; how many seconds to rest until the next look."""
+        try:
+            revive(self.home, self.report)
+        except (GobblinError, OSError) as error:
+            self._failures += 1
+            rest_s = min(REST_S_MAX, LOOK_EVERY_S * 2.0 ** min(self._failures, 10))
+            self.report(f"The embedded Postgres of {self.home} can't be started, next try in {rest_s:.0f} s: {error}")
+            return rest_s
+        self._failures = 0
+        return LOOK_EVERY_S
+
+
+_SUPERVISED: Final[set[Path]] = set()
+_LOCK: Final = threading.Lock()
+
+
+def supervise(home: Path, report: Report) -> None:
+    """Look after the server of ``home`` for as long as this process lives; once, however often it is asked for."""
+    with _LOCK:
+        if home in _SUPERVISED:
+            return
+        _SUPERVISED.add(home)
+    supervisor = Supervisor(home, report, threading.Event().wait)
+    threading.Thread(target=supervisor.run, name="gobblin-postgres-supervisor", daemon=True).start()
