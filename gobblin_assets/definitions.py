@@ -23,7 +23,7 @@ from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
 from resources import GobblinSparkResource, gobblin_resources
-from resources.connections import connection_from_environment, list_capabilities
+from resources.connections import connection_from_environment, list_capabilities, plan_driver_jars
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
 REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
@@ -37,7 +37,8 @@ def build_definitions(
     spark = GobblinSparkResource(
         master=variables.get(MASTER_VARIABLE) or "local[*]",
         remote=dg.EnvVar(REMOTE_VARIABLE) if variables.get(REMOTE_VARIABLE) else None,
-        capabilities=list_capabilities(jobs),
+        capabilities=list_capabilities(jobs, variables),
+        spark_config=plan_driver_jars(jobs),
     )
     connections = {job.source.connection: connection_from_environment(job.source, variables) for job in jobs}
     resources = gobblin_resources(connections, spark=spark)

@@ -29,9 +29,9 @@ def gobblin_resources(
 ) -> dict[str, object]:
     """What the jobs of a code location ask for, under the keys that they ask by; ``connections`` under their names.
 
-    Without ``spark``, sessions run inside the run's process, with Postgres' driver; without ``stores``, the log
-    is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres, which this process then brings back if it dies.
-    RejectedError for a password written out.
+    Without ``spark``, sessions run inside the run's process, with the connections' drivers; without ``stores``, the
+    log is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres, which this process then brings back if it
+    dies. RejectedError for a password written out.
     """
     supervise_embedded(stores or CommitStoreResource())
     for name, connection in connections.items():
@@ -39,6 +39,14 @@ def gobblin_resources(
     return {
         STORES_KEY: stores or CommitStoreResource(),
         FILE_SYSTEMS_KEY: file_systems or FileSystemsResource(),
-        SPARK_KEY: spark or GobblinSparkResource(capabilities=["postgres"]),
+        SPARK_KEY: spark or GobblinSparkResource(capabilities=_list_drivers(connections)),
         **connections,
     }
+
+
+def _list_drivers(connections: Mapping[str, ConnectionResource]) -> list[str]:
+    found = {"postgres"}
+    for name, connection in connections.items():
+        if isinstance(connection, JdbcConnectionResource):
+            found.update(connection.list_capabilities(name))
+    return sorted(found)

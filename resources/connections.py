@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import JobSpec, SourceSpec
 from gobblin_assets.ingest.kafka_spec import Decoder
+from gobblin_assets.ingest.spark.settings import plan_jars
 from resources import jdbc, kafka
 from resources.jdbc import JdbcConnectionResource
 from resources.kafka import KafkaConnectionResource
@@ -34,7 +35,7 @@ def require_variables(source: SourceSpec, environment: Mapping[str, str]) -> Non
         variable, what = f"{kafka.VARIABLE_PREFIX}{name}_BOOTSTRAP_SERVERS", "the brokers"
         hint = "Set it to host:port,host:port, and beside it …_SECURITY_PROTOCOL, …_USERNAME, …_REGISTRY_URL and so on."
     else:
-        variable, what = f"{jdbc.VARIABLE_PREFIX}{name}_URL", "the URL"
+        variable, what = _url_variable(source.connection), "the URL"
         hint = "Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
     if not environment.get(variable):
         raise RejectedError(
@@ -44,15 +45,30 @@ def require_variables(source: SourceSpec, environment: Mapping[str, str]) -> Non
         )
 
 
-def list_capabilities(jobs: Iterable[JobSpec]) -> list[str]:
-    """The connectors that Spark needs for these jobs, by the names of ``GobblinSparkResource.capabilities``."""
+def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -> list[str]:
+    """The connectors that Spark needs for these jobs, by the names of ``GobblinSparkResource.capabilities``.
+
+    Of a JDBC connection the URL's database tells; Postgres where no URL is given yet. RejectedError if the URL is none.
+    """
     needed = set()
     for job in jobs:
         if job.source.type == "jdbc":
-            needed.add("postgres")
+            name = job.source.connection
+            needed.update(jdbc.list_capabilities(environment.get(_url_variable(name)), name))
             continue
         needed.add("kafka")
         for dataset in (job.defaults, *job.datasets):
             if Decoder.AVRO in (dataset.kafka.key.format, dataset.kafka.value.format):
                 needed.add("avro")
     return sorted(needed)
+
+
+def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
+    """Spark's configuration for the drivers that the jobs bring themselves, by coordinates and paths."""
+    sources = [job.source for job in jobs if job.source.type == "jdbc"]
+    packages = [package for source in sources for package in source.packages]
+    return plan_jars(packages, [jar for source in sources for jar in source.jars], field="source")
+
+
+def _url_variable(connection: str) -> str:
+    return f"{jdbc.VARIABLE_PREFIX}{connection.upper()}_URL"

@@ -10,7 +10,8 @@ from pydantic import Field
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import JdbcSourceSpec, JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection, find_subprotocol
+from gobblin_assets.ingest.sources.jdbc.drivers import find_driver
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.settings import read_settings
@@ -42,6 +43,10 @@ class JdbcConnectionResource(dg.ConfigurableResource["JdbcConnectionResource"]):
             name=name,
         )
 
+    def list_capabilities(self, name: str) -> list[str]:
+        """As the function of that name; a URL in an environment variable is read now."""
+        return list_capabilities(self.url.get_value() if isinstance(self.url, dg.EnvVar) else self.url, name)
+
     def open_source(self, job: JobSpec) -> Source:
         """The job's tables over this connection. Nothing is connected to yet."""
         if not isinstance(job.source, JdbcSourceSpec):
@@ -52,6 +57,17 @@ class JdbcConnectionResource(dg.ConfigurableResource["JdbcConnectionResource"]):
             )
         known = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
         return JdbcSource(self.connection(job.source.connection), job.source, known=known)
+
+
+def list_capabilities(url: str | None, name: str) -> list[str]:
+    """What Spark needs for the URL's driver: Postgres' where there is no URL yet, nothing where Spark has the driver.
+
+    RejectedError if the URL is none of JDBC's.
+    """
+    if not url:
+        return ["postgres"]
+    known = find_driver(find_subprotocol(url, name=name))
+    return [known.capability] if known is not None and known.capability is not None else []
 
 
 def require_no_written_secret(name: str, resource: JdbcConnectionResource) -> None:

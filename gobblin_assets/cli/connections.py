@@ -1,7 +1,7 @@
 """What commands connect to: the commit log, the source, Spark. The same as Dagster's resources give to its runs."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from gobblin_assets.ingest.runner import owner_text
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.spark.settings import plan_jars
 from gobblin_assets.ingest.upkeep import Upkeep
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -31,9 +32,17 @@ from gobblin_assets.settings import read_settings
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.overview.port import Overview
 from gobblin_assets.state.overview.postgres import PostgresOverview
-from resources.connections import ConnectionResource, connection_from_environment, list_capabilities, require_variables
+from resources.connections import (
+    ConnectionResource,
+    connection_from_environment,
+    list_capabilities,
+    plan_driver_jars,
+    require_variables,
+)
 from resources.spark import GobblinSparkResource
 from resources.stores import open_stores
+
+_META: Final = "gobblin_assets.spark"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -63,8 +72,14 @@ class SparkChoice:
         ``job`` says which connectors a session of this process needs; a server has those it was started with.
         """
         remote = self.remote or (None if self.master else self._find_warm())
-        capabilities = [] if job is None else list_capabilities([job])
-        return GobblinSparkResource(master=self.master or "local[*]", remote=remote, capabilities=capabilities)
+        given = find_jar_options()
+        jobs = [] if job is None else [job]
+        return GobblinSparkResource(
+            master=self.master or "local[*]",
+            remote=remote,
+            capabilities=list_capabilities(jobs, os.environ),
+            spark_config=merge_jars(plan_driver_jars(jobs), given),
+        )
 
     def _find_warm(self) -> str | None:
         server = connect_server.find(read_settings().home)
@@ -74,8 +89,44 @@ class SparkChoice:
         return server.url
 
 
+def jar_options(command: _Command) -> _Command:
+    """--packages and --jars, which ``find_jar_options`` finds; the command itself does not see them."""
+    packages = click.option(
+        "--packages",
+        envvar="GOBBLIN_SPARK_PACKAGES",
+        expose_value=False,
+        callback=_keep_option,
+        help="Maven coordinates of more jars for Spark, such as a JDBC driver: group:artifact:version,…",
+    )
+    jars = click.option(
+        "--jars",
+        envvar="GOBBLIN_SPARK_JARS",
+        expose_value=False,
+        callback=_keep_option,
+        help="Jar files for Spark, by path: a.jar,b.jar",
+    )
+    return packages(jars(command))
+
+
+def find_jar_options() -> dict[str, str]:
+    """Spark's configuration for what the running command was given by ``jar_options``."""
+    meta = click.get_current_context().meta
+    packages, jars = (str(meta.get(f"{_META}.{name}") or "") for name in ("packages", "jars"))
+    return plan_jars([p for p in packages.split(",") if p], [j for j in jars.split(",") if j], field="spark")
+
+
+def _keep_option(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    context.meta[f"{_META}.{parameter.name}"] = value
+
+
+def merge_jars(*confs: Mapping[str, str]) -> dict[str, str]:
+    """One configuration of jars from several."""
+    keys = dict.fromkeys(key for conf in confs for key in conf)
+    return {key: ",".join(conf[key] for conf in confs if key in conf) for key in keys}
+
+
 def spark_options(command: _Command) -> _Command:
-    """--master and --remote, which the command takes as they are."""
+    """--master and --remote, which the command takes as they are, and those of ``jar_options``."""
     master = click.option(
         "--master", envvar="GOBBLIN_SPARK_MASTER", help="Run Spark in this process: local[2], spark://host:7077, …"
     )
@@ -84,7 +135,7 @@ def spark_options(command: _Command) -> _Command:
         envvar="GOBBLIN_SPARK_REMOTE",
         help="A Spark Connect server: sc://host:port/;token=… Default: the warm server, if `spark start` made one.",
     )
-    return master(remote(command))
+    return master(remote(jar_options(command)))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.connections import find_jar_options, jar_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.db import backup as backups
@@ -12,6 +13,7 @@ from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.ingest.spark.settings import COORDINATES
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
 from resources.spark import GobblinSparkResource
 
@@ -29,11 +31,12 @@ def spark() -> None:
     multiple=True,
     default=("postgres",),
     show_default=True,
-    help="A connector that its jobs need, such as kafka or avro; may be repeated.",
+    help=f"A connector that its jobs need, of {', '.join(COORDINATES)}; may be repeated.",
 )
+@jar_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
-    resource = GobblinSparkResource(master=master, capabilities=list(capabilities))
+    resource = GobblinSparkResource(master=master, capabilities=list(capabilities), spark_config=find_jar_options())
     server = connect_server.start(read_settings().home, resource.settings(), say)
     say(f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself.")
 

@@ -205,6 +205,12 @@ class JdbcSourceSpec(SpecModel):
     include: tuple[str, ...] = Field((), description="Patterns of table names, such as public.*; from discovery.")
     exclude: tuple[str, ...] = ()
     read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
+    packages: tuple[str, ...] = Field(
+        (),
+        description="Maven coordinates (group:artifact:version) of JDBC drivers; those of known databases come by "
+        "themselves.",
+    )
+    jars: tuple[str, ...] = Field((), description="Jar files of JDBC drivers, by path.")
 
 
 def _kind_of(source: object) -> str:

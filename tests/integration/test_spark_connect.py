@@ -1,11 +1,13 @@
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.spark import connect_server, session
 from gobblin_assets.ingest.spark.cancellation import (
     SessionIdentity,
@@ -27,6 +30,10 @@ from gobblin_assets.ingest.spark.processes import find_start_mark
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
 from gobblin_assets.ingest.spark_errors import spark_families
+from tests.support import mariadb as mariadb_server
+from tests.support.jdbc import Bench, request_for
+from tests.support.mariadb import MariaDb
+from tests.support.reading import run
 from tests.support.spark import SMALL, in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
 
 FS = PosixFileSystem()
@@ -86,6 +93,34 @@ def test_the_same_code_writes_and_observes_on_connect(connect: ConnectServer, tm
     assert not list(tmp_path.rglob("*.crc"))
 
 
+def _read_tables(server: ConnectServer, urls: Sequence[str]) -> list[dict[str, int]]:
+    found = []
+    spark = open_remote(server)
+    for url in urls:
+        is_server = url.startswith(("jdbc:mariadb", "jdbc:mysql"))
+        login = {"user": mariadb_server.USER, "password": mariadb_server.PASSWORD} if is_server else {}
+        bench = Bench(spark, JdbcConnection(url, name="c", **login))
+        data = {"urn": "t", "extract": "append_only", "watermark": {"column": "seen"}}
+        rows = run(bench, request_for(data))[1]
+        found.append({str(row): count for row, count in rows.items()})
+    return found
+
+
+def test_tables_of_several_databases_are_read_on_connect(
+    connect: ConnectServer, mariadb: MariaDb, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as file:
+        file.execute("CREATE TABLE t (id INTEGER, seen DATETIME)")
+        file.execute("INSERT INTO t VALUES (1, '2020-01-01 10:00:00.000001'), (1, '2020-01-01 10:00:00.000001')")
+        file.commit()
+    mariadb.execute(
+        "CREATE OR REPLACE TABLE t (id INT, seen DATETIME(6))",
+        "INSERT INTO t VALUES (1, '2020-01-01 10:00:00.000001'), (1, '2020-01-01 10:00:00.000001')",
+    )
+    urls = [f"jdbc:mariadb://{mariadb.address}", f"jdbc:mysql://{mariadb.address}", f"jdbc:sqlite:{tmp_path}/a.db"]
+    assert in_child(_read_tables, connect, urls) == [{"('1', '2020-01-01 10:00:00.000001')": 2}] * 3
+
+
 def _cancel(server: ConnectServer, target: str) -> tuple[list[str], list[bool]]:
     spark = open_remote(server)
     cancellation = open_cancellation(spark)
@@ -116,7 +151,8 @@ def test_cancelling_by_tag_reaches_other_threads_and_only_that_tag(connect: Conn
 CLIENT = """
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from gobblin_assets.ingest.spark.cancellation import find_session_identity, open_cancellation
 from gobblin_assets.ingest.spark.connect_server import find

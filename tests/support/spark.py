@@ -33,7 +33,14 @@ SMALL = {
 
 
 def local_settings(work_folder: Path) -> SparkSettings:
-    return SparkSettings(work_folder, master="local[2]", conf=SMALL, capabilities=("avro", "kafka", "postgres"))
+    return SparkSettings(
+        work_folder,
+        master="local[2]",
+        conf=SMALL,
+        capabilities=("avro", "kafka", "postgres", "mariadb", "mysql", "sqlite", "duckdb", "h2"),
+        # A database that the product does not know.
+        coordinates={"h2": "com.h2database:h2:2.5.252"},
+    )
 
 
 @pytest.fixture(scope="session")

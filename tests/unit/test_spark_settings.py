@@ -55,7 +55,7 @@ def test_a_folder_of_jars_takes_the_place_of_the_resolver(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "field", "fix"),
     [
-        (SparkSettings(WORK, capabilities=("oracle",)), "spark.capabilities", "coordinates"),
+        (SparkSettings(WORK, capabilities=("db2",)), "spark.capabilities", "coordinates"),
         (
             SparkSettings(WORK, capabilities=("x",), coordinates={"x": "a:b"}),
             "spark.coordinates.x",

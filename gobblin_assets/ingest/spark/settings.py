@@ -1,7 +1,7 @@
 """What a Spark session is asked to be, and the configuration that follows from it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -13,8 +13,14 @@ COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
     {
         # A connector need only be of Spark's minor line, 4.0.
         "avro": "org.apache.spark:spark-avro_2.13:4.0.2",
+        "duckdb": "org.duckdb:duckdb_jdbc:2.0.0.1",
         "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        "mariadb": "org.mariadb.jdbc:mariadb-java-client:3.5.11",
+        "mysql": "com.mysql:mysql-connector-j:9.7.0",
+        "oracle": "com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
         "postgres": "org.postgresql:postgresql:42.7.8",
+        "sqlite": "org.xerial:sqlite-jdbc:3.54.1.0",
+        "sqlserver": "com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
     }
 )
 """Maven coordinates by capability. A session's ``coordinates`` override them and add more."""
@@ -66,6 +72,27 @@ class SparkSettings:
         """Without values of ``conf`` and the parameters of ``remote``: either may hold a secret."""
         where = f"remote={hide_parameters(self.remote)!r}" if self.remote else f"master={self.master!r}"
         return f"SparkSettings({where}, capabilities={self.capabilities!r}, conf={sorted(self.conf)!r})"
+
+
+def plan_jars(packages: Iterable[str], jars: Iterable[str], *, field: str) -> dict[str, str]:
+    """Spark's configuration for more jars: by Maven coordinates, and by paths. RejectedError names what is wrong."""
+    coordinates, paths = list(dict.fromkeys(packages)), [str(Path(jar).expanduser().absolute()) for jar in jars]
+    for coordinate in coordinates:
+        if not _COORDINATE.fullmatch(coordinate):
+            raise RejectedError(
+                f"expected group:artifact:version, found {coordinate!r}",
+                field=f"{field}.packages",
+                hint=f"Write it like {COORDINATES['postgres']}; a file goes into jars.",
+            )
+    for path in paths:
+        if "," in path or not Path(path).is_file():
+            raise RejectedError(
+                f"expected a jar without a comma in its path, found none at {path}",
+                field=f"{field}.jars",
+                hint="Give the path of the driver's jar; a Maven coordinate goes into packages.",
+            )
+    conf = {"spark.jars.packages": ",".join(coordinates), "spark.jars": ",".join(dict.fromkeys(paths))}
+    return {key: value for key, value in conf.items() if value}
 
 
 def hide_parameters(remote: str) -> str:

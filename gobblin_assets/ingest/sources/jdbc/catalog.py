@@ -34,16 +34,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """One column of the read: ``expression`` in the source's SQL.
-
-    ``problem`` says why Spark can't hold its type, and ``cast`` what to write under ``casts``.
-    """
+    """One column of the read: ``expression`` in the source's SQL; the rest as in ``dialect.Reading``."""
 
     name: str
     expression: str
     type_text: str
     problem: str | None = None
     cast: str = ""
+    wire: str = ""
+    spark_type: str = ""
+    guard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,10 @@ class Catalog(Protocol):
     def dialect(self) -> Dialect: ...
 
     def now(self) -> dt.datetime:
-        """The source's clock, in UTC, not later than the rows that the queries after it see."""
+        """The source's clock, in UTC, not later than the rows that the queries after it see.
+
+        RejectedError where the source does not tell it surely.
+        """
         ...
 
     def list_tables(self) -> Sequence[TableName]:
@@ -88,6 +91,6 @@ class Catalog(Protocol):
         """Conditions on ``ROW_ADDRESS`` that part the table's rows into about ``count`` equal pieces, or none."""
         ...
 
-    def read_properties(self) -> Mapping[str, str]:
-        """What readers need beside the connection: timeouts, and the snapshot that they share."""
+    def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
+        """What readers need beside the connection: timeouts, rows per round trip, the snapshot that they share."""
         ...

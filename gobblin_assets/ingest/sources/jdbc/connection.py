@@ -3,36 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote, quote_plus
 
 from gobblin_assets.errors import RejectedError
-
-CONNECT_TIMEOUT_S: Final = 10
-"""How long a server may take to accept a connection before the run says that it can't be reached."""
+from gobblin_assets.ingest.sources.jdbc.drivers import DRIVERS, find_driver
 
 _SUBPROTOCOL: Final = re.compile(r"jdbc:([A-Za-z0-9]+):")
-_DRIVERS: Final = MappingProxyType(
-    {
-        "postgresql": "org.postgresql.Driver",
-        "derby": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
-        "mysql": "com.mysql.cj.jdbc.Driver",
-        "mariadb": "org.mariadb.jdbc.Driver",
-        "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
-        "oracle": "oracle.jdbc.OracleDriver",
-        "h2": "org.h2.Driver",
-    }
-)
-_TIMEOUTS: Final = MappingProxyType(
-    {
-        "postgresql": {"connectTimeout": str(CONNECT_TIMEOUT_S), "tcpKeepAlive": "true"},
-        "mysql": {"connectTimeout": str(CONNECT_TIMEOUT_S * 1000)},
-        "mariadb": {"connectTimeout": str(CONNECT_TIMEOUT_S * 1000)},
-        "sqlserver": {"loginTimeout": str(CONNECT_TIMEOUT_S)},
-        "oracle": {"oracle.net.CONNECT_TIMEOUT": str(CONNECT_TIMEOUT_S * 1000)},
-    }
-)
+_MARIADB_DRIVER: Final = "org.mariadb.jdbc.Driver"
 _SECRET_PARAMETER: Final = re.compile(r"(?i)(?:^|[?&;,(\s])[\w.-]*(?:password|passwd|pwd|secret|token)\s*=")
 _SECRET_AUTHORITY: Final = re.compile(r"//[^/@?;]*:(?!\d+(?:[/?;,]|$))[^?;]*@|^jdbc:oracle:[a-z]+:[^/@:]+/[^@]*@")
 _SECRET_NAME: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|credential")
@@ -61,23 +39,19 @@ class JdbcConnection:
     def __post_init__(self) -> None:
         # The URL itself is never shown by these: what is wrong with it may be that it holds a secret.
         where = f"connections[{self.name}]"
-        if not _SUBPROTOCOL.match(self.url):
-            raise RejectedError(
-                "expected a JDBC URL, found something else",
-                field=f"{where}.url",
-                hint="Write it like jdbc:postgresql://host:5432/database, with user and password beside it.",
-            )
+        find_subprotocol(self.url, name=self.name)
         if _SECRET_PARAMETER.search(self.url) or _SECRET_AUTHORITY.search(self.url):
             raise RejectedError(
                 "the URL holds a password",
                 field=f"{where}.url",
                 hint="Take it out and give it as `password`, from an environment variable: URLs end up in logs.",
             )
-        if self.driver is None and self.subprotocol not in _DRIVERS:
+        if self.driver is None and find_driver(self.subprotocol) is None:
             raise RejectedError(
                 f"no driver class is known for jdbc:{self.subprotocol}",
                 field=f"{where}.driver",
-                hint="Give the driver's class, and its jar by spark.jars.packages.",
+                hint=f"Known by name are {', '.join(sorted(DRIVERS))}. Of another database give the driver's class, "
+                "and its jar by the job's source.packages or source.jars.",
             )
         reserved = sorted(key for key in self.properties if key.lower() in _RESERVED)
         if reserved:
@@ -90,18 +64,30 @@ class JdbcConnection:
     @property
     def subprotocol(self) -> str:
         """Such as ``postgresql``."""
-        found = _SUBPROTOCOL.match(self.url)
-        return found[1].lower() if found else ""
+        return find_subprotocol(self.url, name=self.name)
 
     @property
     def driver_class(self) -> str:
-        return self.driver or _DRIVERS[self.subprotocol]
+        known = find_driver(self.subprotocol)
+        return self.driver or ("" if known is None else known.driver_class)
+
+    @property
+    def spark_url(self) -> str:
+        """The URL under which Spark quotes names as the database does.
+
+        Of ``jdbc:mariadb`` Spark knows nothing, and quotes as the standard says: to the server, ``"id"`` is a text.
+        """
+        if self.subprotocol != "mariadb" or self.driver_class != _MARIADB_DRIVER:
+            return self.url
+        rest = self.url[len("jdbc:mariadb:") :]
+        return f"jdbc:mysql:{rest}{'&' if '?' in rest else '?'}permitMysqlScheme"
 
     def spark_properties(self) -> dict[str, str]:
         """What Spark's JDBC reader needs to connect, secrets included: pass it on, never print it."""
+        known = find_driver(self.subprotocol)
         given = {"user": self.user, "password": self.password, "driver": self.driver_class}
         return {
-            **_TIMEOUTS.get(self.subprotocol, {}),
+            **({} if known is None else known.properties),
             **self.properties,
             **{key: value for key, value in given.items() if value is not None},
         }
@@ -113,3 +99,15 @@ class JdbcConnection:
         for spelling in sorted(spellings, key=len, reverse=True):
             text = text.replace(spelling, "***")
         return text
+
+
+def find_subprotocol(url: str, *, name: str) -> str:
+    """Such as ``postgresql``. RejectedError, which does not show the URL, if it is none of JDBC's."""
+    found = _SUBPROTOCOL.match(url)
+    if found is None:
+        raise RejectedError(
+            "expected a JDBC URL, found something else",
+            field=f"connections[{name}].url",
+            hint="Write it like jdbc:postgresql://host:5432/database, with user and password beside it.",
+        )
+    return found[1].lower()

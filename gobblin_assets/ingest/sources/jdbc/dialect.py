@@ -1,17 +1,39 @@
-"""What differs between databases in the SQL that planning and reading write.
+"""What differs between databases in the SQL that planning and reading write, and in how values travel.
 
-Identifiers and values come from people: all of them pass through ``quote`` and ``literal``.
+Identifiers and values come from people: all of them pass through ``quote`` and ``literal``. What a driver or Spark
+would change on the way (times, above all) travels as the database's own text, and becomes a value in Spark.
 """
 
 import datetime as dt
-import re
+from dataclasses import dataclass
 from typing import Protocol
+
+from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.ingest.sources.jdbc.names import TableName
 from gobblin_assets.model.watermark import Scalar, WatermarkType
 
 ROW_ADDRESS = "row_address"
 """Stands in a unit's properties for the hidden address of a row, where the database has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one column is read: ``expression`` in the source's SQL.
+
+    ``wire`` is the Spark type as which the driver hands the expression over (empty: what Spark makes of it), and
+    ``spark_type`` what the dataset gets (empty: the same). ``guard`` is SQL that gives the text of a value which the
+    type can't hold, else NULL. ``order``: how positions of the column compare. ``problem`` says why Spark can't hold
+    the type, and ``cast`` what to write under ``casts``.
+    """
+
+    expression: str
+    wire: str = ""
+    spark_type: str = ""
+    guard: str = ""
+    order: WatermarkType | None = None
+    problem: str | None = None
+    cast: str = ""
 
 
 class Dialect(Protocol):
@@ -31,19 +53,39 @@ class Dialect(Protocol):
 
     def literal(self, kind: WatermarkType, value: Scalar) -> str: ...
 
-    def text_literal(self, text: str) -> str: ...
-
     def in_order(self, expression: str, kind: WatermarkType) -> str:
         """The expression so that it compares as watermarks of ``kind`` do."""
         ...
 
-    def cast_literal(self, text: str, type_text: str) -> str:
-        """The value of a type that ``text`` spells."""
+    def hide(self, expression: str, kind: WatermarkType) -> str:
+        """A column of positions as one of a type that Spark knows; conditions speak of it, and it is not fetched."""
+        ...
+
+    def show(self, expression: str, kind: WatermarkType) -> str:
+        """A position as it travels: numbers as they are, times and texts as text where a driver might change them."""
+        ...
+
+    def find_misplaced(self, column: str, kind: WatermarkType, type_text: str) -> str | None:
+        """SQL that holds for values that are no positions of ``kind``; None: the type admits none."""
+        ...
+
+    def equals_key(self, column: str, text: str, type_text: str) -> str | None:
+        """SQL that holds for exactly the rows whose value is spelled ``text``; None: no value of the type is."""
         ...
 
 
 class SparkDialect(Dialect, Protocol):
-    """The queries that a catalogue reached through Spark needs besides."""
+    """The queries that a catalogue reached through Spark needs besides. Their columns may have any case."""
+
+    @property
+    def title(self) -> str:
+        """What people call the database."""
+        ...
+
+    @property
+    def is_experimental(self) -> bool:
+        """Whether it was made by documentation alone, and never ran against a server."""
+        ...
 
     @property
     def binary_text_query(self) -> str | None:
@@ -52,7 +94,7 @@ class SparkDialect(Dialect, Protocol):
 
     @property
     def clock_query(self) -> str:
-        """Gives the current instant as a column ``clock``."""
+        """Gives the current instant as text, as a column ``clock``: in UTC where it names no offset."""
         ...
 
     @property
@@ -65,8 +107,33 @@ class SparkDialect(Dialect, Protocol):
         """Gives the schema where unqualified names are looked up, as ``table_schema``."""
         ...
 
+    @property
+    def session_statement(self) -> str | None:
+        """What each session starts with, so that its times are in UTC."""
+        ...
+
     def columns_query(self, name: TableName) -> str:
-        """Gives ``column_name``, ``position``, ``type_text`` and ``nullable`` (YES or NO)."""
+        """Gives ``column_name``, ``position``, ``type_text``, ``nullable`` (YES or NO); where known, ``key_place``."""
+        ...
+
+    def probe_query(self, table: TableName) -> str | None:
+        """Gives what ``judge_probe`` wants to see, as ``p0``, ``p1`` …; None: how times behave is known."""
+        ...
+
+    def judge_probe(self, answer: tuple[str | None, ...] | None) -> "SparkDialect":
+        """The dialect as the answer proves it; None: the database refused the question."""
+        ...
+
+    def read_declared(self, column: str, type_text: str) -> Reading | None:
+        """By the declared type; None: Spark has to ask the driver what it makes of the column."""
+        ...
+
+    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> Reading:
+        """By the type that Spark found; None: it found none. ``type_text`` is empty for a cast."""
+        ...
+
+    def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:
+        """Options of Spark's reader that make the driver fetch rows piece by piece."""
         ...
 
 
@@ -75,137 +142,6 @@ def write_table(dialect: Dialect, name: TableName) -> str:
     return ".".join(dialect.quote(part) for part in (name.schema, name.table) if part is not None)
 
 
-class AnsiDialect:
-    """Standard SQL with ``information_schema``, and JDBC's own escapes for times, which every driver rewrites."""
-
-    has_binary_text = False  # an unknown collation: texts as positions are refused
-    row_address: str | None = None
-    binary_text_query: str | None = None
-    clock_query = "SELECT CURRENT_TIMESTAMP AS clock"
-    schema_query = "SELECT CURRENT_SCHEMA AS table_schema"
-    tables_query = (
-        "SELECT table_schema AS table_schema, table_name AS table_name FROM information_schema.tables"
-        " WHERE LOWER(table_schema) NOT IN ('information_schema', 'sys', 'mysql', 'performance_schema', 'pg_catalog')"
-    )
-
-    def quote(self, identifier: str) -> str:
-        return '"' + identifier.replace('"', '""') + '"'
-
-    def literal(self, kind: WatermarkType, value: Scalar) -> str:
-        match value:
-            case dt.datetime() if kind is WatermarkType.TIMESTAMP:
-                return f"TIMESTAMP '{_write_moment(value)}+00:00'"
-            case dt.datetime():
-                return f"{{ts '{_write_moment(value)}'}}"
-            case dt.date():
-                return f"{{d '{value.isoformat()}'}}"
-            case int():
-                return str(value)
-            case str():
-                return self.text_literal(value)
-
-    def text_literal(self, text: str) -> str:
-        return "'" + text.replace("'", "''") + "'"
-
-    def in_order(self, expression: str, _kind: WatermarkType) -> str:
-        return expression
-
-    def cast_literal(self, text: str, type_text: str) -> str:
-        if re.match(r"(?i)(n?var)?char|(long ?)?(n?text|clob)|character|string", type_text):
-            return self.text_literal(text)
-        return f"CAST({self.text_literal(text)} AS {type_text})"
-
-    def columns_query(self, name: TableName) -> str:
-        return (
-            "SELECT column_name AS column_name, ordinal_position AS position, data_type AS type_text,"
-            " is_nullable AS nullable FROM information_schema.columns"
-            f" WHERE table_schema = {self.text_literal(name.schema or '')}"
-            f" AND table_name = {self.text_literal(name.table)}"
-        )
-
-
-class DerbyDialect(AnsiDialect):
-    """Apache Derby. Its default collation, UCS_BASIC, compares code points; a territory's does not."""
-
-    has_binary_text = True
-    binary_text_query: str | None = (
-        "SELECT CASE WHEN SYSCS_UTIL.SYSCS_GET_DATABASE_PROPERTY('derby.database.collation') = 'TERRITORY_BASED'"
-        ' THEN 0 ELSE 1 END AS "is_binary" FROM SYSIBM.SYSDUMMY1'
-    )
-    clock_query = 'SELECT CURRENT_TIMESTAMP AS "clock" FROM SYSIBM.SYSDUMMY1'
-    schema_query = 'SELECT CURRENT SCHEMA AS "table_schema" FROM SYSIBM.SYSDUMMY1'
-    tables_query = (
-        'SELECT s.SCHEMANAME AS "table_schema", t.TABLENAME AS "table_name" FROM SYS.SYSTABLES t'
-        " JOIN SYS.SYSSCHEMAS s ON s.SCHEMAID = t.SCHEMAID WHERE t.TABLETYPE IN ('T', 'V')"
-    )
-
-    def columns_query(self, name: TableName) -> str:
-        # COLUMNDATATYPE is a Java object whose text form ends in NOT NULL when the column refuses NULLs.
-        text = "CAST(c.COLUMNDATATYPE AS VARCHAR(200))"
-        return (
-            f'SELECT c.COLUMNNAME AS "column_name", c.COLUMNNUMBER AS "position", {text} AS "type_text",'
-            f" CASE WHEN {text} LIKE '% NOT NULL' THEN 'NO' ELSE 'YES' END AS \"nullable\""
-            " FROM SYS.SYSCOLUMNS c JOIN SYS.SYSTABLES t ON t.TABLEID = c.REFERENCEID"
-            " JOIN SYS.SYSSCHEMAS s ON s.SCHEMAID = t.SCHEMAID"
-            f" WHERE s.SCHEMANAME = {self.text_literal(name.schema or '')}"
-            f" AND t.TABLENAME = {self.text_literal(name.table)}"
-        )
-
-
-class MySqlDialect(AnsiDialect):
-    """MySQL and MariaDB: backticks, and backslashes that escape."""
-
-    clock_query = "SELECT UTC_TIMESTAMP(6) AS clock"
-    schema_query = "SELECT DATABASE() AS table_schema"
-
-    def quote(self, identifier: str) -> str:
-        return "`" + identifier.replace("`", "``") + "`"
-
-    def text_literal(self, text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
-
-    def columns_query(self, name: TableName) -> str:
-        return super().columns_query(name).replace("data_type AS", "column_type AS", 1)
-
-
-class SqlServerDialect(AnsiDialect):
-    clock_query = "SELECT SYSDATETIMEOFFSET() AS clock"
-    schema_query = "SELECT SCHEMA_NAME() AS table_schema"
-
-    def literal(self, kind: WatermarkType, value: Scalar) -> str:
-        if kind is WatermarkType.TIMESTAMP and isinstance(value, dt.datetime):
-            return f"CAST('{_write_moment(value)} +00:00' AS DATETIMEOFFSET(6))"
-        return super().literal(kind, value)
-
-
-class OracleDialect(AnsiDialect):
-    clock_query = 'SELECT SYSTIMESTAMP AS "clock" FROM DUAL'
-    schema_query = "SELECT SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') AS \"table_schema\" FROM DUAL"
-    tables_query = (
-        'SELECT owner AS "table_schema", table_name AS "table_name" FROM all_tables'
-        " WHERE owner NOT IN (SELECT username FROM all_users WHERE oracle_maintained = 'Y')"
-    )
-
-    def columns_query(self, name: TableName) -> str:
-        return (
-            'SELECT column_name AS "column_name", column_id AS "position", data_type AS "type_text",'
-            " CASE nullable WHEN 'N' THEN 'NO' ELSE 'YES' END AS \"nullable\" FROM all_tab_columns"
-            f" WHERE owner = {self.text_literal(name.schema or '')}"
-            f" AND table_name = {self.text_literal(name.table)}"
-        )
-
-
-def dialect_of(subprotocol: str) -> SparkDialect:
-    """The dialect of a JDBC subprotocol that is reached through Spark; standard SQL where none is known."""
-    known: dict[str, type[AnsiDialect]] = {
-        "derby": DerbyDialect,
-        "mysql": MySqlDialect,
-        "mariadb": MySqlDialect,
-        "sqlserver": SqlServerDialect,
-        "oracle": OracleDialect,
-    }
-    return known.get(subprotocol, AnsiDialect)()
-
-
-def _write_moment(moment: dt.datetime) -> str:
+def write_moment(moment: dt.datetime) -> str:
+    """``2020-01-31 10:00:00.000000``, without a zone."""
     return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")

@@ -18,6 +18,11 @@ POSITIONS_HINT: Final = (
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): .*$", re.MULTILINE)
 _MESSAGE_CHARACTERS_MAX: Final = 600
 
+_DRIVER_HINT: Final = (
+    "Name the driver's class, and give its jar by the job's source.packages or source.jars; a Spark server has the "
+    "jars that it was started with: gobblin-assets spark start --capability NAME, or --packages."
+)
+
 # What a file system says of a full disk or a refused connection is not the source's.
 _OF_JDBC: Final = re.compile(r"SQL\w*Exception|ClassNotFoundException|No suitable driver|UNRECOGNIZED_SQL_TYPE")
 _DRIVER_MISSING: Final = re.compile(r"ClassNotFoundException|No suitable driver")
@@ -27,6 +32,7 @@ _LOGIN: Final = re.compile(
 )
 _DATABASE: Final = re.compile(
     r"(?i)database .* (not found|does not exist)|unknown database|cannot open database|ORA-12514"
+    r"|SQLITE_CANTOPEN|SQLITE_NOTADB|not a valid DuckDB database"
 )
 _UNREACHABLE: Final = re.compile(
     r"(?i)connection (to .* )?(refused|attempt failed|timed out|reset)|unknown ?host|communications link failure"
@@ -43,6 +49,7 @@ _PERMISSION: Final = re.compile(
 _REFUSED: Final = re.compile(
     r"SQLSyntaxErrorException|SQLDataException|invalid input syntax|Syntax error|does not exist|out of range"
     r"|UNRECOGNIZED_SQL_TYPE|NUMERIC_VALUE_OUT_OF_RANGE|Bad value for type|division by zero|SQLFeatureNotSupported"
+    r"|SQLITE_ERROR|(?:Binder|Parser|Catalog|Conversion|Invalid Input|Out of Range) Error:"
 )
 
 
@@ -66,7 +73,7 @@ def _find_source_failure(error: Exception, connection: JdbcConnection) -> Gobbli
     said = summarize(text)
     where = f"connections[{connection.name}]"
     rejections = (
-        (_DRIVER_MISSING, f"{where}.driver", "Name the driver's class, and give its jar by spark.jars.packages."),
+        (_DRIVER_MISSING, f"{where}.driver", _DRIVER_HINT),
         (_LOGIN, f"{where}.password", "Give the right user and password."),
         (_DATABASE, f"{where}.url", "Correct the database's name in the URL, or make the database."),
         (_PERMISSION, f"{where}.user", "Grant SELECT to this user."),

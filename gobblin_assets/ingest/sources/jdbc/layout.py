@@ -32,9 +32,10 @@ class Layout:
         Aliases keep hostile names away from Spark, and raw columns let an index serve what is asked of them.
         """
         shown = [f"{column.expression} AS {dialect.quote(f'c{n}')}" for n, column in enumerate(self.columns)]
+        guards = [f"{c.guard} AS {dialect.quote(f'g{n}')}" for n, c in enumerate(self.columns) if c.guard]
         extra = [f"{expression} AS {dialect.quote(alias)}" for alias, expression in hidden.items()]
         return (
-            f"SELECT {', '.join((*shown, *extra))} FROM {write_table(dialect, self.table.name)}"
+            f"SELECT {', '.join((*shown, *guards, *extra))} FROM {write_table(dialect, self.table.name)}"
             f"{write_where(*self.filters, *conditions)}"
         )
 
@@ -74,7 +75,9 @@ def lay_out(catalog: Catalog, request: PlanRequest) -> Layout:
 
 def hidden_columns(dialect: Dialect, layout: Layout, split_by: object) -> dict[str, str]:
     """Aliases that units' conditions speak of: ``w0``, ``w1`` the positions, ``s0`` what a snapshot is split by."""
-    hidden = {f"w{n}": dialect.quote(name) for n, name in enumerate(layout.axis.columns if layout.axis else ())}
+    axis = layout.axis
+    positions = zip(axis.columns, axis.types, strict=True) if axis else ()
+    hidden = {f"w{n}": dialect.hide(dialect.quote(name), kind) for n, (name, kind) in enumerate(positions)}
     if split_by == ROW_ADDRESS and dialect.row_address is not None:
         hidden["s0"] = dialect.row_address
     elif isinstance(split_by, list):
@@ -186,8 +189,16 @@ def _write_filters(dialect: Dialect, table: Table, axis: Axis | None, request: P
                 hint="Name it: partitions: {column: region}.",
             )
         _require_column(table, spec.partitions.column, field)
-        value = dialect.cast_literal(partition.key, _type_text(table, spec.partitions.column))
-        yield f"{dialect.quote(spec.partitions.column)} = {value}"
+        type_text = _type_text(table, spec.partitions.column)
+        condition = dialect.equals_key(dialect.quote(spec.partitions.column), partition.key, type_text)
+        if condition is None:
+            raise RejectedError(
+                f"{table.name}.{spec.partitions.column} is {type_text}, which can't be compared exactly with "
+                f"{partition.key!r}",
+                field=field,
+                hint="Write keys as the source writes the column's values, or name a column of whole numbers.",
+            )
+        yield condition
     if spec.extract is ExtractType.SNAPSHOT_ONLY and partition.window is not None:
         if axis is None:
             raise RejectedError(

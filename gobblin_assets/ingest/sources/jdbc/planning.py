@@ -5,6 +5,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.sources.jdbc.bounds import (
@@ -38,6 +39,9 @@ CONDITION = "condition"
 """A unit's property: which of a snapshot's rows are its own, in the source's SQL."""
 
 
+_NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Plans within one view of the source."""
@@ -50,7 +54,7 @@ class Planner:
         columns = {column.name: column.type_text for column in layout.columns}
         notes = list(compare_columns(request, layout))
         # The clock is read before the bounds: what commits in between is then too young, never skipped.
-        clock = self.catalog.now()
+        clock = self.catalog.now() if _needs_clock(request, layout) else _NO_CLOCK
         mode = decide_mode(request, clock)
         late_key: tuple[str, ...] = ()
         if request.spec.extract is ExtractType.SNAPSHOT_ONLY:
@@ -87,6 +91,7 @@ class Planner:
         require_late_window(request, axis)
         previous = request.state.find_watermark(str(layout.table.name), request.partition.key or "")
         limits = plan_limits(request, axis, mode, previous, clock)
+        self._refuse_misplaced(request, layout, axis)
         with_nulls, notes = self._judge_nulls(request, layout, axis, first=previous is None or mode is Mode.REFRESH)
         notes += self._count_ahead(request, layout, axis, clock)
         top = self._find_top(layout, axis, limits)
@@ -100,6 +105,25 @@ class Planner:
         whole = first_interval(limits, high)
         reread = plan_reread(request, axis, limits, previous) if mode is Mode.APPEND else None
         return self._cut(request, layout, whole, reread, with_nulls=with_nulls), notes
+
+    def _refuse_misplaced(self, request: PlanRequest, layout: Layout, axis: Axis) -> None:
+        """Values that compare in another way than positions do would be passed over."""
+        for name, kind in zip(axis.columns, axis.types, strict=True):
+            found = self._count_misplaced(layout, name, kind)
+            if found:
+                raise RejectedError(
+                    f"{found} rows of {layout.table.name}.{name} hold values that are no positions of type {kind}",
+                    field=f"datasets[{request.urn}].watermark.column",
+                    hint="Correct them at the source, leave them out by where, or name another column.",
+                    table=str(layout.table.name),
+                    column=name,
+                    row_count=found,
+                )
+
+    def _count_misplaced(self, layout: Layout, name: str, kind: WatermarkType) -> int:
+        dialect, column = self.catalog.dialect, layout.table.find_column(name)
+        misplaced = dialect.find_misplaced(dialect.quote(name), kind, "" if column is None else column.type_text)
+        return 0 if misplaced is None else self._fetch_count(layout, misplaced)
 
     def _judge_nulls(self, request: PlanRequest, layout: Layout, axis: Axis, *, first: bool) -> tuple[bool, list[str]]:
         """Whether rows without a position are read now, and what to say of them."""
@@ -265,6 +289,8 @@ class Planner:
         column = layout.table.find_column(key[0]) if len(key) == 1 else None
         if column is None or column.watermark_type is not WatermarkType.LONG:
             return []
+        if self._count_misplaced(layout, column.name, WatermarkType.LONG):
+            return []
         dialect = self.catalog.dialect
         quoted = dialect.quote(column.name)
         first = self._fetch_extreme(layout, "MIN", quoted, WatermarkType.LONG, [])
@@ -319,8 +345,9 @@ class Planner:
         self, layout: Layout, function: str, name: str, kind: WatermarkType, conditions: Sequence[str]
     ) -> Scalar | None:
         dialect = self.catalog.dialect
+        extreme = f"{function}({dialect.in_order(name, kind)})"
         sql = (
-            f"SELECT {function}({dialect.in_order(name, kind)}) AS {dialect.quote('c0')}"
+            f"SELECT {dialect.show(extreme, kind)} AS {dialect.quote('c0')}"
             f" FROM {write_table(dialect, layout.table.name)}{write_where(*layout.filters, *conditions)}"
         )
         return self.catalog.fetch_row(sql, [kind])[0]
@@ -333,6 +360,11 @@ class Planner:
         )
         found = self.catalog.fetch_row(sql, [WatermarkType.LONG])[0]
         return found if isinstance(found, int) else 0
+
+
+def _needs_clock(request: PlanRequest, layout: Layout) -> bool:
+    """Whether anything of the plan depends on the time: not every source tells it."""
+    return request.partition.window is not None or (layout.axis is not None and layout.axis.lead.is_time)
 
 
 def compare_columns(request: PlanRequest, layout: Layout) -> list[str]:

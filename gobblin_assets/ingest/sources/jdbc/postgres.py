@@ -20,8 +20,10 @@ import psycopg
 from gobblin_assets.db.libpq import neutral_parameters
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
-from gobblin_assets.ingest.sources.jdbc.connection import CONNECT_TIMEOUT_S, JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.dialect import Dialect, write_table
+from gobblin_assets.ingest.sources.jdbc.dialects.postgres import PostgresDialect
+from gobblin_assets.ingest.sources.jdbc.drivers import CONNECT_TIMEOUT_S
 from gobblin_assets.ingest.sources.jdbc.failures import POSITIONS_HINT
 from gobblin_assets.ingest.sources.jdbc.names import TableName
 from gobblin_assets.ingest.sources.jdbc.postgres_types import (
@@ -80,40 +82,6 @@ _STATISTIC_TYPES: Final = MappingProxyType(
         WatermarkType.LOCAL_TIMESTAMP: "timestamp",
     }
 )
-
-
-class PostgresDialect:
-    """Texts compare by ``COLLATE "C"``, which is the order of their UTF-8 bytes."""
-
-    has_binary_text = True
-    row_address: str | None = "ctid"
-
-    def quote(self, identifier: str) -> str:
-        return '"' + identifier.replace('"', '""') + '"'
-
-    def literal(self, kind: WatermarkType, value: Scalar) -> str:
-        match value:
-            case dt.datetime() if kind is WatermarkType.TIMESTAMP:
-                return f"TIMESTAMPTZ '{value.replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}+00'"
-            case dt.datetime():
-                return f"TIMESTAMP '{value.isoformat(sep=' ', timespec='microseconds')}'"
-            case dt.date():
-                return f"DATE '{value.isoformat()}'"
-            case int():
-                return str(value)
-            case str():
-                return self.text_literal(value)
-
-    def text_literal(self, text: str) -> str:
-        doubled = text.replace("'", "''")
-        # E'' means the same whatever standard_conforming_strings says.
-        return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in text else f"'{doubled}'"
-
-    def in_order(self, expression: str, kind: WatermarkType) -> str:
-        return f'{expression} COLLATE "C"' if kind is WatermarkType.STRING else expression
-
-    def cast_literal(self, text: str, type_text: str) -> str:
-        return f"CAST({self.text_literal(text)} AS {type_text})"
 
 
 class PostgresCatalog:
@@ -199,9 +167,10 @@ class PostgresCatalog:
         ]
         return [first, *inner, last]
 
-    def read_properties(self) -> Mapping[str, str]:
+    def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
         milliseconds = self._read_timeout_s * 1000
         return {
+            "fetchsize": str(fetch_size_rows),
             # The snapshot must come first: it can't be set once the transaction has seen rows.
             "sessionInitStatement": (
                 "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; "

@@ -1,20 +1,18 @@
 """The JDBC source: opens a view of the database, plans in it, and gives DataFrames of what was planned."""
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it)
-from pyspark.sql import types as T  # noqa: N812  (the same)
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
 from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.dialect import dialect_of
+from gobblin_assets.ingest.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.ingest.sources.jdbc.expressions import require_expressions
 from gobblin_assets.ingest.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.ingest.sources.jdbc.layout import Layout, hidden_columns
@@ -22,6 +20,7 @@ from gobblin_assets.ingest.sources.jdbc.planning import CONDITION, SPLIT_BY, WIT
 from gobblin_assets.ingest.sources.jdbc.positions import write_interval
 from gobblin_assets.ingest.sources.jdbc.postgres import open_postgres
 from gobblin_assets.ingest.sources.jdbc.spark_catalog import SparkCatalog
+from gobblin_assets.ingest.sources.jdbc.spark_values import read_values, wire_schema
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.interval import Interval
@@ -30,9 +29,6 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 
 _NOTHING: Final = "1 = 0"
-# Drivers reckon times before the calendar reform each in their own way. They keep the order, so that what is
-# shown as later than this was stored as it is shown.
-_REFORM: Final = "1582-10-25 00:00:00"
 
 
 class JdbcPlanSession:
@@ -43,14 +39,11 @@ class JdbcPlanSession:
         catalog: Catalog,
         connection: JdbcConnection,
         new_id: Callable[[], uuid.UUID],
-        *,
-        shares_snapshot: bool,
     ) -> None:
         self._catalog = catalog
         self._connection = connection
         self._planner = Planner(catalog, new_id)
         self._layouts: dict[tuple[DatasetUrn, AssetPartition], Layout] = {}
-        self._shares_snapshot = shares_snapshot
         self._zone_is_known = False
 
     def plan(self, request: PlanRequest) -> PartitionPlan:
@@ -78,15 +71,12 @@ class JdbcPlanSession:
                 _require_utc(spark)
                 self._zone_is_known = True
             frame = spark.read.jdbc(
-                self._connection.url,
+                self._connection.spark_url,
                 f"({layout.source_query(dialect, hidden)}) gobblin_source",
                 predicates=conditions,
-                properties=self._properties(spec),
+                properties=self._properties(spec, layout),
             )
-            shown = [f"c{number}" for number in range(len(layout.columns))]
-            frame = frame.select(*shown)
-            if not self._shares_snapshot:
-                frame = _refuse_old_times(frame)
+            frame = read_values(frame, layout.columns)
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
             raise self.explain_failure(plan, spec, error) from None
         return frame.toDF(*[column.name for column in layout.columns])
@@ -116,12 +106,13 @@ class JdbcPlanSession:
             return f"({condition}) AND {names[1]} IS NOT NULL"
         return condition
 
-    def _properties(self, spec: DatasetSpec) -> dict[str, str]:
+    def _properties(self, spec: DatasetSpec, layout: Layout) -> dict[str, str]:
+        schema = wire_schema(layout.columns)
         return {
             **self._connection.spark_properties(),
-            **self._catalog.read_properties(),
+            **self._catalog.read_properties(spec.split.fetch_size_rows),
+            **({"customSchema": schema} if schema else {}),
             "preferTimestampNTZ": "true",
-            "fetchsize": str(spec.split.fetch_size_rows),
             # Filters of converters stay in Spark: the source compares texts by its own collation.
             "pushDownPredicate": "false",
         }
@@ -162,14 +153,21 @@ class JdbcSource:
     @contextmanager
     def _open(self, spark: Callable[[], SparkSession], report: Callable[[str], None]) -> Iterator[PlanSession]:
         with self._open_catalog(spark) as catalog:
-            shares = self._connection.subprotocol == "postgresql"
-            if shares:
-                report("one snapshot of the source is open for all readers")
+            report(self._describe_view())
             if self._known is not None and self._spec.include:
                 now = [str(name) for name in catalog.list_tables()]
                 if changes := find_changes(self._known, now, self._spec):
                     report(changes)
-            yield JdbcPlanSession(catalog, self._connection, self._new_id, shares_snapshot=shares)
+            yield JdbcPlanSession(catalog, self._connection, self._new_id)
+
+    def _describe_view(self) -> str:
+        """What a reader of the run's notes has to know of this database."""
+        if self._connection.subprotocol == "postgresql":
+            return "one snapshot of the source is open for all readers"
+        dialect = dialect_of(self._connection.subprotocol)
+        if dialect.is_experimental:
+            return f"{dialect.title} is read experimentally: by its documentation, and never tried against a server"
+        return f"{dialect.title} shares no snapshot: each reader sees the source at its own moment"
 
     @contextmanager
     def _open_catalog(self, spark: Callable[[], SparkSession]) -> Iterator[Catalog]:
@@ -191,23 +189,3 @@ def _require_utc(spark: SparkSession) -> None:
             hint="Set spark.driver.extraJavaOptions and spark.executor.extraJavaOptions to -Duser.timezone=UTC.",
             zone=zone,
         )
-
-
-def _refuse_old_times(frame: DataFrame) -> DataFrame:
-    """Fail on times before the calendar reform, which drivers shift by days without a word."""
-    columns: Mapping[str, str] = {
-        field.name: "TIMESTAMP_NTZ" if isinstance(field.dataType, T.TimestampNTZType) else "TIMESTAMP"
-        for field in frame.schema.fields
-        if isinstance(field.dataType, (T.TimestampType, T.TimestampNTZType))
-    }
-    return frame.select(
-        *[
-            F.expr(
-                f"CASE WHEN {name} < {columns[name]} '{_REFORM}' THEN "
-                f"raise_error('gobblin_value:{name[1:]}=a time before the calendar reform of 1582') ELSE {name} END"
-            ).alias(name)
-            if name in columns
-            else F.col(name)
-            for name in frame.columns
-        ]
-    )

@@ -6,34 +6,34 @@ bounds keep WorkUnits apart all the same; what commits meanwhile is for the comm
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it)
-from pyspark.sql import types as T  # noqa: N812  (the same)
+from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.dialect import SparkDialect, write_table
+from gobblin_assets.ingest.sources.jdbc.dialect import Reading, SparkDialect, write_table
 from gobblin_assets.ingest.sources.jdbc.failures import judge_driver
 from gobblin_assets.ingest.sources.jdbc.names import TableName
-from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType, from_micros
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
+
+CLOCK_DIFFERENCE_S_MAX: Final = 600
+"""A clock without a zone that is farther from ours is one of another zone."""
 
 _NOT_NULL: Final = re.compile(r"\s+NOT NULL$")
-_LONG_DIGITS_MAX: Final = 18
-# A time of day comes out of Spark as a moment of 1970-01-01.
-_TIME_OF_DAY: Final = re.compile(r"(?i)time(\(\d+\))?( with(out)? time zone)?$")
-_SCALARS: Final = (
-    T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
-    T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
-)  # fmt: skip
+_MOMENT: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})0*)?(?: ?([+-]\d\d)(?::?(\d\d))?| ?Z)?"
+)
+_ROWS: Final = 1_000
 
 
 class SparkCatalog:
-    """Asks one question per connection that the driver opens."""
+    """Asks one question per connection that the driver opens. All answers are texts: drivers change no text."""
 
     def __init__(
         self,
@@ -46,58 +46,68 @@ class SparkCatalog:
         self._connection = connection
         self._read_timeout_s = read_timeout_s
         self.dialect: SparkDialect = dialect
+        self._is_probed = False
         self._text_is_binary: bool | None = None
 
     def now(self) -> dt.datetime:
-        # Not as a wall-clock type: the driver then reads a time without a zone in the JVM's, which is UTC.
-        frame = self._load(self.dialect.clock_query, {"preferTimestampNTZ": "false"})
-        found = self._collect(frame.select(F.unix_micros(frame.columns[0]).alias("c0")))[0][0]
-        return from_micros(found)
+        text = str(self._rows(self.dialect.clock_query, "clock")[0][0])
+        found = parse_moment(text)
+        ours = SystemClock().now()
+        if found is not None and found.tzinfo is not None:
+            return found.astimezone(dt.UTC)
+        if found is None or abs(found.replace(tzinfo=dt.UTC) - ours).total_seconds() > CLOCK_DIFFERENCE_S_MAX:
+            raise RejectedError(
+                f"the source's clock says {text!r} at {ours:%Y-%m-%d %H:%M:%S} UTC: its zone can't be told",
+                field=f"connections[{self._connection.name}].url",
+                hint="Set both clocks, let sessions be in UTC by the driver's properties, or use a watermark that is "
+                "no time.",
+            )
+        return found.replace(tzinfo=dt.UTC)
 
     def list_tables(self) -> Sequence[TableName]:
-        return sorted(TableName(schema, table) for schema, table in self._rows(self.dialect.tables_query))
+        rows = self._rows(self.dialect.tables_query, "table_schema", "table_name")
+        return sorted(TableName(schema, table) for schema, table in rows)
 
     def find_table(self, name: TableName) -> Table | None:
         schema = name.schema
         if schema is None:
-            schema = str(self._rows(self.dialect.schema_query)[0][0])
+            schema = self._rows(self.dialect.schema_query, "table_schema")[0][0]
         full = TableName(schema, name.table)
-        declared = sorted(self._rows(self.dialect.columns_query(full)), key=lambda row: int(row[1]))
+        declared = self._find_declared(full)
         if not declared:
             return None
-        texts = {str(row[0]): _NOT_NULL.sub("", str(row[2])) for row in declared}
-        types = self._describe(full, {column: self.dialect.quote(column) for column in texts}, {})
+        self._probe(full)
+        texts = {column: _NOT_NULL.sub("", text) for column, text, _, _ in declared}
+        orders = {column: reading.order for column, reading in self._read_columns(full, texts).items()}
         columns = tuple(
-            TableColumn(str(row[0]), texts[str(row[0])], row[3] != "NO", self._find_order(types[str(row[0])]))
-            for row in declared
+            TableColumn(column, texts[column], nullable, self._usable(orders[column]))
+            for column, _, nullable, _ in declared
         )
-        return Table(full, columns, ())
+        keys = sorted((place, column) for column, _, _, place in declared if place)
+        return Table(full, columns, tuple(column for _, column in keys))
 
     def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
-        expressions = {name: f"({casts[name]})" if name in casts else self.dialect.quote(name) for name in columns}
-        types = self._describe(table.name, expressions, casts)
         texts = {column.name: column.type_text for column in table.columns}
+        plain = self._read_columns(table.name, {name: texts[name] for name in columns if name not in casts})
+        found = self._describe(table.name, {name: f"({casts[name]})" for name in columns if name in casts}, casts)
         chosen = []
-        for name, expression in expressions.items():
-            found = types[name]
-            text = texts[name] if name not in casts else "" if found is None else found.simpleString()
-            cast = f"CAST({self.dialect.quote(name)} AS VARCHAR(1000))"
-            chosen.append(Selected(name, expression, text, _find_problem(found, text), cast))
+        for name in columns:
+            if name in casts:
+                field = found[name]
+                text = "" if field is None else field.dataType.simpleString()
+                reading = self.dialect.read_described(f"({casts[name]})", field, "")
+            else:
+                text, reading = texts[name], plain[name]
+            chosen.append(_select(name, text, reading))
         return tuple(chosen)
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
-        frame = self._load(sql)
-        # Times travel as microseconds: what collect() makes of them depends on the zone of this process.
-        shown = [
-            _as_micros(frame, column) if kind in {WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP} else column
-            for column, kind in zip(frame.columns, types, strict=True)
-        ]
-        row = self._collect(frame.select(*shown))[0]
+        row = self._rows(sql, *(f"c{number}" for number in range(len(types))))[0]
         return tuple(_to_scalar(value, kind) for value, kind in zip(row, types, strict=True))
 
     def estimate(self, table: Table, condition: str) -> Estimate:
         sql = f"SELECT COUNT(*) AS {self.dialect.quote('c0')} FROM {write_table(self.dialect, table.name)}{condition}"
-        return Estimate(int(self._rows(sql)[0][0]), None)
+        return Estimate(int(self._rows(sql, "c0")[0][0]), None)
 
     def find_quantiles(self, _table: Table, _column: TableColumn) -> Sequence[Watermark]:
         return []
@@ -105,112 +115,155 @@ class SparkCatalog:
     def cut_rows(self, _table: Table, _count: int) -> Sequence[str]:
         return []
 
-    def read_properties(self) -> Mapping[str, str]:
-        return {"queryTimeout": str(self._read_timeout_s)}
+    def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
+        statement = self.dialect.session_statement
+        return {
+            "queryTimeout": str(self._read_timeout_s),
+            **({} if statement is None else {"sessionInitStatement": statement}),
+            **self.dialect.read_options(self._connection.driver_class, fetch_size_rows),
+        }
+
+    def _find_declared(self, name: TableName) -> list[tuple[str, str, bool, int]]:
+        """The columns in order: name, type, whether it may be NULL, place in the primary key or 0."""
+        shown = ("column_name", "position", "type_text", "nullable", "key_place")
+        sql = self.dialect.columns_query(name)
+        has_keys = "key_place" in sql
+        rows = self._rows(sql, *(shown if has_keys else shown[:-1]))
+        return [
+            (str(row[0]), str(row[2]), row[3] != "NO", int(row[4] or 0) if has_keys else 0)
+            for row in sorted(rows, key=lambda row: int(row[1]))
+        ]
+
+    def _probe(self, table: TableName) -> None:
+        query = None if self._is_probed else self.dialect.probe_query(table)
+        self._is_probed = True
+        if query is None:
+            return
+        try:
+            answer = tuple(self._rows(query, "p0", "p1", "p2")[0])
+        except RejectedError:
+            answer = None  # it does not know what we asked for: then its times are refused, where there are any
+        self.dialect = self.dialect.judge_probe(answer)
+
+    def _read_columns(self, table: TableName, texts: Mapping[str, str]) -> dict[str, Reading]:
+        """By what is declared; of a database that is not known, by what its driver says of it."""
+        quoted = {name: self.dialect.quote(name) for name in texts}
+        declared = {name: self.dialect.read_declared(quoted[name], text) for name, text in texts.items()}
+        unknown = {name: quoted[name] for name, reading in declared.items() if reading is None}
+        described = self._describe(table, unknown, {})
+        found = {name: self.dialect.read_described(quoted[name], described[name], texts[name]) for name in unknown}
+        return {name: reading if reading is not None else found[name] for name, reading in declared.items()}
 
     def _describe(
         self, table: TableName, expressions: Mapping[str, str], casts: Mapping[str, str]
-    ) -> dict[str, T.DataType | None]:
+    ) -> dict[str, T.StructField | None]:
         """Spark's type for each; None where it has none. A cast that the database refuses raises what it said."""
+        if not expressions:
+            return {}
         try:
-            return dict(self._types_of(table, expressions))
+            return dict(self._fields_of(table, expressions))
         except GobblinError:
             # One column spoils the whole; asked one by one, the others still tell theirs.
-            found: dict[str, T.DataType | None] = {}
+            found: dict[str, T.StructField | None] = {}
             for name, expression in expressions.items():
                 try:
-                    found |= self._types_of(table, {name: expression})
+                    found |= self._fields_of(table, {name: expression})
                 except GobblinError as error:
                     if name in casts or not isinstance(error, RejectedError):
                         raise
                     found[name] = None
-            if all(kind is None for kind in found.values()):
+            if all(field is None for field in found.values()):
                 raise
             return found
 
-    def _types_of(self, table: TableName, expressions: Mapping[str, str]) -> dict[str, T.DataType]:
+    def _fields_of(self, table: TableName, expressions: Mapping[str, str]) -> dict[str, T.StructField]:
         shown = ", ".join(f"{e} AS {self.dialect.quote(f'c{n}')}" for n, e in enumerate(expressions.values()))
-        schema = self._load(f"SELECT {shown} FROM {write_table(self.dialect, table)}").schema
-        return {name: field.dataType for name, field in zip(expressions, schema.fields, strict=True)}
+        schema = self._load(f"SELECT {shown} FROM {write_table(self.dialect, table)}", ()).schema
+        return dict(zip(expressions, schema.fields, strict=True))
 
-    def _find_order(self, found: T.DataType | None) -> WatermarkType | None:
-        match found:
-            case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
-                return WatermarkType.LONG
-            case T.DecimalType() if found.scale == 0 and found.precision <= _LONG_DIGITS_MAX:
-                return WatermarkType.LONG
-            case T.DateType():
-                return WatermarkType.DATE
-            case T.TimestampType():
-                return WatermarkType.TIMESTAMP
-            case T.TimestampNTZType():
-                return WatermarkType.LOCAL_TIMESTAMP
-            case T.StringType() if self._has_binary_text():
-                return WatermarkType.STRING
-            case _:
-                return None
+    def _usable(self, order: WatermarkType | None) -> WatermarkType | None:
+        return None if order is WatermarkType.STRING and not self._has_binary_text() else order
 
     def _has_binary_text(self) -> bool:
         if self._text_is_binary is None:
             query = self.dialect.binary_text_query
-            asked = query is None or int(self._rows(query)[0][0]) == 1
+            asked = query is None or self._rows(query, "is_binary")[0][0] == "1"
             self._text_is_binary = self.dialect.has_binary_text and asked
         return self._text_is_binary
 
-    def _rows(self, sql: str) -> list[Any]:
-        return self._collect(self._load(sql))
+    def _rows(self, sql: str, *columns: str) -> list[Any]:
+        frame = self._load(sql, columns)
+        try:
+            rows: list[Any] = frame.collect()
+        except PySparkException as error:
+            raise judge_driver(error, self._connection) from None
+        if not rows and columns == ("c0",):
+            raise RetryableError("the source gave no row where one was due")
+        return rows
 
-    def _load(self, sql: str, more: Mapping[str, str] | None = None) -> DataFrame:
+    def _load(self, sql: str, columns: Iterable[str]) -> DataFrame:
+        schema = ", ".join(f"{column} STRING" for column in columns)
         properties = {
             **self._connection.spark_properties(),
-            **self.read_properties(),
+            **self.read_properties(_ROWS),
+            **({"customSchema": schema} if schema else {}),
             "preferTimestampNTZ": "true",
-            **(more or {}),
         }
         try:
-            frame = self._spark().read.jdbc(self._connection.url, f"({sql}) q", properties=properties)
+            frame = self._spark().read.jdbc(self._connection.spark_url, f"({sql}) q", properties=properties)
             _ = frame.schema  # on Connect the driver is only asked when the schema is
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
             raise judge_driver(error, self._connection) from None
         return frame
 
-    def _collect(self, frame: DataFrame) -> list[Any]:
-        try:
-            rows: list[Any] = frame.collect()
-        except PySparkException as error:
-            raise judge_driver(error, self._connection) from None
-        if not rows and frame.columns == ["c0"]:
-            raise RetryableError("the source gave no row where one was due")
-        return rows
 
-
-def _as_micros(frame: DataFrame, column: str) -> Any:
-    # Through UTC, whatever the session's zone: a wall-clock time counts as if its zone were UTC.
-    local = isinstance(frame.schema[column].dataType, T.TimestampNTZType)
-    if not local:
-        return F.unix_micros(column).alias(column)
-    return F.unix_micros(F.convert_timezone(F.current_timezone(), F.lit("UTC"), F.col(column)).cast("timestamp")).alias(
-        column
+def _select(name: str, type_text: str, reading: Reading) -> Selected:
+    return Selected(
+        name,
+        reading.expression,
+        type_text,
+        problem=reading.problem,
+        cast=reading.cast,
+        wire=reading.wire,
+        spark_type=reading.spark_type,
+        guard=reading.guard,
     )
 
 
-def _to_scalar(value: Any, kind: WatermarkType) -> Scalar | None:
+def parse_moment(text: str) -> dt.datetime | None:
+    """``2020-01-31 10:00:00.5`` with or without an offset; None for what is none, or has more than six digits."""
+    found = _MOMENT.fullmatch(text.strip())
+    if found is None:
+        return None
+    day, time, fraction, hours, minutes = found.groups()
+    offset = "" if hours is None and not text.strip().endswith("Z") else f"{hours or '+00'}:{minutes or '00'}"
+    try:
+        return dt.datetime.fromisoformat(f"{day}T{time}.{(fraction or '').ljust(6, '0')}{offset}")
+    except ValueError:
+        return None
+
+
+def _to_scalar(value: str | None, kind: WatermarkType) -> Scalar | None:
     if value is None:
         return None
-    match kind:
-        case WatermarkType.LONG:
-            return int(value)
-        case WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP:
-            return from_micros(int(value), local=kind is WatermarkType.LOCAL_TIMESTAMP)
-        case WatermarkType.DATE:
-            return dt.date.fromisoformat(str(value))
-        case _:
-            return str(value)
-
-
-def _find_problem(found: T.DataType | None, type_text: str) -> str | None:
-    if found is None:
-        return "Spark can't read it"
-    if _TIME_OF_DAY.fullmatch(type_text.strip()):
-        return "Spark makes a moment of the year 1970 of a time of day"
-    return None if isinstance(found, _SCALARS) else "Spark has no type that holds it unchanged"
+    try:
+        match kind:
+            case WatermarkType.LONG:
+                return int(value)
+            case WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP:
+                moment = parse_moment(value)
+                if moment is not None:
+                    return moment.replace(tzinfo=dt.UTC if kind is WatermarkType.TIMESTAMP else None)
+            case WatermarkType.DATE:
+                return dt.date.fromisoformat(value)
+            case WatermarkType.STRING:
+                return value
+            case _:
+                pass
+    except ValueError:
+        pass
+    raise RejectedError(
+        f"{value!r} can't be a position of type {kind}",
+        field="watermark.column",
+        hint="Leave such rows out by where, or name another column.",
+    )

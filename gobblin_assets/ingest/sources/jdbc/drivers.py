@@ -1,0 +1,46 @@
+"""The databases that are known by name: their drivers, and how connections to them are opened."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+CONNECT_TIMEOUT_S: Final = 10
+"""How long a server may take to accept a connection before the run says that it can't be reached."""
+
+_TIMEOUT_MS: Final = str(CONNECT_TIMEOUT_S * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """``properties`` are given to the driver unless the connection gives others. ``capability`` names its jar among
+    those that Spark resolves (``spark.settings.COORDINATES``); None: Spark has it.
+    """
+
+    driver_class: str
+    capability: str | None
+    properties: Mapping[str, str]
+
+
+DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
+    {
+        "postgresql": Driver(
+            "org.postgresql.Driver", "postgres", {"connectTimeout": str(CONNECT_TIMEOUT_S), "tcpKeepAlive": "true"}
+        ),
+        "mariadb": Driver("org.mariadb.jdbc.Driver", "mariadb", {"connectTimeout": _TIMEOUT_MS}),
+        "mysql": Driver("com.mysql.cj.jdbc.Driver", "mysql", {"connectTimeout": _TIMEOUT_MS}),
+        # Read-only: a name that is wrong must not make a file. SQLite's flag is that of sqlite3_open_v2.
+        "sqlite": Driver("org.sqlite.JDBC", "sqlite", {"open_mode": "1", "busy_timeout": _TIMEOUT_MS}),
+        "duckdb": Driver("org.duckdb.DuckDBDriver", "duckdb", {"duckdb.read_only": "true"}),
+        "derby": Driver("org.apache.derby.iapi.jdbc.AutoloadedDriver", None, {}),
+        "sqlserver": Driver(
+            "com.microsoft.sqlserver.jdbc.SQLServerDriver", "sqlserver", {"loginTimeout": str(CONNECT_TIMEOUT_S)}
+        ),
+        "oracle": Driver("oracle.jdbc.OracleDriver", "oracle", {"oracle.net.CONNECT_TIMEOUT": _TIMEOUT_MS}),
+    }
+)
+"""By the subprotocol of a JDBC URL."""
+
+
+def find_driver(subprotocol: str) -> Driver | None:
+    return DRIVERS.get(subprotocol)

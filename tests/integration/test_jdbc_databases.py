@@ -1,0 +1,228 @@
+"""One contract for all databases: what is in a table comes out, unchanged and once, or is refused with the way out."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition, PartitionWindow
+from tests.support.databases import Database, open_database
+from tests.support.jdbc import Bench, new_state, publish, request_for
+from tests.support.reading import firsts, run
+
+KINDS = ("postgres", "derby", "mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
+WITH_INSTANTS = ("postgres", "mariadb-by-mariadb", "mariadb-by-mysql", "duckdb")
+WITH_TEXT_POSITIONS = tuple(kind for kind in KINDS if kind not in {"derby", "h2"})
+
+TEXTS = (
+    "it's",
+    "",
+    "a",
+    "a ",
+    "A",
+    "a\\b",
+    "\\",
+    "%_",
+    '"',
+    "`",
+    "ß",
+    "\U0001f600",
+    "line\nline",
+    "NULL",
+    "?{d 'x'}--",
+)
+MOMENTS = (
+    *("1582-10-15 00:00:00.000000", "1969-12-31 23:59:59.999999", "1970-01-01 00:00:00.000000"),
+    *("2020-03-29 02:30:00.000000", "2020-10-25 02:30:00.100000", "2038-01-19 03:14:08.000001"),
+    "9999-12-31 23:59:59.999999",
+)
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Database]:
+    fixture = {"p": "fresh_database", "m": "mariadb"}.get(request.param[0], "")
+    yield from open_database(request.param, spark, tmp_path, lambda: request.getfixturevalue(fixture))
+
+
+@pytest.fixture
+def bench(database: Database) -> Bench:
+    return Bench(database.spark, database.connection)
+
+
+def show(moment: str) -> str:
+    """As Spark writes it: without the zeros at the end."""
+    whole, _, fraction = moment.partition(".")
+    return f"{whole}.{fraction.rstrip('0')}".removesuffix(".")
+
+
+def name_of(database: Database, table: str) -> str:
+    return f"{database.schema}.{table}"
+
+
+def test_hostile_names_and_texts_come_through(database: Database, bench: Bench) -> None:
+    table, column = 'My "Table"; `--?', 'Ev"il`; --?'
+    quoted = [database.quote(name) for name in (table, "id", column)]
+    database.execute(
+        f"CREATE TABLE {quoted[0]} ({quoted[1]} {database.word('bigint')}, {quoted[2]} {database.word('text')})",
+        *[f"INSERT INTO {quoted[0]} VALUES ({n}, {database.literal(text)})" for n, text in enumerate(TEXTS)],
+        f"INSERT INTO {quoted[0]} VALUES (99, NULL)",
+    )
+    names = [name for name in bench.source.discover(lambda: bench.spark) if "Table" in name]
+    assert names == [f'{database.schema}."{table.replace(chr(34), chr(34) * 2)}"']
+    plan, rows = run(bench, request_for({"urn": "u", "table": names[0]}))
+    assert list(plan.columns) == ["id", column]
+    assert rows == Counter([*((str(n), text) for n, text in enumerate(TEXTS)), ("99", None)])
+    # Nothing is known of how texts compare in a database that is not known.
+    for key in ("a", "a ", "A", "a\\b", "it's") if database.kind != "h2" else ():
+        keyed = {"urn": "u", "table": names[0], "partitions": {"kind": "static", "keys": [key], "column": column}}
+        _, rows = run(bench, request_for(keyed, partition=AssetPartition(key)))
+        assert rows == Counter([(str(TEXTS.index(key)), key)])
+
+
+def test_wall_clocks_come_through_and_consecutive_plans_meet(database: Database, bench: Bench) -> None:
+    database.execute(
+        f"CREATE TABLE t (id {database.word('bigint')} NOT NULL PRIMARY KEY, seen {database.word('moment')} NOT NULL)",
+        *[f"INSERT INTO t VALUES ({n}, '{moment}')" for n, moment in enumerate(MOMENTS)],
+    )
+    table = name_of(database, database.folded("t"))
+    at, key = database.folded("seen"), database.folded("id")
+    _, rows = run(bench, request_for({"urn": table}))
+    assert rows == Counter((str(n), show(moment)) for n, moment in enumerate(MOMENTS))
+    data = {
+        "urn": table, "extract": "append_only", "primary_key": [key], "split": {"work_unit_rows": 2},
+        "watermark": {"column": at, "late_window": 10},
+    }  # fmt: skip
+    plan, rows = run(bench, request_for(data))
+    assert len(plan.work_units) > 1
+    assert firsts(rows) == ["0", "1", "2", "3", "4"]
+    state = publish(new_state(table), plan)
+    database.execute(
+        "INSERT INTO t VALUES (10, '2020-10-25 02:30:00.100001')",
+        "INSERT INTO t VALUES (11, '2020-10-25 02:29:50.200000')",  # late, and within the window
+        "INSERT INTO t VALUES (12, '2020-10-25 02:29:50.100000')",  # late, and below it
+        "INSERT INTO t VALUES (13, '2020-10-25 02:30:00.9')",
+    )
+    plan, rows = run(bench, request_for(data, state))
+    assert firsts(rows) == ["10", "11", "13", "4"]
+    state = publish(state, plan)
+    plan, rows = run(bench, request_for({**data, "watermark": {"column": at}}, state))
+    assert not rows
+    assert all(unit.is_empty for unit in plan.work_units)
+    pair = {**data, "watermark": {"column": at, "key_column": key}}
+    plan, rows = run(bench, request_for(pair))
+    assert firsts(rows) == ["0", "1", "10", "11", "12", "13", "2", "3", "4"]
+    database.execute("INSERT INTO t VALUES (14, '2020-10-25 02:30:00.900000')")
+    assert firsts(run(bench, request_for(pair, publish(new_state(table), plan)))[1]) == ["14"]
+
+
+@pytest.mark.parametrize("database", WITH_INSTANTS, indirect=True)
+def test_instants_are_instants_whatever_zone_server_and_sessions_are_in(database: Database, bench: Bench) -> None:
+    database.execute(
+        f"CREATE TABLE t (id bigint NOT NULL, seen {database.word('instant')})",
+        database.set_zone(),
+        *[
+            f"INSERT INTO t VALUES ({n}, '{at}')"
+            for n, at in enumerate(("2020-01-01 12:00:00.000001", "2020-03-29 02:30:00.5", "2020-01-01 12:00:00"))
+        ],
+        "INSERT INTO t SELECT 9, now()",
+    )
+    table = name_of(database, "t")
+    data = {"urn": table, "extract": "append_only", "watermark": {"column": "seen"}}
+    plan, rows = run(bench, request_for(data))
+    # The zone of the session that wrote was two hours east of UTC; the ninth is younger than the commit lag.
+    assert rows == Counter([
+        ("0", "2020-01-01 10:00:00.000001"), ("1", "2020-03-29 00:30:00.5"), ("2", "2020-01-01 10:00:00"),
+    ])  # fmt: skip
+    database.execute(database.set_zone(), "INSERT INTO t VALUES (3, '2020-03-29 02:30:00.500001')")
+    state = publish(new_state(table), plan)
+    assert firsts(run(bench, request_for(data, state))[1]) == ["3"]
+    window = PartitionWindow(dt.datetime(2020, 3, 29, tzinfo=dt.UTC), dt.datetime(2020, 3, 30, tzinfo=dt.UTC))
+    daily = {**data, "partitions": {"kind": "daily", "start": "2020-01-01"}}
+    assert firsts(run(bench, request_for(daily, partition=AssetPartition("d", window)))[1]) == ["1", "3"]
+
+
+def test_dates_windows_and_missing_positions(database: Database, bench: Bench) -> None:
+    database.execute(
+        f"CREATE TABLE t (id {database.word('bigint')} NOT NULL PRIMARY KEY, d date)",
+        *[
+            f"INSERT INTO t VALUES ({n}, '{day}')"
+            for n, day in enumerate(("1582-10-15", "2020-02-29", "2020-03-01", "2020-03-31", "2020-04-01"))
+        ],
+    )
+    table, key, day = name_of(database, database.folded("t")), database.folded("id"), database.folded("d")
+    window = PartitionWindow(dt.datetime(2020, 3, 1, tzinfo=dt.UTC), dt.datetime(2020, 4, 1, tzinfo=dt.UTC))
+    month = AssetPartition("2020-03", window)
+    data = {
+        "urn": table, "extract": "append_only", "primary_key": [key],
+        "watermark": {"column": day, "late_window": 86_400},
+    }  # fmt: skip
+    monthly = {**data, "partitions": {"kind": "monthly", "start": "2020-01-01"}}
+    plan, rows = run(bench, request_for(monthly, partition=month))
+    assert rows == Counter([("2", "2020-03-01"), ("3", "2020-03-31")])
+    state = publish(new_state(table), plan)
+    database.execute("INSERT INTO t VALUES (5, '2020-03-31')", "INSERT INTO t VALUES (6, '2020-03-30')")
+    assert firsts(run(bench, request_for(monthly, state, partition=month, by_hand=False))[1]) == ["3", "5"]
+    plan, rows = run(bench, request_for(monthly, state, partition=month))
+    assert (plan.mode, firsts(rows)) == (Mode.REFRESH, ["2", "3", "5", "6"])
+    database.execute("INSERT INTO t VALUES (7, NULL)")
+    with pytest.raises(RejectedError, match=r"1 rows of .* hold NULL"):
+        bench.plan(request_for(data))
+    snapshot = {"urn": table, "extract": "snapshot_append", "watermark": {"column": day, "on_null": "snapshot_only"}}
+    assert firsts(run(bench, request_for(snapshot))[1]) == ["0", "1", "2", "3", "4", "5", "6", "7"]
+
+
+def test_numbers_to_the_ends_of_64_bits_are_positions(database: Database, bench: Bench) -> None:
+    lowest, low, high = -(2**63), -(2**63) + 1, 2**63 - 2
+    database.execute(
+        f"CREATE TABLE t (n {database.word('bigint')}, v {database.word('text')})",
+        *[f"INSERT INTO t VALUES ({n}, 'x')" for n in (low, 0, 5)],
+    )
+    table, column = name_of(database, database.folded("t")), database.folded("n")
+    data = {"urn": table, "extract": "append_only", "watermark": {"column": column}, "split": {"work_unit_rows": 1}}
+    plan, rows = run(bench, request_for(data))
+    assert firsts(rows) == [str(low), "0", "5"]
+    database.execute(f"INSERT INTO t VALUES ({high}, 'y')", f"INSERT INTO t VALUES ({lowest}, 'z')")
+    assert firsts(run(bench, request_for(data, publish(new_state(table), plan)))[1]) == [str(high)]
+    both = Counter({(str(low), "x"): 1, ("0", "x"): 1, ("5", "x"): 1, (str(high), "y"): 1, (str(lowest), "z"): 1})
+    assert run(bench, request_for(data))[1] == both
+    keyed = {"urn": table, "primary_key": [column], "split": {"work_unit_rows": 1}}
+    assert run(bench, request_for(keyed))[1] == both
+
+
+@pytest.mark.parametrize("database", WITH_TEXT_POSITIONS, indirect=True)
+def test_text_positions_compare_byte_by_byte(database: Database, bench: Bench) -> None:
+    database.execute(
+        f"CREATE TABLE t (c {database.word('text')} NOT NULL)",
+        *[f"INSERT INTO t VALUES ({database.literal(text)})" for text in ("B", "a", "it's")],
+    )
+    table, column = name_of(database, database.folded("t")), database.folded("c")
+    data = {"urn": table, "extract": "append_only", "watermark": {"column": column, "type": "string"}}
+    plan, rows = run(bench, request_for(data))
+    assert firsts(rows) == ["B", "a", "it's"]
+    added = ("it's", "it's ", "it's\\", "IT'S", "ü", "\U0001f600")
+    database.execute(*[f"INSERT INTO t VALUES ({database.literal(text)})" for text in added])
+    plan, rows = run(bench, request_for(data, publish(new_state(table), plan)))
+    assert firsts(rows) == sorted(["it's ", "it's\\", "ü", "\U0001f600"])
+
+
+def test_what_is_wrong_names_its_field(database: Database, bench: Bench) -> None:
+    long, moment, words = (database.word(name) for name in ("bigint", "moment", "text"))
+    database.execute(f"CREATE TABLE t (id {long} NOT NULL, seen {moment}, v {words})")
+    table, at = name_of(database, database.folded("t")), database.folded("seen")
+    data = {"urn": table, "extract": "append_only", "watermark": {"column": at}}
+    for change, field, text in (
+        ({"table": f"{database.schema}.nope"}, ".table", "nope"),
+        ({"watermark": {"column": "SEEN" if at == "seen" else "seen"}}, ".watermark.column", repr(at)),
+        ({"watermark": {"column": database.folded("v")}}, ".watermark.column", "expected a"),
+        ({"casts": {database.folded("v"): "NOPE(1)"}}, "", ""),
+        ({"where": "id >"}, "", ""),
+    ):
+        with pytest.raises(RejectedError) as refused:
+            bench.plan(request_for({**data, **change}))
+        assert refused.value.field == f"datasets[{table}]{field}"
+        assert text in str(refused.value)

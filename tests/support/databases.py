@@ -1,0 +1,134 @@
+"""The databases that the JDBC source is tried on, behind one face: SQL goes in through their own drivers.
+
+What a test writes once for all of them it writes in the few words that all of them know; ``kinds`` has the rest.
+"""
+
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.drivers import find_driver
+from tests.support import mariadb
+from tests.support.mariadb import MariaDb
+
+_numbers = itertools.count(1)
+
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "postgres": {"text": "text", "moment": "timestamp(6)", "binary": "bytea", "instant": "timestamptz(6)"},
+    "derby": {"text": "varchar(200)", "moment": "timestamp"},
+    "mariadb": {"text": "varchar(200)", "moment": "datetime(6)", "instant": "timestamp(6) null"},
+    "sqlite": {"text": "text", "moment": "datetime", "bigint": "integer"},
+    "duckdb": {"text": "varchar", "moment": "timestamp", "instant": "timestamptz"},
+    "h2": {"text": "varchar(200)", "moment": "timestamp(6)"},
+}
+"""How each database calls what the contract speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """``schema`` is where tables go that are named without one. ``folds`` names in the case of an unquoted word."""
+
+    kind: str
+    connection: JdbcConnection
+    schema: str
+    spark: SparkSession = field(repr=False)
+    write_url: str
+    write_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def quote(self, name: str) -> str:
+        mark = "`" if self.kind == "mariadb" else '"'
+        return mark + name.replace(mark, mark * 2) + mark
+
+    def folded(self, name: str) -> str:
+        """As the database keeps a name that was written without quotes."""
+        return name.upper() if self.kind in {"derby", "h2"} else name
+
+    def literal(self, text: str) -> str:
+        if self.kind == "mariadb":
+            return f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)"
+        if self.kind == "postgres" and text.startswith("?"):
+            # The driver takes what looks like a parameter or an escape for one, within quotes as well.
+            return f"convert_from('\\x{text.encode().hex()}', 'UTF8')"
+        return "'" + text.replace("'", "''") + "'"
+
+    def set_zone(self) -> str:
+        """For the statements after it in the same ``execute``: the wall clock of two hours east of UTC."""
+        return "SET time_zone = '+02:00'" if self.kind == "mariadb" else "SET TimeZone = 'Etc/GMT-2'"
+
+    def word(self, name: str) -> str:
+        return WORDS[self.kind].get(name, name)
+
+    def execute(self, *statements: str) -> None:
+        """Each statement by itself, in one connection that is closed again: DuckDB lets nobody else in meanwhile."""
+        connection = _open(self.spark, self.connection.driver_class, self.write_url, self.write_properties)
+        try:
+            statement = connection.createStatement()
+            for text in statements:
+                statement.execute(text)
+            statement.close()
+        finally:
+            connection.close()
+
+
+def open_database(name: str, spark: SparkSession, folder: Path, server: Any) -> Iterator[Database]:
+    """An empty database of the kind; dropped when the generator goes on. ``server`` gives MariaDB's or Postgres'."""
+    match name:
+        case "postgres":
+            found = server()
+            properties = {"user": found.user, "password": found.password}
+            connection = JdbcConnection(found.jdbc_url, found.user, found.password, name="c")
+            yield Database(name, connection, "public", spark, found.jdbc_url, properties)
+        case "mariadb-by-mariadb" | "mariadb-by-mysql":
+            yield from _open_mariadb(name.rpartition("-")[2], spark, server())
+        case "sqlite":
+            url = f"jdbc:sqlite:{folder / 'a b.db'}"
+            yield Database(name, JdbcConnection(url, name="c"), "main", spark, url)
+        case "duckdb":
+            url = f"jdbc:duckdb:{folder / 'a b.duckdb'}"
+            yield Database(name, JdbcConnection(url, name="c"), "main", spark, url)
+        case "derby":
+            url = f"jdbc:derby:memory:{uuid.uuid4().hex}"
+            made = Database(name, JdbcConnection(url, name="c"), "APP", spark, f"{url};create=true")
+            yield made
+            try:
+                _open(spark, made.connection.driver_class, f"{url};drop=true", {}).close()
+            except Py4JJavaError as error:
+                assert "dropped" in str(error)  # noqa: PT017  how Derby says that it did
+        case _:
+            url = f"jdbc:h2:mem:{uuid.uuid4().hex};DB_CLOSE_DELAY=-1"
+            yield Database("h2", JdbcConnection(url, driver="org.h2.Driver", name="c"), "PUBLIC", spark, url)
+
+
+def _open_mariadb(driver: str, spark: SparkSession, server: MariaDb) -> Iterator[Database]:
+    schema = f"db{next(_numbers)}"
+    address = server.address.replace(f"/{mariadb.DATABASE}", f"/{schema}")
+    connection = JdbcConnection(f"jdbc:{driver}://{address}", mariadb.USER, mariadb.PASSWORD, name="c")
+    properties = {"user": mariadb.USER, "password": mariadb.PASSWORD}
+    home = Database("mariadb", connection, schema, spark, f"jdbc:{driver}://{server.address}", properties)
+    home.execute(f"CREATE DATABASE {schema} CHARACTER SET utf8mb4")
+    yield Database("mariadb", connection, schema, spark, connection.url, properties)
+    home.execute(f"DROP DATABASE {schema}")
+
+
+def _open(spark: SparkSession, driver_class: str, url: str, properties: Mapping[str, str]) -> Any:
+    """A connection of the JVM's, by Spark's own registry: DriverManager does not know the classes of Spark's jars."""
+    jvm: Any = spark._jvm
+    registry = jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
+    registry.register(driver_class)
+    given = jvm.java.util.Properties()
+    for key, value in properties.items():
+        given.setProperty(key, value)
+    return registry.get(driver_class).connect(url, given)
+
+
+def driver_names() -> tuple[str, ...]:
+    """Capabilities that a Spark session needs for all of them."""
+    names = (find_driver(name) for name in ("postgresql", "mariadb", "mysql", "sqlite", "duckdb"))
+    return tuple(driver.capability for driver in names if driver is not None and driver.capability)
