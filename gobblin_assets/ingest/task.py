@@ -237,6 +237,8 @@ class TaskRunner:
         for order in orders:
             self.require(order.slice.lease)
         segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]
+        for order, written, each in zip(orders, extracted, segments, strict=True):
+            require_whole(order.slice.label, rows_read=written.rows_read, segments=each)
         staged = [
             StagedAttempt(
                 attempt_id=work.attempt_id,
@@ -289,6 +291,26 @@ class TaskRunner:
         except GobblinError as second:
             # They stay RUNNING in the log; the next owner aborts their sequences all the same.
             self.report(f"the failure of an attempt could not be recorded: {second}")
+
+
+def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) -> None:
+    """Refuse to stage what would publish fewer rows, or more, than were read: data, quarantine and dead letters.
+
+    RetryableError: another attempt reads them again. Whatever it was that lost rows between the source and the log,
+    such an attempt is given up.
+    """
+    counts = {role: sum(each.row_count for each in segments if each.role is role) for role in Role}
+    rows_written = sum(counts.values())
+    if rows_written == rows_read:
+        return
+    held = ", ".join(f"{count:,} in {role.value}" for role, count in counts.items() if count or role is Role.DATA)
+    raise RetryableError(
+        f"{label}: {rows_read:,} rows were read, and the files that were written hold {rows_written:,} ({held})",
+        hint="Nothing of this attempt is published. If each try says so, look whether something removes files from "
+        "the staging, and whether the source changes while it is read.",
+        rows_read=rows_read,
+        rows_written=rows_written,
+    )
 
 
 def _count_rows(orders: Sequence[TaskOrder]) -> int:

@@ -162,8 +162,9 @@ class ArrowExtractor(SparklessExtractor):
                 raise FileNotFoundError(f"{path} is gone")
             files.append(DataFile(path.name, identity, pq.read_metadata(path).num_rows))
         written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
-        counted = sum(file.row_count for file in files)
-        return Extracted(written, rows_read=counted, columns={"number": "bigint", "value": "string"})
+        bounds = [unit.interval for unit in order.units if unit.interval is not None]
+        rows_read = sum(int(str(each.high)) - int(str(each.low)) for each in bounds)
+        return Extracted(written, rows_read=rows_read, columns={"number": "bigint", "value": "string"})
 
 
 @dataclass
