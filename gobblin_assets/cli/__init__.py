@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli import destinations, jobs, publications, reconciling, servers, streams, verifying, views
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import GobblinError, RejectedError
 
@@ -44,6 +44,7 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     publications.cleanup,
     verifying.verify,
     reconciling.reconcile,
+    destinations.destination,
     servers.spark,
     servers.db,
     servers.dagster,

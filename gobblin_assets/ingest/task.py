@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.commit.attempts import final_name, staging_directory
+from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.segment import Segment, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
 from gobblin_assets.commit.steps import RenameDirectory
@@ -66,6 +67,7 @@ class TaskRunner:
     report: Callable[[str], None]
     wait: Callable[[float], bool]
     rate_limit: RateLimit
+    identity: str | None
     running: set[str] = field(default_factory=set)
 
     def cancel_all(self) -> None:
@@ -176,6 +178,7 @@ class TaskRunner:
         self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
     ) -> list[ExtractOrder]:
         """Record the attempts before their first byte; give what is to be extracted for them."""
+        require_identity(self.fs, self.root, self.identity)
         facts = self.extractor.session_facts()
         parent = job_directory(self.root, self.job)
         attempts = [
@@ -234,6 +237,7 @@ class TaskRunner:
         started_s: float,
     ) -> list[StagedTask]:
         """All of them, or it raises; what was staged before it did may be staged again."""
+        require_identity(self.fs, self.root, self.identity)
         for order in orders:
             self.require(order.slice.lease)
         segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]

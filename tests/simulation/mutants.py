@@ -28,6 +28,7 @@ from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
+from tests.simulation.storage_changes import bound_to_no_root, loses_a_file, lost_and_not_counted, never_looked
 
 Change = Callable[[], AbstractContextManager[Any]]
 
@@ -212,29 +213,6 @@ def _written_before_registered() -> Iterator[None]:
         yield
 
 
-def loses_a_file(times: float = float("inf")) -> AbstractContextManager[Any]:
-    """The last file of a write is gone before anybody counts: as often as said."""
-    extract = world._Extractor.extract
-    left = [times]
-
-    def mutant(self: Any, order: Any) -> Any:
-        found = extract(self, order)
-        if not found.directories or left[0] <= 0:
-            return found
-        left[0] -= 1
-        *others, last = found.directories
-        kept = replace(last, files=last.files[:-1])
-        return replace(found, directories=(*others, kept))
-
-    return mock.patch.object(world._Extractor, "extract", mutant)
-
-
-@contextmanager
-def _lost_and_not_counted() -> Iterator[None]:
-    with loses_a_file(), mock.patch.object(task, "require_whole", _nothing):
-        yield
-
-
 def _with_the_suffix(policy: Any, results: Any, *, replaces: bool) -> Decision:
     """Whatever was read is published, also behind a WorkUnit that failed."""
     good: list[UnitResult] = [each for each in results if each.succeeded]
@@ -308,7 +286,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("a suffix is published after a failed WorkUnit", _patch(publishing, "decide_commit", _with_the_suffix)),
     Mutant("a refresh is sealed incomplete", _patch(publishing, "decide_commit", _with_incomplete_refreshes)),
     Mutant("an event counts as sent before it is", _told_before_sent),
-    Mutant("a write loses a file, and nobody counts", _lost_and_not_counted),
+    Mutant("a write loses a file, and nobody counts", lost_and_not_counted),
     Mutant("each write loses a file", loses_a_file),
     Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE, Guard.TAKE_RAISES_FENCE)),
     Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
@@ -386,6 +364,16 @@ IN_AN_ADAPTER = (
         "late rows are told by their key alone",
         _patch(late_rows, "without_published", _by_key_alone),
         ("tests/integration/test_late_rows.py",),
+    ),
+    Mutant(
+        "nobody looks whether the destination is mounted",
+        never_looked,
+        ("tests/crash/test_destinations.py", "-k", "mount or unmounted or middle"),
+    ),
+    Mutant(
+        "a job is bound to no root",
+        bound_to_no_root,
+        ("tests/crash/test_moves.py", "-k", "another_root"),
     ),
     Mutant(
         "the rows of a write are not counted",

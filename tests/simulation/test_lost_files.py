@@ -2,7 +2,7 @@
 
 from gobblin_assets.commit.machine import SequenceState
 from tests.simulation.history import Checker
-from tests.simulation.mutants import loses_a_file
+from tests.simulation.storage_changes import loses_a_file
 from tests.simulation.world import URNS, World, stepped
 
 
