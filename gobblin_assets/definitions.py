@@ -18,7 +18,7 @@ import dagster as dg
 
 from gobblin_assets.assets.factory import build_gobblin_definitions
 from gobblin_assets.db.libpq import forget_unasked_variables
-from gobblin_assets.ingest.job_files import list_job_files, read_job_file
+from gobblin_assets.ingest.job_files import list_job_files, read_job_file, require_distinct_jobs
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
@@ -33,6 +33,7 @@ def build_definitions(
     jobs: Sequence[JobSpec], settings: Settings, environment: Mapping[str, str] | None = None
 ) -> dg.Definitions:
     """All jobs in one code location, sharing connections, Spark and the commit log."""
+    require_distinct_jobs(jobs)
     variables = os.environ if environment is None else environment
     spark = GobblinSparkResource(
         master=variables.get(MASTER_VARIABLE) or "local[*]",
@@ -64,5 +65,7 @@ def _find_tables(job: JobSpec, settings: Settings) -> tuple[str, ...] | None:
 def defs() -> dg.Definitions:
     """What Dagster loads."""
     forget_unasked_variables(os.environ)
-    jobs = [read_job_file(path) for path in list_job_files(os.environ, Path.cwd())]
+    paths = list_job_files(os.environ, Path.cwd())
+    jobs = [read_job_file(path) for path in paths]
+    require_distinct_jobs(jobs, list(map(str, paths)))
     return build_definitions(jobs, read_settings())

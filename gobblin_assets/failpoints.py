@@ -28,6 +28,9 @@ from pathlib import Path
 class Failpoint(StrEnum):
     """Each value is a place between two effects: what stands before it has happened, what follows has not."""
 
+    DESTINATION_MARKED = "destination_marked"
+    DESTINATION_BOUND = "destination_bound"
+    DESTINATION_MOVED = "destination_moved"
     LEASE_TAKEN = "lease_taken"
     RECOVERY_STARTED = "recovery_started"
     SEQUENCE_BEGUN = "sequence_begun"

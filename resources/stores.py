@@ -11,6 +11,7 @@ import dagster as dg
 from pydantic import Field
 from sqlalchemy import Engine
 
+from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
 from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.db.engine import connect
@@ -63,6 +64,7 @@ def open_stores(engine: Engine) -> Stores:
         runs=PostgresRunStore(engine),
         commits=PostgresCommitStepStore(engine),
         published=PostgresPublishedFiles(engine),
+        destinations=PostgresDestinationStore(engine),
     )
 
 

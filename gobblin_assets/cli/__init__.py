@@ -12,7 +12,17 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import dagster_process, jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli import (
+    dagster_process,
+    destinations,
+    jobs,
+    publications,
+    reconciling,
+    servers,
+    streams,
+    verifying,
+    views,
+)
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
 from gobblin_assets.cli.output import say
 from gobblin_assets.db.libpq import forget_unasked_variables
@@ -48,6 +58,7 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     publications.cleanup,
     verifying.verify,
     reconciling.reconcile,
+    destinations.destination,
     servers.spark,
     servers.db,
     dagster_process.dagster,

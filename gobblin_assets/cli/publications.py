@@ -22,8 +22,10 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
 from gobblin_assets.commit.cleanup import Cleaned
+from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 
@@ -198,12 +200,11 @@ def cleanup(job_file: Path, datasets: Sequence[str], master: str | None, remote:
     job = layout.job
     cleaned: dict[str, Cleaned] = {}
     with open_log() as log:
+        require_bound_root(log.stores.destinations, open_file_system, JobName(job.job), job.destination)
         operations = open_operations(log, SparkChoice(master, remote), job)
         known = log.stores.datasets.load(JobName(job.job), find_datasets(layout, datasets))
         for urn, state in known.items():
-            cleaned[urn] = operations.clean(
-                state.dataset_id, root_uri=job.destination, retire_grace_s=job.retire_grace_s
-            )
+            cleaned[urn] = operations.clean(state, root_uri=job.destination, retire_grace_s=job.retire_grace_s)
     if as_json:
         print_json(cleaned)
         return

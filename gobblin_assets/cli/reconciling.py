@@ -18,6 +18,7 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.forgotten import Finding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
+from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.upkeep import examination_of
@@ -52,6 +53,7 @@ def reconcile(
     done: Sequence[Reconciled] = ()
     failures: Mapping[DatasetUrn, GobblinError] = {}
     with open_log() as log:
+        require_bound_root(log.stores.destinations, open_file_system, job, layout.job.destination)
         examination = examination_of(log.stores, job, fs, root)
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_datasets(layout, datasets)]
         behind = [finding for finding in found if finding.is_behind]

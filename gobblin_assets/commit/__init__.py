@@ -29,6 +29,7 @@ What each crash leaves, and who repairs it.
     finish sent             PREPARED or DONE: read again under the lock, then issued again
     finished, not announced DONE: its events are sent again under the sequence's id
     while abandoning        ABANDONING: goes on abandoning
+    destination not there   another file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that it can't explain: nothing runs until a person reconciles
     while reconciling       the dataset stays stopped: the same command again
 

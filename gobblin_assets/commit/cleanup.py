@@ -14,7 +14,6 @@ from typing import Final
 from gobblin_assets.commit.abandonment import capture
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.execution import OpenFileSystem
-from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.commit.together import do_together
@@ -156,13 +155,12 @@ class Cleanup:
         fs, root = self.open_file_system(segment.root_uri)
         removed = 0
         directories: set[str] = set()
-        for step in decode_segment(segment.payload, segment.digest):
-            for path, identity, _rows in step.published_files():
-                if fs.find_identity(path) is not None:
-                    # The only deletion of a published name: its identity is compared once more inside.
-                    fs.remove_file(path, identity)
-                    removed += 1
-                directories.add(str(PurePosixPath(path).parent))
+        for path, identity, _rows in segment.files():
+            if fs.find_identity(path) is not None:
+                # The only deletion of a published name: its identity is compared once more inside.
+                fs.remove_file(path, identity)
+                removed += 1
+            directories.add(str(PurePosixPath(path).parent))
         gone = [directory for directory in sorted(directories) if _remove_if_empty(fs, directory, root)]
         # Before the log forgets them: a power cut would bring them back, and nobody would look again.
         fs.sync_directories({*directories, *(str(PurePosixPath(directory).parent) for directory in gone)})

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 
+from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.markers import put_markers, sync_markers
 from gobblin_assets.commit.segment import Segment, decode_segment
 from gobblin_assets.commit.sequence import SealedSequence
@@ -81,6 +82,9 @@ class Executor:
         fs, root = self.open_file_system(root_uri)
         for each in executions:
             each.error = _try(partial(self.require, each.lease))
+        # Before a directory is made: in an empty mount point nobody would find what is published.
+        for identity in {each.sealed.destination for each in executions}:
+            require_identity(fs, root, identity)
         # Before anything is visible: a log that is restored from before the seal must learn of it from storage.
         _do_for_all(
             executions, lambda ready: put_markers(fs, root, ((each.sealed, each.lease.fence) for each in ready))
@@ -142,6 +146,8 @@ class Executor:
                 # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
                 if not self.store.is_open_and_held(sealed.order.sequence_id, fence=lease.fence):
                     raise FencedError("the sequence was taken over while it was carried out")
+                # Nothing is lost that is only not mounted.
+                require_identity(*self.open_file_system(sealed.root_uri), sealed.destination)
                 raise _impossible(sealed, step, verdict, world.fs)
             if verdict is not StepVerdict.DONE:
                 pending.append(step)

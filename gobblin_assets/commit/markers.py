@@ -27,16 +27,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_NAME
+from gobblin_assets.commit.destination import (
+    Binding,
+    DestinationAwayError,
+    StorageBehindError,
+    StorageMismatchError,
+    elsewhere,
+    read_identity,
+)
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import in_bounds
-from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import encode_segment, list_upwards
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Lease
 
@@ -105,7 +113,14 @@ def find_forgotten(markers: Iterable[Marker], known: Mapping[SequenceId, KnownSe
 
 
 def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, lease: Lease) -> None:
-    """Return if the log explains every marker of the leased dataset; LogBehindError otherwise. Changes nothing."""
+    """Return if log and storage belong together for the leased dataset. Changes nothing.
+
+    Raises:
+        LogBehindError: the log does not explain every marker.
+        StorageMismatchError: the destination is not there, or has no trace of what the log says is published.
+        RejectedError: the log has the job elsewhere.
+
+    """
     for error in check_logs(store, fs, root, job, {urn: lease}).values():
         raise error
 
@@ -125,20 +140,58 @@ def _check_some(
 ) -> dict[DatasetUrn, GobblinError]:
     markers: dict[DatasetUrn, list[Marker]] = {}
     errors: dict[DatasetUrn, GobblinError] = {}
+    try:
+        identity = read_identity(fs, root)
+    except GobblinError as error:
+        return dict.fromkeys(leases, error)
     for urn in leases:
         try:
             markers[urn] = list_markers(fs, root, job, urn)
         except GobblinError as error:
             errors[urn] = error
     ids = list({marker.sequence_id for found in markers.values() for marker in found})
-    known: dict[SequenceId, KnownSequence] = {}
-    for start in range(0, len(ids), _ASKED_AT_ONCE_MAX):
+    view = store.look_at(job, [lease.dataset_id for lease in leases.values()], ids[:_ASKED_AT_ONCE_MAX])
+    misplaced = _find_misplaced(view.binding, fs, root, identity)
+    if misplaced is not None:
+        return dict.fromkeys(leases, misplaced)
+    known = dict(view.known)
+    for start in range(_ASKED_AT_ONCE_MAX, len(ids), _ASKED_AT_ONCE_MAX):
         known |= store.find_known(ids[start : start + _ASKED_AT_ONCE_MAX])
     for urn, found in markers.items():
+        version = view.versions.get(leases[urn].dataset_id, 0)
         forgotten = find_forgotten(found, known, fence=leases[urn].fence)
         if forgotten:
             errors[urn] = LogBehindError(urn, forgotten)
+        elif version and not found and not _is_visible(store, fs, leases[urn].dataset_id):
+            errors[urn] = StorageBehindError(urn, root, version)
     return errors
+
+
+def _find_misplaced(binding: Binding | None, fs: FileSystem, root: str, identity: str | None) -> GobblinError | None:
+    """What is wrong with the place; nothing is said of one whose identity no run has found out yet."""
+    if binding is None or binding.identity is None:
+        return None
+    if binding.root_uri != fs.to_uri(root):
+        return elsewhere(binding.job, binding.root_uri, fs.to_uri(root))
+    if binding.identity != identity and binding.has_published:
+        return DestinationAwayError(binding.job, root, expected=binding.identity, found=identity)
+    return None
+
+
+def _is_visible(store: CommitStepStore, fs: FileSystem, dataset_id: DatasetId) -> bool:
+    """Of publications that an earlier release made without markers: whether a file of the newest one is there."""
+    segment = store.find_newest_segment(dataset_id)
+    if segment is None:
+        return True
+    path, _identity, _rows = next(iter(segment.files()))
+    return fs.find_identity(path) is not None
+
+
+def is_any_visible(store: CommitStepStore, fs: FileSystem, root: str, state: DatasetState) -> bool:
+    """Whether storage has a trace of what the dataset published."""
+    if list_markers(fs, root, state.job, state.urn):
+        return True
+    return store.find_newest_segment(state.dataset_id) is not None and _is_visible(store, fs, state.dataset_id)
 
 
 def remove_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, sequence_id: SequenceId) -> None:
@@ -160,7 +213,7 @@ def prune_markers(store: CommitStepStore, fs: FileSystem, root: str, job: JobNam
     return len(over)
 
 
-class LogBehindError(ConflictError):
+class LogBehindError(StorageMismatchError):
     """The log is older than the storage, or another log publishes to the same destination."""
 
     def __init__(self, urn: DatasetUrn, forgotten: Sequence[Marker]) -> None:

@@ -21,7 +21,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
 
@@ -86,9 +86,15 @@ class LogOperations:
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
 
-    def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float) -> Cleaned:
-        """Remove what dead attempts and retired generations left of one dataset; end what a dead owner was building."""
-        with self.hold(dataset_id) as (keeper, lease):
+    def clean(self, state: DatasetState, *, root_uri: str, retire_grace_s: float) -> Cleaned:
+        """Remove what dead attempts and retired generations left of one dataset, which is published at ``root_uri``.
+
+        What a dead owner was building is ended first.
+        """
+        with self.hold(state.dataset_id) as (keeper, lease):
+            fs, root = self.open_file_system(root_uri)
+            # By an older log, ending it would give up what was published long ago.
+            check_log(self.store, fs, root, state.job, state.urn, lease)
             self._abort_unsealed(lease)
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
             return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
@@ -96,8 +102,6 @@ class LogOperations:
     def _abort_unsealed(self, lease: Lease) -> None:
         for sequence in self.store.find_unfinished(lease.dataset_id):
             if sequence.state is SequenceState.BUILDING:
-                # By an older log this would give up what was published long ago.
-                self._check_log(sequence, lease)
                 self.store.abort(sequence.sequence_id, fence=lease.fence, error=LEFT_UNSEALED)
 
     def _check_log(self, sequence: SequenceRecord, lease: Lease) -> None:

@@ -120,7 +120,8 @@ class SealedAttempt:
 class SealedSequence:
     """All that was decided of a sequence: from it alone the sequence can be sealed again in a log that forgot it.
 
-    ``attempts`` are the winners that have segments; ``order.winners`` names these.
+    ``attempts`` are the winners that have segments; ``order.winners`` names these. ``destination`` is the identity of
+    the one that the job is bound to, where the log has one.
     """
 
     job: JobName
@@ -129,6 +130,7 @@ class SealedSequence:
     replaces: bool
     order: SealOrder
     attempts: tuple[SealedAttempt, ...]
+    destination: str | None = None
 
     @property
     def version(self) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gobblin_assets.commit.destination import Binding
+from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KnownSequence,
@@ -23,19 +25,41 @@ from gobblin_assets.commit.sequence import (
     SequenceRecord,
     StagedAttempt,
 )
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment as it is executed or removed."""
+    """A segment as it is executed or removed. ``moved``: from which root to which it went after it was published."""
 
     segment_id: uuid.UUID
     dataset_id: DatasetId
     payload: bytes
     digest: bytes
     root_uri: str
+    moved: tuple[str, str] | None = None
+
+    def files(self) -> Iterator[tuple[str, FileIdentity, int]]:
+        """(path, identity, rows) of what it published, where it is now. CorruptionError if it is not what was sealed.
+
+        What was copied to another root has another inode and time: of such a file only the length is known.
+        """
+        for step in decode_segment(self.payload, self.digest):
+            for path, identity, row_count in step.published_files():
+                known = identity if self.moved is None else FileIdentity(identity.size_bytes)
+                yield moved_path(path, self.moved), known, row_count
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What the log says of a job's datasets at one moment, for whoever compares it with storage."""
+
+    known: Mapping[SequenceId, KnownSequence]
+    versions: Mapping[DatasetId, int]
+    binding: Binding | None
 
 
 class CommitStepStore(Protocol):
@@ -142,6 +166,14 @@ class CommitStepStore(Protocol):
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         """Those of these sequences that the log has."""
+        ...
+
+    def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
+        """Those of these sequences that the log has, the versions of these datasets, and the job's destination."""
+        ...
+
+    def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
+        """The newest published one that has files and was not replaced since."""
         ...
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:

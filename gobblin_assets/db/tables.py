@@ -1,5 +1,6 @@
 """The tables of the commit log, in the Postgres schema ``gobblin``. The database's clock is the only one.
 
+    destination       where each job publishes, and the identity of the destination that is there
     dataset           one row a dataset (job, URN): its version, and the source's schema as last accepted
     lease             who may work on the dataset now; ``fence`` grows with each owner
     watermark_key     the finest things with a position of their own, and their published positions
@@ -72,6 +73,16 @@ def _moment(name: str, *, nullable: bool = True, default_now: bool = False) -> C
 def _states(*names: str) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
+
+destination = Table(
+    "destination",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("root_uri", Text, nullable=False),
+    # What the file at the root says; null where an earlier release published, until the next run has looked.
+    Column("identity", Text),
+    _moment("bound_at", nullable=False, default_now=True),
+)
 
 dataset = Table(
     "dataset",

@@ -10,7 +10,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.event_time_rules import check_event_time, check_pattern
+from gobblin_assets.ingest.directory_names import check_directory_column, check_directory_value
+from gobblin_assets.ingest.event_time_rules import check_event_time, check_pattern, unquoted
 from gobblin_assets.ingest.job_spec import (
     ConverterSpec,
     DatasetSpec,
@@ -276,14 +277,17 @@ def _check_writer(writer: WriterSpec, where: str) -> None:
             field=f"{where}.{missing}",
             hint="Add it, or take the other out.",
         )
-    directories = [*writer.partition_by]
+    directories = {f"{where}.partition_by[{number}]": name for number, name in enumerate(writer.partition_by)}
     if writer.time_column is not None:
-        directories.append(writer.time_name)
+        directories[f"{where}.time_name"] = writer.time_name
     if writer.event_time is not None:
-        directories.append(writer.event_time.name)
-    _require_distinct(directories, f"{where}.partition_by")
+        directories[f"{where}.event_time.name"] = writer.event_time.name
+    _require_distinct(directories.values(), f"{where}.partition_by")
+    for field, name in directories.items():
+        check_directory_column(name, field)
     if writer.time_pattern is not None:
         check_pattern(writer.time_pattern, f"{where}.time_pattern")
+        check_directory_value(writer.time_name, unquoted(writer.time_pattern), f"{where}.time_pattern")
     if writer.event_time is not None:
         check_zone(writer.event_time.zone, f"{where}.event_time.zone")
         check_event_time(writer.event_time, f"{where}.event_time")

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.event_time_spec import NULL_DIRECTORY, EventTimeSpec, Granularity
+from gobblin_assets.ingest.directory_names import check_directory_value
+from gobblin_assets.ingest.event_time_spec import EventTimeSpec, Granularity
 
 # The letters of Spark's date patterns, each with the numbers of times that it may be repeated (tried with Spark 4.0).
 # Week-based ones were taken out of Spark 3, so that years never shift; D is refused by its formatter.
@@ -38,6 +39,11 @@ _LETTERS_WITHIN: Final = MappingProxyType(
 _JSON_PATH: Final = re.compile(r"\$(?:\.[^.\[\]'\"*?\s]+|\['[^'?]+'\]|\[[0-9]{1,9}\])+")
 
 
+def unquoted(pattern: str) -> str:
+    """About what the pattern makes: its text as it is, and for its letters as many characters."""
+    return pattern.replace("'", "")
+
+
 def check_pattern(pattern: str, field: str) -> None:
     """Refuse a pattern that Spark's formatter does not take, or that says nothing."""
     _check_letters(pattern, {**_CLOCK_LETTERS, **_ZONE_LETTERS}, field)
@@ -53,11 +59,10 @@ def check_event_time(spec: EventTimeSpec, where: str) -> None:
         )
     letters = _check_letters(spec.directory_pattern, _CLOCK_LETTERS, f"{where}.pattern")
     _check_granularity(letters, spec, f"{where}.pattern")
+    check_directory_value(spec.name, unquoted(spec.directory_pattern), f"{where}.pattern")
     for name, rule in (("missing_name", spec.on_missing), ("future_name", spec.on_future)):
-        if rule == "directory" and getattr(spec, name) == NULL_DIRECTORY:
-            raise RejectedError(
-                "this directory would come back as NULL", field=f"{where}.{name}", hint="Give it another name."
-            )
+        if rule == "directory":
+            check_directory_value(spec.name, getattr(spec, name), f"{where}.{name}")
 
 
 def _check_granularity(letters: set[str], spec: EventTimeSpec, field: str) -> None:

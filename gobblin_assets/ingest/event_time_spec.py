@@ -8,14 +8,11 @@ from pydantic import Field
 
 from gobblin_assets.ingest.spec_model import SpecModel
 
-NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Spark's value of a directory for NULL."""
-
 FUTURE_S_MAX: Final = 1e11
 """Some 3,000 years: more than that is the same as no limit, and its microseconds still fit 64 bits."""
 
 NAME_LENGTH_MAX: Final = 80
-"""Two of these make a directory's name, percent-encoded three to one; longer values than 255 bytes don't fit."""
+"""Characters; two such names make a directory's, whose bytes ``directory_names`` counts."""
 
 
 class TimeUnit(StrEnum):

@@ -55,11 +55,12 @@ class OutputDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What an attempt wrote, complete and closed but not yet durable. Rows are counted from the files.
+    """What an attempt wrote, complete and closed but not yet durable. Its files' rows are those of their footers.
 
     ``file_schemas`` is Spark's JSON by role; ``columns`` the published data columns, name to type text.
     ``rows_read`` counts the rows that should come out again: what the source gave, less what converters and the
-    late window took out. ``observed_high`` is the highest position that was really read, where it was observed.
+    late window took out. It is counted on the way of the rows, never from the files: an attempt whose files hold
+    another number is given up. ``observed_high`` is the highest position that was really read, where it was observed.
     """
 
     directories: tuple[OutputDirectory, ...]

@@ -1,7 +1,7 @@
 """Job files: a job's options in YAML, found by GOBBLIN_JOBS or beside the demo."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -50,3 +50,17 @@ def read_job_file(path: Path) -> JobSpec:
     if isinstance(destination, str) and destination.startswith(("./", "../")):
         options["destination"] = os.path.normpath(path.absolute().parent / destination)
     return parse_job(options)
+
+
+def require_distinct_jobs(jobs: Sequence[JobSpec], files: Sequence[str] = ()) -> None:
+    """RejectedError for two jobs of one name: they would share history, watermarks and files. ``files``: where from."""
+    places = files or [job.destination for job in jobs]
+    seen: dict[str, str] = {}
+    for job, place in zip(jobs, places, strict=True):
+        if job.job in seen:
+            raise RejectedError(
+                f"two jobs are called {job.job!r}: {seen[job.job]} and {place}",
+                field="job",
+                hint="A job's name is its place in the log, on storage and in Dagster. Give one another name.",
+            )
+        seen[job.job] = place

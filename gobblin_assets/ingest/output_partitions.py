@@ -2,7 +2,8 @@
 
 A directory ``name=value`` holds the rows of one value, and the column is not in the files. NULL goes to Spark's
 own directory for it, ``name=__HIVE_DEFAULT_PARTITION__``, and comes back as NULL. Spark would put the empty text
-there too and it would come back as NULL: a task that meets one fails instead.
+there too and it would come back as NULL: a task that meets one fails instead. So does one that meets a text that
+would be hidden from readers, or that no file system takes as a name (``directory_names``).
 
 The directory of the event time is the innermost, and dead letters (``row_quality``) have none: Spark writes them
 to a fixed one, which ``published_path`` takes off.
@@ -17,13 +18,25 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.columns import find_column, find_raised, named, raising, require_column
+from gobblin_assets.ingest.directory_names import (
+    ESCAPED,
+    HIDDEN_ENDING,
+    NULL_DIRECTORY,
+    SEGMENT_BYTES_MAX,
+    count_escaped_bytes,
+)
 from gobblin_assets.ingest.event_time import add_event_time, find_event_time_failure, find_zone_failure
-from gobblin_assets.ingest.event_time_spec import NULL_DIRECTORY
 from gobblin_assets.ingest.job_spec import WriterSpec
 from gobblin_assets.ingest.row_quality import hidden_columns
 from gobblin_assets.model.urn import Role
 
-_RAISED: Final = "partition_value"
+_SAID: Final = {
+    "partition_value_empty": "is an empty text, which no directory can say",
+    "partition_value_null": f"is the text {NULL_DIRECTORY!r}, which would come back as NULL",
+    "partition_value_hidden": f"ends in {HIDDEN_ENDING!r}: readers skip such a directory",
+    "partition_value_nul": "has a NUL character, which no directory's name can hold",
+    "partition_value_long": f"is too long: the directory's name would have more than {SEGMENT_BYTES_MAX} bytes",
+}
 _UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})
 # Types whose text says all of the value: what a directory's name is read back as.
 _TYPES: Final = (
@@ -83,17 +96,19 @@ def add_output_partitions(
 def explain_partition_failure(error: BaseException, *, dataset: str) -> RejectedError | None:
     """What to raise instead, if the failure of a Spark action was a row that has no directory.
 
-    That is an empty text, or an event time that the rules say must be there.
+    That is a text that can't be a directory's name, or an event time that the rules say must be there.
     """
     raised = find_raised(error)
     if raised is None:
         return find_zone_failure(error, dataset=dataset)
-    if raised[0] != _RAISED:
+    kind, name = raised
+    if kind not in _SAID:
         return find_event_time_failure(raised, dataset=dataset)
+    mended = f"nullif({name}, '')" if kind == "partition_value_empty" else f"left(md5({name}), 8)"
     return RejectedError(
-        f"dataset {dataset!r}: a row's {raised[1]!r} is an empty text, which no directory can say",
+        f"dataset {dataset!r}: a row's {name!r} {_SAID[kind]}",
         field="writer.partition_by",
-        hint=f"Add a converter such as sql: {{{raised[1]}: \"nullif({raised[1]}, '')\"}}; NULL has a directory.",
+        hint=f'Add a converter such as sql: {{{name}: "{mended}"}}; NULL has a directory.',
     )
 
 
@@ -111,7 +126,21 @@ def _as_directory(name: str, data_type: t.DataType) -> Column:
     column = named(name)
     if not isinstance(data_type, t.StringType):
         return column
-    return f.when(column.isin("", NULL_DIRECTORY), raising(_RAISED, name, data_type)).otherwise(column)
+    left_bytes = SEGMENT_BYTES_MAX - count_escaped_bytes(name) - 1
+    escaped = f.length(column) - f.length(f.translate(column, ESCAPED, ""))
+    wrong = {
+        "partition_value_empty": column == "",
+        "partition_value_null": column == NULL_DIRECTORY,
+        "partition_value_hidden": column.endswith(HIDDEN_ENDING),
+        "partition_value_nul": f.instr(column, "\0") > 0,
+        # First what most texts pass, without counting: three bytes for each of theirs is the most that there can be.
+        "partition_value_long": (f.octet_length(column) * 3 > left_bytes)
+        & (f.octet_length(column) + 2 * escaped > left_bytes),
+    }
+    checked = column
+    for kind, condition in reversed(wrong.items()):
+        checked = f.when(condition, raising(kind, name, data_type)).otherwise(checked)
+    return checked
 
 
 def _by_time(frame: DataFrame, writer: WriterSpec, dataset: str) -> Column:

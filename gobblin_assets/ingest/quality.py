@@ -1,7 +1,7 @@
 """Quality results of a dataset partition before its seal, as pure decisions over counted figures.
 
-Rows written and set aside are counted in the files' footers. Rows read can only be observed, and a repeated stage
-is observed twice: a comparison with them may fail a good attempt, never pass a bad one that lost rows.
+Rows written and set aside are counted in the files' footers, rows read on their way. An attempt whose rows read are
+not in its files was given up before (``task.require_whole``); what is compared here is a dataset partition's whole.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,8 +15,9 @@ from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleanup
+from gobblin_assets.commit.destination import StorageMismatchError, require_identity
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.markers import LogBehindError, check_logs, prune_markers
+from gobblin_assets.commit.markers import check_logs, prune_markers
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.commit.together import do_together, in_bounds
@@ -107,6 +108,7 @@ class Round:
         ready: dict[DatasetUrn, Lease] = {}
         for urn, lease in leases.items():
             if urn in errors:
+                self._behind.add(urn)
                 self._refuse(urn, lease, errors[urn])
             elif lease.dataset_id not in unfinished:
                 ready[urn] = lease
@@ -128,7 +130,7 @@ class Round:
         return reports
 
     def _refuse(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
-        if isinstance(error, LogBehindError):
+        if isinstance(error, StorageMismatchError):
             self._behind.add(urn)
             self._ports.report(str(error))
         self._fail_all(urn, lease, error)
@@ -286,6 +288,7 @@ class Round:
             report=self._ports.report,
             wait=self._stopping.wait,
             rate_limit=self._rate_limit,
+            identity=self._ports.identity,
         )
         progress = Progress(
             self._ports.clock,
@@ -335,6 +338,12 @@ class Round:
     def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
         """Remove staging and retired files, but not of a dataset whose log is behind its storage."""
         reach(Failpoint.EVENTS_BEFORE_CLEANUP)
+        try:
+            require_identity(self._ports.fs, self._ports.root, self._ports.identity)
+        except GobblinError as error:
+            # What is not there now would be taken for removed.
+            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
+            return
         cleanup = Cleanup(self._store, self._ports.open_file_system, self._ports.interrupt, self._keeper.require)
         for some in in_bounds([urn for urn in leases if urn not in self._behind]):
             self._clean_some(cleanup, {urn: leases[urn] for urn in some})

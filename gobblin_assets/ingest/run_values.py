@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from gobblin_assets.commit.destination import DestinationStore
 from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
@@ -50,6 +51,7 @@ class Stores:
     runs: RunStore
     commits: CommitStepStore
     published: PublishedFiles
+    destinations: DestinationStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class RunPorts:
     ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
     ``open_extractor`` makes the extractor that reads what a plan session planned. ``interrupt`` ends what a
     dead attempt may still be writing, as far as that is possible.
+    ``identity`` is the destination's, once the run has found it out.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
     semantics: the run marks the sequence as announced after it returned.
     """
@@ -74,6 +77,7 @@ class RunPorts:
     clock: Clock
     report: Callable[[str], None]
     on_publication: Callable[["DatasetReport"], None]
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,12 @@ so that two runs never wait for each other.
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gobblin_assets.commit.attempts import staging_root
+from gobblin_assets.commit.destination import DestinationAwayError
+from gobblin_assets.commit.relocation import Place
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.ingest.announcements import announce_left_over
 from gobblin_assets.ingest.round import Round
@@ -62,7 +65,7 @@ class _Run:
 
     def run(self, work: _Work) -> RunReport:
         self._require_known()
-        self._probe_destination()
+        away = self._open_destination()
         started = JobState(
             self._run_id,
             self._job,
@@ -74,7 +77,7 @@ class _Run:
         self._stores.runs.begin(started, owner=self._holder.owner)
         try:
             left_over = announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
-            recovered = [*left_over, *work(self, ids)]
+            recovered = [*left_over, *(work(self, ids) if away is None else self._stop_all(ids, away))]
         except BaseException as error:
             self._end(WorkingState.CANCELLED if isinstance(error, KeyboardInterrupt) else WorkingState.FAILED, error)
             raise
@@ -91,6 +94,37 @@ class _Run:
                     field="selection",
                     hint="`gobblin-assets status` lists its datasets.",
                 )
+
+    def _open_destination(self) -> DestinationAwayError | None:
+        """Find out that the destination is the one that the log has; the error of one that is not mounted.
+
+        Nothing is written before that is known, not even by a probe.
+        """
+        stores, ports = self._stores, self._ports
+        place = Place(
+            stores.destinations,
+            stores.commits,
+            stores.datasets,
+            ports.open_file_system,
+            ports.fs,
+            ports.root,
+            self._job,
+        )
+        try:
+            found = place.look()
+        except DestinationAwayError as error:
+            return error
+        self._probe_destination()
+        identity = found if isinstance(found, str) else place.settle(found, ports.clock.new_id)
+        self._ports = replace(ports, identity=identity)
+        return None
+
+    def _stop_all(self, ids: Mapping[DatasetUrn, DatasetId], error: GobblinError) -> list[DatasetReport]:
+        """Nothing was done for any dataset; nothing was recovered."""
+        self._ports.report(str(error))
+        for urn, dataset_id in ids.items():
+            self._keep([(dataset_id, failure_of(urn, partition, error)) for partition in self._request.selection[urn]])
+        return []
 
     def _probe_destination(self) -> None:
         directory = job_directory(self._ports.root, self._job)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from gobblin_assets.commit.markers import LogBehindError
+from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.errors import (
     ConflictError,
@@ -82,7 +82,7 @@ def failure_of(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) 
     outcome = DatasetOutcome.FAILED
     if isinstance(error, FencedError):
         outcome = DatasetOutcome.FENCED
-    elif isinstance(error, LogBehindError):
+    elif isinstance(error, StorageMismatchError):
         # It waits for a person, as a sequence does that is blocked.
         outcome = DatasetOutcome.BLOCKED
     return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

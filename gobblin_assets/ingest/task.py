@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.commit.attempts import final_name, staging_directory
+from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.segment import Segment, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
 from gobblin_assets.commit.steps import RenameDirectory
@@ -66,6 +67,7 @@ class TaskRunner:
     report: Callable[[str], None]
     wait: Callable[[float], bool]
     rate_limit: RateLimit
+    identity: str | None
     running: set[str] = field(default_factory=set)
 
     def cancel_all(self) -> None:
@@ -176,6 +178,7 @@ class TaskRunner:
         self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
     ) -> list[ExtractOrder]:
         """Record the attempts before their first byte; give what is to be extracted for them."""
+        require_identity(self.fs, self.root, self.identity)
         facts = self.extractor.session_facts()
         parent = job_directory(self.root, self.job)
         attempts = [
@@ -234,9 +237,12 @@ class TaskRunner:
         started_s: float,
     ) -> list[StagedTask]:
         """All of them, or it raises; what was staged before it did may be staged again."""
+        require_identity(self.fs, self.root, self.identity)
         for order in orders:
             self.require(order.slice.lease)
         segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]
+        for order, written, each in zip(orders, extracted, segments, strict=True):
+            require_whole(order.slice.label, rows_read=written.rows_read, segments=each)
         staged = [
             StagedAttempt(
                 attempt_id=work.attempt_id,
@@ -289,6 +295,26 @@ class TaskRunner:
         except GobblinError as second:
             # They stay RUNNING in the log; the next owner aborts their sequences all the same.
             self.report(f"the failure of an attempt could not be recorded: {second}")
+
+
+def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) -> None:
+    """Refuse to stage what would publish fewer rows, or more, than were read: data, quarantine and dead letters.
+
+    RetryableError: another attempt reads them again. Whatever it was that lost rows between the source and the log,
+    such an attempt is given up.
+    """
+    counts = {role: sum(each.row_count for each in segments if each.role is role) for role in Role}
+    rows_written = sum(counts.values())
+    if rows_written == rows_read:
+        return
+    held = ", ".join(f"{count:,} in {role.value}" for role, count in counts.items() if count or role is Role.DATA)
+    raise RetryableError(
+        f"{label}: {rows_read:,} rows were read, and the files that were written hold {rows_written:,} ({held})",
+        hint="Nothing of this attempt is published. If each try says so, look whether something removes files from "
+        "the staging, and whether the source changes while it is read.",
+        rows_read=rows_read,
+        rows_written=rows_written,
+    )
 
 
 def _count_rows(orders: Sequence[TaskOrder]) -> int:

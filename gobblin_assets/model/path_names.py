@@ -140,3 +140,10 @@ def list_upwards(directories: Iterable[str], root: str) -> list[str]:
                 break
             current = current.parent
     return sorted(found, key=lambda path: (-path.count("/"), path))
+
+
+def moved_path(path: str, moved: tuple[str, str] | None) -> str:
+    """Where a published path is now. ``moved``: the root at which it was published, and the one that it moved to."""
+    if moved is None or not path.startswith(f"{moved[0]}/"):
+        return path
+    return moved[1] + path.removeprefix(moved[0])

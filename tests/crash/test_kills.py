@@ -11,6 +11,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
+from tests.crash.test_moves import OF_MOVING
 from tests.crash.test_reconciliation import ADOPTION_KILLS, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
 from tests.support.numbered_rows import NumberedRows
@@ -41,7 +42,7 @@ OF_A_RUN = (
     Failpoint.CLEANUP_CAPTURED,
     Failpoint.CLEANUP_REMOVED,
 )
-ONCE_IN_A_RUN = (Failpoint.EVENTS_BEFORE_CLEANUP,)
+ONCE_IN_A_RUN = (Failpoint.DESTINATION_MARKED, Failpoint.DESTINATION_BOUND, Failpoint.EVENTS_BEFORE_CLEANUP)
 OF_A_REFRESH = (Failpoint.RETIRE_MARKED, Failpoint.RETIRE_REMOVED)
 OF_RECOVERY = (
     Failpoint.RECOVERY_STARTED,
@@ -68,7 +69,7 @@ RUN_KILLS = [
 
 
 def test_every_failpoint_is_killed_somewhere() -> None:
-    elsewhere = {*(point for point, _count in ADOPTION_KILLS), *OF_SETTING_ASIDE}
+    elsewhere = {*(point for point, _count in ADOPTION_KILLS), *OF_SETTING_ASIDE, *OF_MOVING}
     assert {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT, *elsewhere} == set(Failpoint)
 
 

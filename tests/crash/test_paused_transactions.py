@@ -10,8 +10,9 @@ import pytest
 from gobblin_assets.commit.postgres import building
 from gobblin_assets.db import engine
 from gobblin_assets.failpoints import stop_this_process
-from tests.support.lake import FORKS, Lake, Worker, World
+from tests.support.lake import FORKS, Lake, World
 from tests.support.unfinished import UnfinishedSender
+from tests.support.workers import Worker
 
 
 def _pause_between_statements(lake: Lake) -> None:

@@ -7,7 +7,8 @@ import pytest
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import SequenceId
 from tests.crash.test_kills import OF_A_RUN, OF_ABANDONMENT, ONCE_IN_A_RUN, kill_at, open_sequence
-from tests.support.lake import Lake, Worker, World, start_worker
+from tests.support.lake import Lake, World, start_worker
+from tests.support.workers import Worker
 
 AFTER_THE_SEAL = (
     Failpoint.SEAL_COMMITTED,

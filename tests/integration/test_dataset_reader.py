@@ -99,13 +99,34 @@ def test_directories_by_time_are_in_utc_and_null_has_its_own(spark: SparkSession
     assert names == {"hour=2013-01-01%2F23", "hour=__HIVE_DEFAULT_PARTITION__"}
 
 
-def test_an_empty_text_can_not_become_a_directory(spark: SparkSession, publisher: Publisher) -> None:
-    frame = spark.createDataFrame([(1, ""), (2, "x")], "id INT, region STRING")
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "is an empty text"),
+        ("__HIVE_DEFAULT_PARTITION__", "is the text '__HIVE_DEFAULT_PARTITION__'"),
+        ("x._COPYING_", "readers skip such a directory"),
+        ("a\0b", "has a NUL character"),
+        ("x" * 249, "is too long"),
+        ("é" * 125, "is too long"),
+        ("=" * 83, "is too long"),
+    ],
+)
+def test_a_text_that_can_not_become_a_directory_is_refused_by_name(
+    spark: SparkSession, publisher: Publisher, value: str, said: str
+) -> None:
+    frame = spark.createDataFrame([(1, value), (2, "x")], "id INT, region STRING")
     with pytest.raises(RetryableError) as raised:
         publisher.publish(frame, URN, writer=WriterSpec(partition_by=("region",)))
     explained = explain_partition_failure(raised.value, dataset=URN)
     assert explained is not None
-    assert "'region' is an empty text" in str(explained)
+    assert f"'region' {said}" in str(explained) or said in str(explained)
+
+
+def test_the_longest_texts_become_directories(spark: SparkSession, publisher: Publisher) -> None:
+    values = ["x" * 248, "é" * 124, "=" * 82 + "xx", "😀" * 62, ".", "..", " ", "_x", "._COPYING_x"]
+    frame = spark.createDataFrame(list(enumerate(values)), "id INT, region STRING")
+    publisher.publish(frame, URN, writer=WriterSpec(partition_by=("region",)))
+    assert [row.region for row in _read(spark, publisher).orderBy("id").collect()] == values
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,18 @@ def test_partition_columns_become_directories_that_spark_reads_back(spark: Spark
     assert found == {(1, "a/b", None), (2, "a b", "x"), (3, None, "x"), (4, "é=ü", "x")}
 
 
+@pytest.mark.parametrize("name", [".day", "../x"])
+def test_rows_below_a_hidden_name_are_refused_and_stay_where_they_are(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    frame = spark.range(23).withColumn(name, f.lit("2024"))
+    write_parquet(frame, FS.to_uri(str(tmp_path / "out")), partition_columns=(name,))
+    for _time in range(2):
+        with pytest.raises(RejectedError, match="which readers skip"):
+            collect_output(FS, str(tmp_path / "out"))
+    assert [entry for entry in names(tmp_path / "out") if entry.endswith(".parquet")]
+
+
 def test_files_have_no_more_rows_than_asked(spark: SparkSession, tmp_path: Path) -> None:
     write_parquet(spark.range(0, 250, 1, 1), FS.to_uri(str(tmp_path / "out")), file_rows_max=100)
     [written] = collect_output(FS, str(tmp_path / "out"))

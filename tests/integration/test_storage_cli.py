@@ -301,3 +301,50 @@ class TestReconcile:
         assert "--mode refresh" in result.stderr
         restored.run(mode=Mode.REFRESH)
         restored.check_exactly_once()
+
+
+class TestDestination:
+    def test_a_job_moves_with_its_files_by_one_command(self, lake: Lake, world: World) -> None:
+        world.run()
+        there = Path(lake.directory, "there")
+        before = list_destinations(lake)
+        assert [(each["job"], each["destination"], each["state"]) for each in before] == [
+            ("crash", f"file://{lake.root}", "there")
+        ]
+        refused = CliRunner().invoke(main, ["destination", "move", "crash", str(there)])
+        assert refused.exit_code == 2
+        assert "are not at file://" in refused.output
+        Path(lake.root).rename(there)
+        assert list_destinations(lake)[0]["state"] == "not there: is it mounted?"
+
+        moved = CliRunner().invoke(main, ["destination", "move", "crash", str(there), "--json"])
+
+        assert moved.exit_code == 0, moved.output
+        assert json.loads(moved.stdout)["new_uri"] == f"file://{there}"
+        assert [each["state"] for each in list_destinations(lake)] == ["there"]
+        for command in ("cleanup", "reconcile"):
+            elsewhere = invoke(lake, command)
+            assert elsewhere.exit_code == 2, elsewhere.output
+            assert "the log has the job crash at" in elsewhere.output
+        Path(lake.directory, "job.yaml").write_text(JOB.format(root=there), encoding="utf-8")
+        assert [each["urn"] for each in ask(lake, "verify", "--checksums", code=0)] == sorted(lake.urns)
+        ask(lake, "cleanup", code=0)
+
+    def test_cleanup_by_another_root_removes_nothing(self, lake: Lake, world: World) -> None:
+        world.run()
+        world.run(mode=Mode.REFRESH)
+        before = world.stored_files()
+        Path(lake.directory, "job.yaml").write_text(JOB.format(root=f"{lake.directory}/other"), encoding="utf-8")
+        assert invoke(lake, "cleanup").exit_code == 2
+        assert world.stored_files() == before
+
+    def test_a_job_that_the_log_does_not_know_is_refused(self, lake: Lake) -> None:
+        refused = CliRunner().invoke(main, ["destination", "move", "nobody", lake.root])
+        assert refused.exit_code == 2
+        assert "no destination of a job" in refused.output
+
+
+def list_destinations(_lake: Lake) -> list[dict[str, Any]]:
+    found = CliRunner().invoke(main, ["destination", "list", "--json"])
+    assert found.exit_code == 0, found.output
+    return list(json.loads(found.stdout))

@@ -21,7 +21,7 @@ from gobblin_assets.commit.sequence import (
     SequenceRecord,
     StagedAttempt,
 )
-from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 from tests.simulation import log_building, log_cleaning, log_finishing, log_looking, log_sealed
@@ -118,6 +118,12 @@ class SimCommitStepStore:
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         return log_sealed.find_known(self._db, sequence_ids)
+
+    def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
+        return log_looking.look_at(self._db, job, dataset_ids, sequence_ids)
+
+    def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
+        return log_looking.find_newest_segment(self._db, dataset_id)
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_recoverable(self._db, jobs, limit)

@@ -24,10 +24,12 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, RunId, SequenceId
+from gobblin_assets.model.urn import JobName
 from tests.simulation.guards import Guard
 from tests.simulation.rows import (
     AttemptRow,
     DatasetRow,
+    DestinationRow,
     KeyRow,
     LeaseRow,
     LedgerRow,
@@ -93,6 +95,7 @@ class SimDatabase:
             raise ValueError(f"no such guards: {sorted(unknown)}")
         self.now_s = now_s
         self.without = without
+        self.destinations: Table[JobName, DestinationRow] = Table()
         self.datasets: Table[DatasetId, DatasetRow] = Table()
         self.leases: Table[DatasetId, LeaseRow] = Table()
         self.keys: Table[KeyId, KeyRow] = Table()

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
+from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
@@ -143,7 +144,8 @@ def _sequence_of(path: str) -> str:
 
 
 def _list_paths(disk: SimDisk) -> list[str]:
-    return [stat.path for stat in SimFileSystem(disk).list_files(ROOT)]
+    """Without the file that says which destination this is."""
+    return [stat.path for stat in SimFileSystem(disk).list_files(ROOT) if not stat.path.endswith(IDENTITY_NAME)]
 
 
 def _difference(expected: Rows, found: Rows) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
+from tests.simulation.destination_store import find_binding
 from tests.simulation.log_guards import get_sequence, unexpected_state
+from tests.simulation.log_sealed import find_known
 from tests.simulation.rows import SegmentRow, SequenceRow
 
 _RECOVERABLE = (SequenceState.PREPARED, SequenceState.ABANDONING)
@@ -32,10 +34,35 @@ def stored(db: SimDatabase, segments: Iterable[SegmentRow]) -> list[StoredSegmen
             segment.dataset_id,
             segment.payload,
             segment.digest,
-            json.loads(db.sequences[segment.sequence_id].details)["root_uri"],
+            *where(db, segment.sequence_id),
         )
         for segment in sorted(segments, key=lambda s: (s.attempt_id, s.number))
     ]
+
+
+def where(db: SimDatabase, sequence_id: SequenceId) -> tuple[str, tuple[str, str] | None]:
+    """The root that the sequence is at, and from which to which it moved."""
+    details = json.loads(db.sequences[sequence_id].details)
+    moved = details.get("moved")
+    return details["root_uri"], None if moved is None else (moved[0], moved[1])
+
+
+def find_newest_segment(db: SimDatabase, dataset_id: DatasetId) -> StoredSegment | None:
+    found = [
+        segment
+        for segment in db.segments.values()
+        if segment.dataset_id == dataset_id and segment.sealed and segment.retired_by is None and segment.file_count
+        if db.sequences[segment.sequence_id].state is SequenceState.DONE
+    ]
+    found.sort(key=lambda s: (-(db.sequences[s.sequence_id].result_version or 0), s.segment_id))
+    return next(iter(stored(db, found[:1])), None)
+
+
+def look_at(
+    db: SimDatabase, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]
+) -> LogView:
+    versions = {number: db.datasets[number].version for number in dataset_ids if number in db.datasets}
+    return LogView(find_known(db, sequence_ids), versions, find_binding(db, job))
 
 
 def is_open_and_held(db: SimDatabase, sequence_id: SequenceId, fence: int) -> bool:

@@ -29,6 +29,7 @@ def load_sealed(db: SimDatabase, sequence_id: SequenceId) -> SealedSequence:
         mode=row.mode,
         replaces=row.replaces,
         attempts=attempts,
+        destination=db.destinations[dataset.job].identity if dataset.job in db.destinations else None,
         order=SealOrder(
             sequence_id=sequence_id,
             dataset_id=row.dataset_id,

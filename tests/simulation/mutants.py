@@ -28,6 +28,7 @@ from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
+from tests.simulation.storage_changes import bound_to_no_root, loses_a_file, lost_and_not_counted, never_looked
 
 Change = Callable[[], AbstractContextManager[Any]]
 
@@ -285,6 +286,8 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("a suffix is published after a failed WorkUnit", _patch(publishing, "decide_commit", _with_the_suffix)),
     Mutant("a refresh is sealed incomplete", _patch(publishing, "decide_commit", _with_incomplete_refreshes)),
     Mutant("an event counts as sent before it is", _told_before_sent),
+    Mutant("a write loses a file, and nobody counts", lost_and_not_counted),
+    Mutant("each write loses a file", loses_a_file),
     Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE, Guard.TAKE_RAISES_FENCE)),
     Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
     Mutant(
@@ -361,6 +364,21 @@ IN_AN_ADAPTER = (
         "late rows are told by their key alone",
         _patch(late_rows, "without_published", _by_key_alone),
         ("tests/integration/test_late_rows.py",),
+    ),
+    Mutant(
+        "nobody looks whether the destination is mounted",
+        never_looked,
+        ("tests/crash/test_destinations.py", "-k", "mount or unmounted or middle"),
+    ),
+    Mutant(
+        "a job is bound to no root",
+        bound_to_no_root,
+        ("tests/crash/test_moves.py", "-k", "another_root"),
+    ),
+    Mutant(
+        "the rows of a write are not counted",
+        _patch(task, "require_whole", _nothing),
+        ("tests/integration/test_whole_writes.py", "-k", "never_sealed"),
     ),
 )
 

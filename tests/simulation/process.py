@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from io import IOBase
 from typing import Any, Final, NoReturn
 
 from gobblin_assets.errors import OutcomeUnknownError, RetryableError
@@ -142,4 +143,4 @@ class _Settled(list[Any]):
 
 
 def _settled(result: Any) -> Any:
-    return _Settled(result) if isinstance(result, Iterator) else result
+    return _Settled(result) if isinstance(result, Iterator) and not isinstance(result, IOBase) else result

@@ -199,3 +199,10 @@ class LedgerRow:
     @property
     def is_generation(self) -> bool:
         return self.high is None
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationRow:
+    job: JobName
+    root_uri: str
+    identity: str | None

@@ -27,6 +27,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
+from tests.simulation.log_looking import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()
@@ -273,17 +274,18 @@ class SimPublishedFiles:
         return tuple(json.loads(text) for text in sorted(newest, key=lambda text: -newest[text]))
 
     def _shown(self, segment: SegmentRow) -> PublishedSegment:
-        details = json.loads(self._db.sequences[segment.sequence_id].details)
+        root_uri, moved = where(self._db, segment.sequence_id)
         return PublishedSegment(
             sequence_id=segment.sequence_id,
             version=self._version_of(segment),
             partition=segment.partition,
             role=segment.role,
-            root_uri=details["root_uri"],
+            root_uri=root_uri,
             file_count=segment.file_count,
             row_count=segment.row_count,
             file_bytes=segment.file_bytes,
             file_schema=None if segment.file_schema is None else json.loads(segment.file_schema),
             payload=segment.payload,
             digest=segment.digest,
+            moved=moved,
         )

@@ -44,6 +44,7 @@ from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
+from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
@@ -175,6 +176,7 @@ class Runner:
             runs=self._watch("runs", SimRunStore(db)),
             commits=self._watch("log", SimCommitStepStore(db)),
             published=self._watch("published", SimPublishedFiles(db)),
+            destinations=self._watch("destinations", SimDestinationStore(db)),
         )
         self._fs = WatchedFileSystem(self.process, "fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
 

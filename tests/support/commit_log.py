@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from sqlalchemy import DateTime, Engine, text
 
-from gobblin_assets.commit.postgres import PostgresCommitStepStore
+from gobblin_assets.commit.destination import DestinationStore
+from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
@@ -49,6 +50,7 @@ from gobblin_assets.state.leases import Holder, Lease, LeaseStore
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
+from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
 
 JOB = JobName("shop")
@@ -155,6 +157,7 @@ class LogWorld:
     datasets: DatasetStore
     runs: RunStore
     published: PublishedFiles
+    destinations: DestinationStore
     backing: Backing
     names: dict[DatasetId, tuple[JobName, DatasetUrn]] = field(default_factory=dict)
 
@@ -355,6 +358,7 @@ def open_simulated(db: SimDatabase) -> LogWorld:
         SimDatasetStore(db),
         SimRunStore(db),
         SimPublishedFiles(db),
+        SimDestinationStore(db),
         SimBacking(db),
     )
 
@@ -366,5 +370,6 @@ def open_postgres(engine: Engine) -> LogWorld:
         PostgresDatasetStore(engine),
         PostgresRunStore(engine),
         PostgresPublishedFiles(engine),
+        PostgresDestinationStore(engine),
         PostgresBacking(engine),
     )

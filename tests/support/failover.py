@@ -28,8 +28,9 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, stop_this_process
-from tests.support.lake import FORKS, Lake, Worker, World
+from tests.support.lake import FORKS, Lake, World
 from tests.support.postgres import maintenance
+from tests.support.workers import Worker
 
 BEFORE_THE_RUN: Final = "before the run"
 COMMIT_OF_THE_SEAL: Final = "commit of the seal"

@@ -6,10 +6,8 @@ Reading is a few lines of pyarrow, so that a whole run costs milliseconds and ca
 
 import json
 import multiprocessing
-import os
 import signal
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -23,8 +21,9 @@ from sqlalchemy import text
 
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME
+from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.commit.postgres import PostgresCommitStepStore
+from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
@@ -49,13 +48,17 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.extracting import SparklessExtractor
 from tests.support.numbered_rows import NumberedRows
+from tests.support.workers import Worker
 
 JOB = "crash"
+OF_OURS = frozenset({MARKERS_NAME, SET_ASIDE_NAME, IDENTITY_NAME})
+"""What storage remembers, beside the files of datasets."""
+
 URNS = ("orders", "a/b c.Ü")
 ROWS_PER_FILE = 3
 UNITS = 2
@@ -77,10 +80,12 @@ class Lake:
     publish_tries_max: int = 5
     publish_every_s: float = 0.01
     shares: bool = False
+    at: str = "lake"
+    job_name: str = JOB
 
     @property
     def root(self) -> str:
-        return f"{self.directory}/lake"
+        return f"{self.directory}/{self.at}"
 
     def source_of(self, urn: str) -> Path:
         return Path(self.directory, "source", f"{self.urns.index(urn)}.jsonl")
@@ -100,7 +105,7 @@ class Lake:
 
     def job(self) -> JobSpec:
         return JobSpec(
-            job=JOB,
+            job=self.job_name,
             source=JdbcSourceSpec(connection="none"),
             destination=self.root,
             commit_policy=CommitPolicy(self.policy),
@@ -162,8 +167,9 @@ class ArrowExtractor(SparklessExtractor):
                 raise FileNotFoundError(f"{path} is gone")
             files.append(DataFile(path.name, identity, pq.read_metadata(path).num_rows))
         written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
-        counted = sum(file.row_count for file in files)
-        return Extracted(written, rows_read=counted, columns={"number": "bigint", "value": "string"})
+        bounds = [unit.interval for unit in order.units if unit.interval is not None]
+        rows_read = sum(int(str(each.high)) - int(str(each.low)) for each in bounds)
+        return Extracted(written, rows_read=rows_read, columns={"number": "bigint", "value": "string"})
 
 
 @dataclass
@@ -182,6 +188,7 @@ class World:
             runs=PostgresRunStore(self.engine),
             commits=PostgresCommitStepStore(self.engine),
             published=PostgresPublishedFiles(self.engine),
+            destinations=PostgresDestinationStore(self.engine),
         )
 
     def close(self) -> None:
@@ -248,13 +255,29 @@ class World:
 
     def expire_leases(self) -> None:
         """What waiting does: the leases of dead owners run out."""
+        self.execute("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'")
+
+    def make_due(self) -> None:
+        """The same for sequences that were put off."""
+        self.execute("UPDATE gobblin.commit_sequence SET next_try_at = clock_timestamp() WHERE next_try_at IS NOT NULL")
+
+    def execute(self, statement: str, **arguments: object) -> None:
         with self.engine.begin() as connection:
-            connection.execute(text("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'"))
+            connection.execute(text(statement), arguments)
 
     def published_rows(self, urn: str) -> Rows:
         """Read straight from the log's segments and the files: nothing of the product's readers is used."""
+        return self.read_rows(self.published_paths(urn))
+
+    def rows_of(self, urn: str) -> Rows:
+        """By the ledger, wherever it says that the job's files are now."""
+        found = self.stores.published.find(JobName(self.lake.job_name), DatasetUrn(urn), role=Role.DATA)
+        segments = () if found is None else found.segments
+        return self.read_rows([file.path for segment in segments for file in segment.files()])
+
+    def read_rows(self, paths: Sequence[str]) -> Rows:
         found: Rows = Counter()
-        for path in self.published_paths(urn):
+        for path in paths:
             table = pq.ParquetFile(path).read()
             found.update(zip(table["number"].to_pylist(), table["value"].to_pylist(), strict=True))
         return found
@@ -286,7 +309,7 @@ class World:
     def stored_files(self) -> list[str]:
         """Everything that stands below the destination, but for what storage remembers of publications."""
         found = (path for path in Path(self.lake.root).rglob("*") if path.is_file())
-        return sorted(str(path) for path in found if not {MARKERS_NAME, SET_ASIDE_NAME} & set(path.parts))
+        return sorted(str(path) for path in found if not OF_OURS & set(path.parts))
 
     def staging_left(self) -> list[str]:
         found = Path(self.lake.root).rglob(".staging/*")
@@ -317,45 +340,6 @@ class World:
 
 def _no_spark() -> SparkSession:
     raise AssertionError("this world has no Spark")
-
-
-@dataclass
-class Worker:
-    """A run in a process of its own."""
-
-    process: "multiprocessing.process.BaseProcess"
-    log: Path
-
-    def wait(self, timeout_s: float = 60.0) -> int | None:
-        """The exit code; negative: the signal that ended it."""
-        self.process.join(timeout_s)
-        if self.process.exitcode is None:
-            # Else the tests themselves would wait for it when they end.
-            self.process.kill()
-            raise AssertionError("the worker did not end")
-        return self.process.exitcode
-
-    def wait_until_stopped(self, timeout_s: float = 60.0) -> None:
-        """Return when the process has stopped itself (SIGSTOP)."""
-        deadline = time.monotonic() + timeout_s
-        stat = Path(f"/proc/{self.process.pid}/stat")
-        while time.monotonic() < deadline:
-            state = stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] if stat.exists() else "gone"
-            if state == "T":
-                return
-            assert state not in ("Z", "X", "gone"), "the worker ended before its failpoint"
-            time.sleep(0.005)
-        raise AssertionError("the worker never reached its failpoint")
-
-    def wake_up(self) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, signal.SIGCONT)
-
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def reached(self) -> list[str]:
-        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
 
 
 # Children are forked from a process that has imported everything and has no threads. The first array that pyarrow makes

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Sharing
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, SharedRows, Sharing
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import long_watermark
@@ -85,5 +85,5 @@ class NumberedRows:
         return error
 
 
-def _read_nothing(spark: SparkSession, parts: Sequence[tuple[PartitionPlan, Sequence[WorkUnit]]]) -> DataFrame:
+def _read_nothing(spark: SparkSession, parts: Sequence[tuple[PartitionPlan, Sequence[WorkUnit]]]) -> SharedRows:
     raise AssertionError("these worlds read without Spark")

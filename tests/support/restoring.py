@@ -17,8 +17,9 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.upkeep import Upkeep, examination_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from tests.support.lake import FORKS, JOB, Lake, Worker, World
+from tests.support.lake import FORKS, JOB, Lake, World
 from tests.support.postgres import maintenance
+from tests.support.workers import Worker
 
 Backup = Callable[[World], World]
 """Gives the world as it will be after a restore: the same storage and source, under the log of this moment."""

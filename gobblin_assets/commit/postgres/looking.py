@@ -8,10 +8,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.postgres.destinations import find_binding
 from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
 from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
+from gobblin_assets.commit.postgres.sealed import find_known
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
-from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import DatasetId, RunId, SequenceId
@@ -74,11 +76,24 @@ _SEGMENT_IDS = text("""
 """)
 
 _SEGMENTS = text("""
-    SELECT g.segment_id, g.dataset_id, g.payload, g.digest, s.details ->> 'root_uri' AS root_uri
+    SELECT g.segment_id, g.dataset_id, g.payload, g.digest, s.details ->> 'root_uri' AS root_uri,
+           s.details -> 'moved' AS moved
       FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
      WHERE g.segment_id = ANY (CAST(:segment_ids AS uuid[]))
      ORDER BY g.attempt_id, g.number
 """)
+
+_NEWEST_SEGMENT = text("""
+    SELECT g.segment_id
+      FROM gobblin.commit_sequence s JOIN gobblin.segment g USING (sequence_id)
+     WHERE s.dataset_id = :dataset_id AND s.state = 'DONE' AND g.sealed AND g.retired_by IS NULL AND g.file_count > 0
+     ORDER BY s.result_version DESC, g.segment_id
+     LIMIT 1
+""")
+
+_VERSIONS = text(
+    "SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))"
+)
 
 _IS_OPEN_AND_HELD = text("""
     SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.lease l USING (dataset_id)
@@ -152,8 +167,36 @@ def load_segments(engine: Engine, segment_ids: Sequence[uuid.UUID]) -> list[Stor
     arguments = {"segment_ids": list(segment_ids)}
     rows = transact(engine, "read segments", lambda c: c.execute(_SEGMENTS, arguments).all())
     return [
-        StoredSegment(row.segment_id, DatasetId(row.dataset_id), row.payload, row.digest, row.root_uri) for row in rows
+        StoredSegment(
+            row.segment_id,
+            DatasetId(row.dataset_id),
+            row.payload,
+            row.digest,
+            row.root_uri,
+            None if row.moved is None else (row.moved[0], row.moved[1]),
+        )
+        for row in rows
     ]
+
+
+def find_newest_segment(engine: Engine, dataset_id: DatasetId) -> StoredSegment | None:
+    ids = transact(
+        engine,
+        "find newest segment",
+        lambda c: c.execute(_NEWEST_SEGMENT, {"dataset_id": dataset_id}).scalars().all(),
+    )
+    return next(iter(load_segments(engine, ids)), None) if ids else None
+
+
+def look_at(
+    connection: Connection, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]
+) -> LogView:
+    versions = connection.execute(_VERSIONS, {"dataset_ids": list(dataset_ids)})
+    return LogView(
+        known=find_known(connection, sequence_ids) if sequence_ids else {},
+        versions={DatasetId(row.dataset_id): row.version for row in versions},
+        binding=find_binding(connection, job),
+    )
 
 
 def is_open_and_held(connection: Connection, sequence_id: SequenceId, fence: int) -> bool:

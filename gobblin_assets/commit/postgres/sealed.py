@@ -26,8 +26,9 @@ from gobblin_assets.model.watermark import Watermark, parse_watermark
 
 _SEALED = text("""
     SELECT s.sequence_id, s.dataset_id, d.job, d.urn, s.partition, s.mode, s.replaces, s.fence, s.state,
-           s.base_version, s.digest, s.segment_count, s.row_count, s.complete, s.details
+           s.base_version, s.digest, s.segment_count, s.row_count, s.complete, s.details, b.identity
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+      LEFT JOIN gobblin.destination b ON b.job = d.job
      WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
@@ -82,6 +83,7 @@ def _sealed_of(
         mode=Mode(row.mode),
         replaces=row.replaces,
         attempts=attempts,
+        destination=row.identity,
         order=SealOrder(
             sequence_id=sequence_id,
             dataset_id=DatasetId(row.dataset_id),

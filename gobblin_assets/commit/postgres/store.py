@@ -18,7 +18,7 @@ from gobblin_assets.commit.sequence import (
     SequenceRecord,
     StagedAttempt,
 )
-from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
@@ -196,6 +196,12 @@ class PostgresCommitStepStore:
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         return transact(self._engine, "find known sequences", lambda c: sealed.find_known(c, sequence_ids))
+
+    def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
+        return transact(self._engine, "look at log", lambda c: looking.look_at(c, job, dataset_ids, sequence_ids))
+
+    def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
+        return looking.find_newest_segment(self._engine, dataset_id)
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list recoverable", lambda c: looking.list_recoverable(c, jobs, limit))

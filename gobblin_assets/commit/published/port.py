@@ -6,13 +6,17 @@ from typing import Protocol
 
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One file: its path on the destination's file system, without a scheme."""
+    """One file: its path on the destination's file system, without a scheme.
+
+    Of a file that was copied to another root only the length is known, not its inode and time.
+    """
 
     path: str
     identity: FileIdentity
@@ -23,8 +27,9 @@ class PublishedFile:
 class PublishedSegment:
     """Active files of one sequence, partition and role, as they are stored.
 
-    ``root_uri`` is the destination that they were published to; ``version`` the dataset's version that their
-    sequence made; ``file_schema`` Spark's JSON of what they hold, partition columns included, or None.
+    ``root_uri`` is the destination that they are in; ``version`` the dataset's version that their sequence made;
+    ``file_schema`` Spark's JSON of what they hold, partition columns included, or None. ``moved``: from which root to
+    which they went after they were published.
     """
 
     sequence_id: SequenceId
@@ -38,12 +43,14 @@ class PublishedSegment:
     file_schema: object
     payload: bytes
     digest: bytes
+    moved: tuple[str, str] | None = None
 
     def files(self) -> Iterator[PublishedFile]:
         """CorruptionError if the stored segment is not the one that was sealed."""
         for step in decode_segment(self.payload, self.digest):
             for path, identity, row_count in step.published_files():
-                yield PublishedFile(path, identity, row_count)
+                known = identity if self.moved is None else FileIdentity(identity.size_bytes)
+                yield PublishedFile(moved_path(path, self.moved), known, row_count)
 
 
 @dataclass(frozen=True, slots=True)

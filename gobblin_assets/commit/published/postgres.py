@@ -28,7 +28,8 @@ _FIND = text("""
         SELECT dataset_id, version FROM gobblin.dataset WHERE job = :job AND urn = :urn
     ), active AS (
         SELECT g.segment_id, g.sequence_id, s.result_version, g.partition, s.details ->> 'root_uri' AS root_uri,
-               g.file_count, g.row_count, g.file_bytes, g.file_schema, g.payload, g.digest, g.number
+               s.details -> 'moved' AS moved, g.file_count, g.row_count, g.file_bytes, g.file_schema, g.payload,
+               g.digest, g.number
           FROM found d
           JOIN gobblin.segment g USING (dataset_id)
           JOIN gobblin.commit_sequence s USING (sequence_id)
@@ -114,4 +115,5 @@ def _segment_of(row: Row[tuple[object, ...]], role: Role) -> PublishedSegment:
         file_schema=row.file_schema,
         payload=bytes(row.payload),
         digest=bytes(row.digest),
+        moved=None if row.moved is None else (row.moved[0], row.moved[1]),
     )

@@ -19,7 +19,6 @@ from pyarrow import parquet as pq
 from gobblin_assets.commit.attempts import published_directories
 from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
-from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.port import FileSystem
@@ -200,12 +199,7 @@ class Verification:
 
     def _list_retired(self, dataset_id: DatasetId) -> set[str]:
         segments = self.store.list_removable(dataset_id, grace_s=0.0, limit=RETIRED_SEGMENTS_MAX)
-        return {
-            path
-            for segment in segments
-            for step in decode_segment(segment.payload, segment.digest)
-            for path, _identity, _rows in step.published_files()
-        }
+        return {path for segment in segments for path, _identity, _rows in segment.files()}
 
 
 def find_damage(fs: FileSystem, path: str, *, row_count: int) -> str | None:

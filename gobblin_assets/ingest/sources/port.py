@@ -76,17 +76,28 @@ class TaskFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedRows:
+    """``frame`` is lazy; every row has the name of its plan in ``row_quality.SHARE_COLUMN``.
+
+    ``row_counts`` are the rows of each name, as the source gave them; a name without rows may be left out.
+    """
+
+    frame: DataFrame
+    row_counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Sharing:
     """That a plan can be read, and written, together with others whose ``key`` is equal.
 
-    ``read`` gives one lazy DataFrame of the rows of all of them, each plan with its WorkUnits; every row has the
-    ``name`` of its plan in ``row_quality.SHARE_COLUMN``. Names differ, and consist of letters, digits, ``.``, ``_`` and
-    ``-``. What the datasets' specifications say of rows and files is equal as well, and mixes no rows.
+    ``read`` gives the rows of all of them, each plan with its WorkUnits, under the ``name`` of each. Names differ, and
+    consist of letters, digits, ``.``, ``_`` and ``-``. What the datasets' specifications say of rows and files is equal
+    as well, and mixes no rows.
     """
 
     key: Hashable
     name: str
-    read: Callable[[SparkSession, Sequence[tuple["PartitionPlan", Sequence[WorkUnit]]]], DataFrame]
+    read: Callable[[SparkSession, Sequence[tuple["PartitionPlan", Sequence[WorkUnit]]]], SharedRows]
 
 
 @dataclass(frozen=True, slots=True)

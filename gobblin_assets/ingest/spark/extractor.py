@@ -1,7 +1,9 @@
 """Extraction on Spark: one read, one chain of transformations and one write for each attempt.
 
-read -> converters -> late window -> output partitions -> row quality -> Parquet. Nothing is counted by a pass of
-its own: rows that were written are counted in the files' footers, rows that were read are observed on the way.
+read -> converters -> late window -> output partitions -> row quality -> Parquet. Rows that were written are counted
+in the files' footers, rows that were read are observed on their way. Where Connect sends no observation, they are
+counted by a second read: no attempt is without a count that its files have no part in. Of rows that several datasets
+are read by, the source counts whose they are; where a converter takes some out, what is left is counted once more.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.commit.published.port import PublishedFiles
@@ -43,7 +46,7 @@ from gobblin_assets.ingest.spark.parquet_writer import (
     plan_file_rows_max,
     write_parquet,
 )
-from gobblin_assets.ingest.spark_errors import is_server_gone
+from gobblin_assets.ingest.spark_errors import is_server_gone, spark_families
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import Watermark
 
@@ -75,7 +78,7 @@ class SparkExtractor:
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
-            order, lambda: self._session.read(self._spark, order.plan, order.spec, order.units), directory
+            order, lambda: (self._session.read(self._spark, order.plan, order.spec, order.units), None), directory
         )
         high = None if written.observed is None else written.observed.high
         _require_below(order, high)
@@ -85,9 +88,7 @@ class SparkExtractor:
             for found in collect_output(self._fs, directory)
             for role, path in [parse_role_path(found.partition_path)]
         )
-        return _describe(
-            directories, written, row_count=None if written.observed is None else written.observed.row_count
-        )
+        return _describe(directories, written, rows_read=written.row_counts[EVERYTHING])
 
     def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
         """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
@@ -98,20 +99,19 @@ class SparkExtractor:
         directory = f"{first.directory}/{_SHARED_DIRECTORY}"
         self._fs.make_directories(first.directory)
         parts = [(order.plan, order.units) for order in orders]
-        written = self._write_explained(first, lambda: sharing.read(self._spark, parts), directory)
+
+        def read() -> tuple[DataFrame, Mapping[str, int]]:
+            rows = sharing.read(self._spark, parts)
+            return rows.frame, rows.row_counts
+
+        written = self._write_explained(first, read, directory)
         shares: dict[str, list[tuple[str, WrittenDirectory]]] = {}
         for found in collect_output(self._fs, directory):
             name, partition_path = parse_share_path(found.partition_path)
             shares.setdefault(name, []).append((partition_path, found))
-        counted = sum(found.row_count for share in shares.values() for _path, found in share)
-        if written.observed is not None and written.observed.row_count != counted:
-            raise RetryableError(
-                f"{len(orders)} datasets gave {written.observed.row_count:,} rows, and {counted:,} were written",
-                hint="Fewer of them are read together.",
-            )
         extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
-        if shares:
-            raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(shares))}")
+        if others := (shares.keys() | written.row_counts.keys()) - {_share_of(order) for order in orders}:
+            raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(others))}")
         self._fs.remove_tree(directory)
         return extracted
 
@@ -136,14 +136,14 @@ class SparkExtractor:
             place = f"{directory}/{path}" if path else directory
             partition_path = published_path(role, inner, order.spec.writer)
             directories.append(OutputDirectory(role, place, partition_path, found.files))
-        return _describe(tuple(directories), written, row_count=None)
+        return _describe(tuple(directories), written, rows_read=written.row_counts.get(_share_of(order), 0))
 
-    def _write_explained(self, order: ExtractOrder, read: Callable[[], DataFrame], directory: str) -> "_Written":
+    def _write_explained(self, order: ExtractOrder, read: "_Read", directory: str) -> "_Written":
         if self._is_server_gone:
             raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
         try:
             with self._cancellation.tagged(order.tag):
-                return self._write(order, read(), self._fs.to_uri(directory))
+                return self._write(order, *read(), self._fs.to_uri(directory))
         except RetryableError as error:
             # The write's own family says that it failed; its cause may say why, and whose fault it is.
             raise self._explain(order, error.__cause__ or error) from error
@@ -152,7 +152,7 @@ class SparkExtractor:
         except Exception as error:
             raise self._explain(order, error) from error
 
-    def _write(self, order: ExtractOrder, raw: DataFrame, uri: str) -> "_Written":
+    def _write(self, order: ExtractOrder, raw: DataFrame, given: Mapping[str, int] | None, uri: str) -> "_Written":
         spec, urn = order.spec, order.plan.urn
         frame, observed = self._observed(order, raw)
         divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
@@ -166,7 +166,14 @@ class SparkExtractor:
             file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
             compression=spec.writer.compression,
         )
-        return _Written(observed.get().get(EVERYTHING), split.schemas)
+        seen = observed.get().get(EVERYTHING)
+        if given is None:
+            counts = {EVERYTHING: _count(split.frame) if seen is None else seen.row_count}
+        elif all(link.where is None and link.function is None for link in spec.converters):
+            counts = dict(given)
+        else:
+            counts = _count_shares(split.frame)
+        return _Written(seen, counts, split.schemas)
 
     def _observed(self, order: ExtractOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
         """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
@@ -220,18 +227,34 @@ class SparkExtractor:
         return self._session.explain_failure(order.plan, order.spec, error)
 
 
+_Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
+"""What to write, and how many rows each share of it has where the source knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Written:
+    """``row_counts``: of ``EVERYTHING``, or of each share; how many rows should be in the files."""
+
     observed: Observed | None
+    row_counts: Mapping[str, int]
     schemas: Mapping[Role, t.StructType]
 
 
-def _describe(directories: tuple[OutputDirectory, ...], written: _Written, *, row_count: int | None) -> Extracted:
-    """``row_count`` is what was read. Where that is not known, the footers say what there is to say."""
-    counted = sum(file.row_count for each in directories for file in each.files)
+def _count(frame: DataFrame) -> int:
+    with spark_families("count the rows that were read"):
+        return frame.count()
+
+
+def _count_shares(frame: DataFrame) -> dict[str, int]:
+    with spark_families("count the rows that were read"):
+        counted = frame.groupBy(SHARE_COLUMN).agg(f.count(f.lit(1)).alias("rows")).collect()
+    return {row[SHARE_COLUMN]: row["rows"] for row in counted}
+
+
+def _describe(directories: tuple[OutputDirectory, ...], written: _Written, *, rows_read: int) -> Extracted:
     return Extracted(
         directories=directories,
-        rows_read=counted if row_count is None else row_count,
+        rows_read=rows_read,
         file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
         columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
         observed_high=None if written.observed is None else written.observed.high,

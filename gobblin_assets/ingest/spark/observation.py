@@ -1,7 +1,8 @@
 """How far a write really read: the highest position and the number of rows, observed while it runs.
 
-A stage that is repeated may be observed twice, so that the count is an upper bound and only a maximum can be
-relied on; what was published is counted in the files. Results are scalars alone, since anything else comes
+The tasks of the write itself are counted once each, however often one is tried. A shuffle between here and there makes
+a stage of its own, which is counted twice if it is repeated: the count is then too high, and the attempt, whose files
+hold fewer rows, is given up for another. Results are scalars alone, since anything else comes
 back broken over Connect, after the write has happened: instants as microseconds, dates as days, composites
 field by field.
 """

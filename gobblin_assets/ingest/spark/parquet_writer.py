@@ -16,7 +16,7 @@ from pyarrow import parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from gobblin_assets.errors import RetryableError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.spark_errors import spark_families
 from gobblin_assets.model.files import DataFile, FileStat
@@ -27,6 +27,8 @@ FILE_BYTES_MAX: Final = 512 * 1024 * 1024
 FOOTER_THREADS_MAX: Final = 8
 
 SUCCESS_NAME: Final = "_SUCCESS"
+_TEMPORARY_NAME: Final = "_temporary"
+_DATA_ENDING: Final = ".parquet"
 
 # The committer's algorithm 2 shows files before the job commits; a marker that a site switched off is no sign.
 _COMMITTER: Final = {
@@ -112,14 +114,16 @@ def collect_output(fs: FileSystem, directory: str) -> list[WrittenDirectory]:
 
     Removes, in this attempt's own directory: hidden names (a leading ``.``, or ``_`` without ``=``), files
     without rows, directories that are empty by that, and ``_SUCCESS`` last of all, so that a collection that
-    was interrupted can be repeated. RetryableError where the write is not complete or a file can't be read.
+    was interrupted can be repeated. RetryableError where the write is not complete or a file can't be read;
+    RejectedError where rows went below a hidden name, which nobody would find there.
     """
     marker = f"{directory}/{SUCCESS_NAME}"
     found = fs.list_files(directory)
     if not any(file.path == marker for file in found):
         raise RetryableError(f"the write to {directory} is not complete: it has no {SUCCESS_NAME}", path=directory)
-    fs.remove_tree(f"{directory}/_temporary")
+    fs.remove_tree(f"{directory}/{_TEMPORARY_NAME}")
     hidden = [file for file in found if _is_hidden(file.path.removeprefix(directory + "/"))]
+    _require_no_rows(fs, directory, hidden)
     shown = [file for file in found if file not in set(hidden)]
     counted = list(zip(shown, _count_rows(fs, shown), strict=True))
     _remove(fs, directory, [file for file in hidden if file.path != marker])
@@ -173,6 +177,25 @@ def _width(data_type: t.DataType) -> float:
 def _is_hidden(relative_path: str) -> bool:
     """As Spark's readers see it: a partition column may begin with an underscore, its directory has a ``=``."""
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative_path.split("/"))
+
+
+def _require_no_rows(fs: FileSystem, directory: str, hidden: Sequence[FileStat]) -> None:
+    """What Spark wrote as data under a hidden directory is rows, not rubbish of its own."""
+    inside = [(file, file.path.removeprefix(directory + "/")) for file in hidden]
+    data = [
+        file
+        for file, path in inside
+        if path.endswith(_DATA_ENDING)
+        and not path.startswith(f"{_TEMPORARY_NAME}/")
+        and not _is_hidden(path.rpartition("/")[2])
+    ]
+    for file, row_count in zip(data, _count_rows(fs, data), strict=True):
+        if row_count:
+            raise RejectedError(
+                f"{row_count:,} rows went to {file.path.removeprefix(directory + '/')!r}, which readers skip",
+                field="writer",
+                hint="Nothing was published. Give the directory column a name that begins with neither '.' nor '_'.",
+            )
 
 
 def _count_rows(fs: FileSystem, files: Sequence[FileStat]) -> list[int]:

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Final
 
+import pyarrow as pa
+from pyarrow import compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
@@ -42,7 +44,7 @@ from gobblin_assets.ingest.sources.kafka.sizes import (
     track_production,
 )
 from gobblin_assets.ingest.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Sharing
+from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, SharedRows, Sharing
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -200,7 +202,7 @@ class KafkaPlanSession:
 
     def _read_together(
         self, spark: SparkSession, parts: Sequence[tuple[PartitionPlan, Sequence[WorkUnit]]]
-    ) -> DataFrame:
+    ) -> SharedRows:
         """The records of all of them, decoded as the first is: they share because it is the same for all."""
         first = parts[0][0]
         ranges = join_ranges(unit for _plan, units in parts for unit in units if not unit.is_empty)
@@ -208,7 +210,7 @@ class KafkaPlanSession:
         records = read_ranges(self._connection, ranges, isolation=self._spec.isolation)
         try:
             frame = as_frame(spark, records, with_headers="headers" in decoding.keep)
-            return decode(frame, decoding, with_share=True)
+            return SharedRows(decode(frame, decoding, with_share=True), _count_by_topic(records, decoding))
         except Exception as error:  # noqa: BLE001  py4j raises its own errors, which no family of pyspark's covers
             raise judge_read(error, self._connection, first.urn, self._topics[first.urn]) from None
 
@@ -329,3 +331,9 @@ class KafkaPlanSession:
             given = dt.datetime.combine(given or dt.date.min, dt.time())
         moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
         return self._cluster.find_offsets_at(dict.fromkeys(beginners, moment))
+
+
+def _count_by_topic(records: pa.Table, decoding: DecodingPlan) -> dict[str, int]:
+    """How many rows ``decode`` makes of each topic's records: one of each, but of tombstones that it leaves out."""
+    kept = records.filter(pc.is_valid(records["value"])) if decoding.drop_tombstones else records
+    return {str(each["values"]): int(each["counts"]) for each in pc.value_counts(kept["topic"]).to_pylist()}

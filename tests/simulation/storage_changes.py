@@ -1,0 +1,60 @@
+"""Changes of mutants that lose files, or that don't look where files are."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from gobblin_assets.commit import execution, markers, relocation
+from gobblin_assets.commit.destination import Verdict
+from gobblin_assets.ingest import round as run_round
+from gobblin_assets.ingest import task
+from tests.simulation import world
+
+
+def loses_a_file(times: float = float("inf")) -> AbstractContextManager[Any]:
+    """The last file of a write is gone before anybody counts: as often as said."""
+    extract = world._Extractor.extract
+    left = [times]
+
+    def mutant(self: Any, order: Any) -> Any:
+        found = extract(self, order)
+        if not found.directories or left[0] <= 0:
+            return found
+        left[0] -= 1
+        *others, last = found.directories
+        kept = replace(last, files=last.files[:-1])
+        return replace(found, directories=(*others, kept))
+
+    return mock.patch.object(world._Extractor, "extract", mutant)
+
+
+@contextmanager
+def lost_and_not_counted() -> Iterator[None]:
+    with loses_a_file(), mock.patch.object(task, "require_whole", _do_nothing):
+        yield
+
+
+@contextmanager
+def bound_to_no_root() -> Iterator[None]:
+    with (
+        mock.patch.object(relocation.Place, "_is_here", return_value=True),
+        mock.patch.object(markers, "_find_misplaced", _do_nothing),
+    ):
+        yield
+
+
+@contextmanager
+def never_looked() -> Iterator[None]:
+    """The file at the root says whatever the log has."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(relocation, "decide", return_value=Verdict.IDENTIFY))
+        stack.enter_context(mock.patch.object(markers, "_find_misplaced", _do_nothing))
+        for module in (execution, run_round, task):
+            stack.enter_context(mock.patch.object(module, "require_identity", _do_nothing))
+        yield
+
+
+def _do_nothing(*_arguments: Any, **_options: Any) -> None:
+    """Does not do what it promises."""
