@@ -23,6 +23,7 @@ from gobblin_assets.commit.published.postgres import Database, published_files_o
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.column_names import pair_names
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.row_quality import FAILED_COLUMN, FAILED_TYPE
 from gobblin_assets.ingest.schema_merge import merge_schemas, parse_schema, type_to_read
@@ -165,16 +166,18 @@ def _missing(uri: str) -> CorruptionError:
 
 def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema: t.StructType) -> DataFrame:
     stored = parse_schema(group.schema_json)
-    of_stored = {field.name.casefold(): field for field in stored.fields}
-    types = {
-        field.name: type_to_read(of_stored[field.name.casefold()].dataType, field.dataType)
-        for field in schema.fields
-        if field.name.casefold() in of_stored
-    }
-    asked = t.StructType([t.StructField(name, data_type) for name, data_type in types.items()])
+    # By the names that the files have: Parquet compares them in its own way.
+    names = pair_names(schema.names, stored.names)
+    asked = t.StructType(
+        [
+            t.StructField(names[field.name], type_to_read(stored[names[field.name]].dataType, field.dataType))
+            for field in schema.fields
+            if field.name in names
+        ]
+    )
     try:
         frame = spark.read.schema(asked).option("basePath", group.base_uri).parquet(*uris)
-        found = {name.casefold(): name for name in frame.columns}
+        found = pair_names(names.values(), frame.columns)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             # It went between our look and Spark's.
@@ -183,8 +186,8 @@ def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema:
     return frame.select(
         *(
             (
-                named(found[field.name.casefold()]).cast(field.dataType)
-                if field.name in types
+                named(found[names[field.name]]).cast(field.dataType)
+                if field.name in names
                 else f.lit(None).cast(field.dataType)
             ).alias(field.name)
             for field in schema.fields

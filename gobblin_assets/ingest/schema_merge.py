@@ -10,6 +10,7 @@ from typing import cast
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.ingest.column_names import pair_names
 
 
 def parse_schema(data: object) -> t.StructType:
@@ -35,17 +36,16 @@ def type_to_read(stored: t.DataType, wanted: t.DataType) -> t.DataType:
     """As which type a file's column is read so that a cast to ``wanted`` is all that remains.
 
     Parquet finds the fields of a struct by name and gives NULL for those that the file lacks, so that added
-    ones are asked for as they are wanted; everything else is read as it was stored.
+    ones are asked for as they are wanted; everything else is read as it was stored, by the name that it has there.
     """
     match stored, wanted:
         case t.StructType(), t.StructType():
-            of_stored = {field.name.casefold(): field.dataType for field in stored.fields}
+            names = pair_names(wanted.names, stored.names)
             return t.StructType(
                 [
-                    t.StructField(
-                        field.name,
-                        type_to_read(of_stored.get(field.name.casefold(), field.dataType), field.dataType),
-                    )
+                    t.StructField(names[field.name], type_to_read(stored[names[field.name]].dataType, field.dataType))
+                    if field.name in names
+                    else t.StructField(field.name, field.dataType)
                     for field in wanted.fields
                 ]
             )
@@ -60,19 +60,19 @@ def type_to_read(stored: t.DataType, wanted: t.DataType) -> t.DataType:
 def _merge(newer: t.DataType, older: t.DataType) -> t.DataType:
     match newer, older:
         case t.StructType(), t.StructType():
-            of_older = {field.name.casefold(): field for field in older.fields}
+            names = pair_names(newer.names, older.names)
             fields = [
                 t.StructField(
                     field.name,
-                    _merge(field.dataType, of_older[field.name.casefold()].dataType)
-                    if field.name.casefold() in of_older
+                    _merge(field.dataType, older[names[field.name]].dataType)
+                    if field.name in names
                     else field.dataType,
                     metadata=field.metadata,
                 )
                 for field in newer.fields
             ]
-            known = {field.name.casefold() for field in fields}
-            return t.StructType([*fields, *(field for field in older.fields if field.name.casefold() not in known)])
+            known = set(names.values())
+            return t.StructType([*fields, *(field for field in older.fields if field.name not in known)])
         case t.ArrayType(), t.ArrayType():
             return t.ArrayType(_merge(newer.elementType, older.elementType))
         case t.MapType(), t.MapType():

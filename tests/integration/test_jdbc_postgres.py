@@ -514,6 +514,13 @@ def test_columns_that_differ_only_by_case_are_refused(sql: Connection, bench: Be
     with pytest.raises(RejectedError, match="Spark can't tell apart"):
         bench.plan(request_for({"urn": "public.t"}))
     assert bench.plan(request_for({"urn": "public.t", "columns": ["ID"]})).columns == {"ID": "integer"}
+    # One name where Spark looks for fields, two in files; and two everywhere, though casefold makes one of them.
+    sql.execute('ALTER TABLE t DROP COLUMN "ID", ADD COLUMN s int, ADD COLUMN "\u017f" int')
+    with pytest.raises(RejectedError, match="columns 's' and '\u017f', which Spark can't tell apart"):
+        bench.plan(request_for({"urn": "public.t"}))
+    sql.execute('ALTER TABLE t DROP COLUMN s, DROP COLUMN "\u017f", ADD COLUMN masse int, ADD COLUMN "maße" int')
+    sql.execute("INSERT INTO t VALUES (1, 100, 7)")
+    assert [tuple(row) for row in bench.run(request_for({"urn": "public.t"}))[1]] == [(1, 100, 7)]
 
 
 def test_a_server_that_cannot_be_used_says_why_and_never_the_password(

@@ -15,6 +15,7 @@ from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.ingest.columns import require_distinct_fields
 from gobblin_assets.ingest.converters import convert
 from gobblin_assets.ingest.dataset_reader import read_published
 from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
@@ -158,6 +159,8 @@ class SparkExtractor:
         divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
         event_time_name = None if spec.writer.event_time is None else spec.writer.event_time.name
         split = split_rows(divided, spec.quality.rows, dataset=urn, event_time_name=event_time_name)
+        for schema in split.schemas.values():
+            require_distinct_fields(schema, label=f"dataset {urn!r}", field="converters")
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
             split.frame,

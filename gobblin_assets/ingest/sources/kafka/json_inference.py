@@ -10,7 +10,7 @@
     null alone           string
     anything else mixed  string: Spark keeps a JSON value's text there
 
-Names that differ by case alone can't be columns of one dataset: the first one seen stays.
+Names that Spark can't tell apart can't be columns of one dataset: the first one seen stays.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import name_key
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.spark_errors import spark_families
 
@@ -98,7 +99,8 @@ def infer_json_ddl(texts: Iterable[bytes], *, leave_out: Collection[str] = ()) -
             continue
         if isinstance(document, dict):
             seen.add(document)
-    fields = {name: each for name, each in (seen.fields or {}).items() if name.casefold() not in leave_out}
+    reserved = {name_key(name) for name in leave_out}
+    fields = {name: each for name, each in (seen.fields or {}).items() if name_key(name) not in reserved}
     return _fields_ddl(fields, " ") or None
 
 
@@ -135,6 +137,6 @@ def _within_bounds(frame: DataFrame) -> Iterator[bytes]:
 def _fields_ddl(fields: dict[str, _Seen], separator: str) -> str:
     distinct: dict[str, str] = {}
     for name, seen in fields.items():
-        if name.casefold() not in distinct and name:
-            distinct[name.casefold()] = f"`{name.replace('`', '``')}`{separator}{seen.ddl()}"
+        if name_key(name) not in distinct and name:
+            distinct[name_key(name)] = f"`{name.replace('`', '``')}`{separator}{seen.ddl()}"
     return ", ".join(distinct.values())
