@@ -1,8 +1,8 @@
 """A dataset as a DataFrame of exactly its published files, whatever else stands in its directories.
 
 The ledger says which files these are, and which schemas they were written with. Columns that were added later
-are NULL in older files; a column that was retyped is cast to its newest type, and a value that does not fit
-fails the query. Values of output partitions come from the directories, with the types of the schema.
+are NULL in older files; a column that was retyped has the type that holds every value of all of them
+(docs/TYPES.md). Values of output partitions come from the directories, with the types of the schema.
 """
 
 import difflib
@@ -76,7 +76,7 @@ def read_published(
     for role in Role:
         found = published.find(job, urn, role=role, partitions=[partition])
         if found is not None and found.segments:
-            schema = merge_schemas(parse_schema(each) for each in found.file_schemas)
+            schema = _merge_found(found)
             frames.append(_read(spark, found.segments, schema, job, urn, role))
     if not frames:
         return None
@@ -197,12 +197,12 @@ def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema:
 
 def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role) -> t.StructType:
     if found.file_schemas:
-        return merge_schemas(parse_schema(each) for each in found.file_schemas)
+        return _merge_found(found)
     if role is Role.QUARANTINE:
         # No row was ever set aside: the frame is empty, and is what a set-aside row would look like.
         data = port.find(job, urn, role=Role.DATA, partitions=[])
         if data is not None and data.file_schemas:
-            merged = merge_schemas(parse_schema(each) for each in data.file_schemas)
+            merged = _merge_found(data)
             extra = [] if FAILED_COLUMN in merged.names else [t.StructField(FAILED_COLUMN, FAILED_TYPE)]
             return t.StructType([*merged.fields, *extra])
     raise RejectedError(
@@ -210,6 +210,17 @@ def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: Dat
         field="urn",
         hint="Materialize it first.",
     )
+
+
+def _merge_found(found: PublishedSet) -> t.StructType:
+    """The schema of the whole dataset; of what was asked for alone, where older releases left a whole without one."""
+    try:
+        return merge_schemas(parse_schema(each) for each in found.file_schemas)
+    except RejectedError:
+        own = [each.file_schema for each in found.segments if each.file_schema is not None]
+        if not own:
+            raise
+        return merge_schemas(parse_schema(each) for each in own)
 
 
 def _refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:
