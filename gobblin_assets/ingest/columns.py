@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import find_alike, name_key
 from gobblin_assets.model.watermark import Watermark, WatermarkType, to_micros
 
 COLUMNS_SHOWN_MAX: Final = 40
@@ -26,11 +27,11 @@ def named(name: str) -> Column:
 
 
 def find_column(names: Iterable[str], wanted: str) -> str | None:
-    """The name among ``names`` that ``wanted`` means: itself, else the only one that differs by case alone."""
+    """The name among ``names`` that ``wanted`` means: itself, else the only one that is one with it to Spark."""
     known = list(names)
     if wanted in known:
         return wanted
-    alike = [name for name in known if name.casefold() == wanted.casefold()]
+    alike = [name for name in known if name_key(name) == name_key(wanted)]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -48,15 +49,36 @@ def require_column(frame_columns: Sequence[str], wanted: str, *, label: str, fie
 
 def require_distinct(names: Sequence[str], *, label: str, field: str) -> None:
     """Refuse names that Spark can't tell apart: it ignores case, and Parquet files can't hold both."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if name.casefold() in seen:
-            raise RejectedError(
-                f"{label}: two columns would be called {name!r} (the other is {seen[name.casefold()]!r})",
-                field=field,
-                hint=f"Rename or drop one of them. The columns would be: {show(names)}.",
-            )
-        seen[name.casefold()] = name
+    alike = find_alike(names)
+    if alike is not None:
+        raise RejectedError(
+            f"{label}: two columns would be called {alike[1]!r} (the other is {alike[0]!r})",
+            field=field,
+            hint=f"Rename or drop one of them. The columns would be: {show(names)}.",
+        )
+
+
+def require_distinct_fields(schema: t.StructType, *, label: str, field: str) -> None:
+    """``require_distinct`` for the columns and for the fields of every struct below them.
+
+    Spark writes a struct with fields that it can't tell apart, and then can't read the file.
+    """
+    require_distinct(schema.names, label=label, field=field)
+    for column in schema.fields:
+        _require_distinct_below(column.dataType, f"{label}, column {column.name!r}", field)
+
+
+def _require_distinct_below(data_type: t.DataType, label: str, field: str) -> None:
+    match data_type:
+        case t.StructType():
+            require_distinct_fields(data_type, label=label, field=field)
+        case t.ArrayType():
+            _require_distinct_below(data_type.elementType, label, field)
+        case t.MapType():
+            _require_distinct_below(data_type.keyType, label, field)
+            _require_distinct_below(data_type.valueType, label, field)
+        case _:
+            pass
 
 
 def analysed_schema(frame: DataFrame) -> t.StructType:

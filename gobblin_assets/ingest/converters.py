@@ -26,6 +26,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.ingest.column_names import name_key
 from gobblin_assets.ingest.columns import (
     analysed_schema,
     named,
@@ -156,9 +157,9 @@ class _Link:
     def _sql(self, frame: DataFrame) -> DataFrame:
         """Replaced columns stay in their place; new ones follow in the order they were written in."""
         columns: dict[str, Column] = {name: named(name) for name in self._visible(frame)}
-        by_lower = {name.casefold(): name for name in columns}
+        by_key = {name_key(name): name for name in columns}
         for name, expression in (self._spec.sql or {}).items():
-            columns[by_lower.get(name.casefold(), name)] = self._of_rows(f.expr(expression)).alias(name)
+            columns[by_key.get(name_key(name), name)] = self._of_rows(f.expr(expression)).alias(name)
         return self._beside_hidden(frame, columns.values())
 
     def _where(self, frame: DataFrame) -> DataFrame:

@@ -1,8 +1,8 @@
 """A dataset as a DataFrame of exactly its published files, whatever else stands in its directories.
 
 The ledger says which files these are, and which schemas they were written with. Columns that were added later
-are NULL in older files; a column that was retyped is cast to its newest type, and a value that does not fit
-fails the query. Values of output partitions come from the directories, with the types of the schema.
+are NULL in older files; a column that was retyped has the type that holds every value of all of them
+(docs/TYPES.md). Values of output partitions come from the directories, with the types of the schema.
 """
 
 import difflib
@@ -23,6 +23,7 @@ from gobblin_assets.commit.published.postgres import Database, published_files_o
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.column_names import pair_names
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.row_quality import FAILED_COLUMN, FAILED_TYPE
 from gobblin_assets.ingest.schema_merge import merge_schemas, parse_schema, type_to_read
@@ -75,7 +76,7 @@ def read_published(
     for role in Role:
         found = published.find(job, urn, role=role, partitions=[partition])
         if found is not None and found.segments:
-            schema = merge_schemas(parse_schema(each) for each in found.file_schemas)
+            schema = _merge_found(found)
             frames.append(_read(spark, found.segments, schema, job, urn, role))
     if not frames:
         return None
@@ -165,16 +166,18 @@ def _missing(uri: str) -> CorruptionError:
 
 def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema: t.StructType) -> DataFrame:
     stored = parse_schema(group.schema_json)
-    of_stored = {field.name.casefold(): field for field in stored.fields}
-    types = {
-        field.name: type_to_read(of_stored[field.name.casefold()].dataType, field.dataType)
-        for field in schema.fields
-        if field.name.casefold() in of_stored
-    }
-    asked = t.StructType([t.StructField(name, data_type) for name, data_type in types.items()])
+    # By the names that the files have: Parquet compares them in its own way.
+    names = pair_names(schema.names, stored.names)
+    asked = t.StructType(
+        [
+            t.StructField(names[field.name], type_to_read(stored[names[field.name]].dataType, field.dataType))
+            for field in schema.fields
+            if field.name in names
+        ]
+    )
     try:
         frame = spark.read.schema(asked).option("basePath", group.base_uri).parquet(*uris)
-        found = {name.casefold(): name for name in frame.columns}
+        found = pair_names(names.values(), frame.columns)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             # It went between our look and Spark's.
@@ -183,8 +186,8 @@ def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema:
     return frame.select(
         *(
             (
-                named(found[field.name.casefold()]).cast(field.dataType)
-                if field.name in types
+                named(found[names[field.name]]).cast(field.dataType)
+                if field.name in names
                 else f.lit(None).cast(field.dataType)
             ).alias(field.name)
             for field in schema.fields
@@ -194,12 +197,12 @@ def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema:
 
 def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role) -> t.StructType:
     if found.file_schemas:
-        return merge_schemas(parse_schema(each) for each in found.file_schemas)
+        return _merge_found(found)
     if role is Role.QUARANTINE:
         # No row was ever set aside: the frame is empty, and is what a set-aside row would look like.
         data = port.find(job, urn, role=Role.DATA, partitions=[])
         if data is not None and data.file_schemas:
-            merged = merge_schemas(parse_schema(each) for each in data.file_schemas)
+            merged = _merge_found(data)
             extra = [] if FAILED_COLUMN in merged.names else [t.StructField(FAILED_COLUMN, FAILED_TYPE)]
             return t.StructType([*merged.fields, *extra])
     raise RejectedError(
@@ -207,6 +210,17 @@ def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: Dat
         field="urn",
         hint="Materialize it first.",
     )
+
+
+def _merge_found(found: PublishedSet) -> t.StructType:
+    """The schema of the whole dataset; of what was asked for alone, where older releases left a whole without one."""
+    try:
+        return merge_schemas(parse_schema(each) for each in found.file_schemas)
+    except RejectedError:
+        own = [each.file_schema for each in found.segments if each.file_schema is not None]
+        if not own:
+            raise
+        return merge_schemas(parse_schema(each) for each in own)
 
 
 def _refuse_unknown(port: PublishedFiles, job: JobName, urn: DatasetUrn) -> RejectedError:

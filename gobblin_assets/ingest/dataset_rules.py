@@ -10,6 +10,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import name_key
 from gobblin_assets.ingest.directory_names import check_directory_column, check_directory_value
 from gobblin_assets.ingest.event_time_rules import check_event_time, check_pattern, unquoted
 from gobblin_assets.ingest.job_spec import (
@@ -304,10 +305,10 @@ def check_zone(name: str, field: str) -> None:
 
 
 def _require_distinct(names: Iterable[str], field: str, *, by_case: bool = False) -> None:
-    """Unless ``by_case``, names that differ only by case are one name, as they are to Spark."""
+    """Unless ``by_case``, names that Spark takes for one are one."""
     seen: dict[str, str] = {}
     for name in names:
-        known_as = name if by_case else name.casefold()
+        known_as = name if by_case else name_key(name)
         if known_as in seen:
             raise RejectedError(
                 f"expected different names, found {seen[known_as]!a} and {name!a}", field=field, hint="Name each once."

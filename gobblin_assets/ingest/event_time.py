@@ -24,6 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import name_key
 from gobblin_assets.ingest.columns import find_column, named, raising, require_column
 from gobblin_assets.ingest.event_time_spec import EventTimeSpec, TimeUnit
 from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, is_dead_letter
@@ -260,7 +261,7 @@ def _reason(verdict: Column, spec: EventTimeSpec) -> Column:
 
 def _free_names(taken: Sequence[str], count: int) -> list[str]:
     """Names of columns that are there only between two steps."""
-    known = {name.casefold() for name in taken}
+    known = {name_key(name) for name in taken}
     numbered = (f"gobblin_event_time_{number}" for number in itertools.count())
     return list(itertools.islice((name for name in numbered if name not in known), count))
 

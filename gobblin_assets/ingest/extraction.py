@@ -25,7 +25,8 @@ class ExtractOrder:
 
     ``started_at`` is the run's clock when the attempt started: the "now" of all its rows. ``tag`` names the work
     to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with rows published before (the late
-    window).
+    window). ``schemas_beside`` are Spark's JSON of the schemas that the dataset's other active files have: what is
+    written must be readable together with them.
     """
 
     job: JobName
@@ -37,6 +38,7 @@ class ExtractOrder:
     directory: str
     started_at: dt.datetime
     tag: str
+    schemas_beside: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,10 +165,14 @@ class PackerSpec(SpecModel):
 
 
 class SchemaChangeSpec(SpecModel):
-    """Added columns always flow through; these say whether the others may."""
+    """Added columns always flow through, and so do types that hold every value published before; these say whether
+    others may. A type that would lose a value of old files or new ones is always refused (docs/TYPES.md).
+    """
 
     allow_dropped: bool = False
-    allow_retyped: bool = False
+    allow_retyped: bool = Field(
+        False, description="Also types that hold not all old values, where one holds those of both."
+    )
 
 
 class DatasetSpec(SpecModel):

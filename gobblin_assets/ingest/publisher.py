@@ -25,11 +25,12 @@ PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of the steps of a wave, compressed."""
 
 Keep = Callable[[Sequence[tuple[DatasetId, DatasetReport]]], None]
+Remember = Callable[[Slice, Publication], None]
 
 
 class Publisher:
     """``versions`` are those that slices were planned on, and are kept up. ``behind`` are datasets whose log is older
-    than their storage: nobody must clean them.
+    than their storage: nobody must clean them. ``remember`` is told of each slice that was published.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Publisher:
         driver: Driver,
         keep: Keep,
         behind: set[DatasetUrn],
+        remember: Remember,
     ) -> None:
         self._request = request
         self._ports = ports
@@ -48,6 +50,7 @@ class Publisher:
         self._store = ports.stores.commits
         self._keep = keep
         self._behind = behind
+        self._remember = remember
         self.versions: dict[DatasetId, int] = {}
 
     def publish(self, parts: Sequence[Slice], started_at_s: float) -> None:
@@ -130,6 +133,7 @@ class Publisher:
         reports = []
         for part, publication in published:
             self.versions[part.state.dataset_id] = publication.version
+            self._remember(part, publication)
             report = report_of(publication, part.partition)
             if part.error is not None:
                 report = replace(report, error=str(part.error), error_family=family_of(part.error))

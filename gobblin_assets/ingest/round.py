@@ -23,6 +23,7 @@ from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.commit.together import do_together, in_bounds
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.active_schemas import ActiveSchemas
 from gobblin_assets.ingest.announcements import announce, report_of
 from gobblin_assets.ingest.packing import pack_run
 from gobblin_assets.ingest.progress import Progress
@@ -84,7 +85,8 @@ class Round:
         self._stopping = threading.Event()
         self._rate_limit = RateLimit(ports.clock, request.job.rows_per_s_max, self._stopping.wait)
         self._behind: set[DatasetUrn] = set()
-        self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind)
+        self._schemas = ActiveSchemas(ports.stores.published, job)
+        self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind, self._schemas.remember)
         self._started_at = ports.clock.monotonic()
         self.recovered: list[DatasetReport] = []
 
@@ -261,6 +263,7 @@ class Round:
         capacities = {part.urn: part.plan.task_capacities for part in slices}
         packed = pack_run(self._request.job, units, splits, capacities)
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
+        self._schemas.look_up(slices)
         begun = self._begin(slices, numbers)
         owners = {unit.id: part for part in begun for unit in part.plan.work_units}
         tasks = [task for multi in packed for task in group_orders(make_orders(multi, owners))]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import StorageMismatchError
+from gobblin_assets.commit.published.port import ActiveSchema
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.errors import (
     ConflictError,
@@ -39,7 +40,10 @@ class StagedTask:
 
 @dataclass(slots=True)
 class Slice:
-    """Filled while the run goes on, by the run's own thread only."""
+    """Filled while the run goes on, by the run's own thread only.
+
+    ``active_schemas`` are those of the dataset's active files when this was planned, in all partitions.
+    """
 
     urn: DatasetUrn
     spec: DatasetSpec
@@ -52,6 +56,7 @@ class Slice:
     staged: list[StagedTask] = field(default_factory=list)
     open_tasks: int = 0
     error: GobblinError | None = None
+    active_schemas: tuple[ActiveSchema, ...] = ()
 
     @property
     def label(self) -> str:
@@ -62,6 +67,11 @@ class Slice:
     def key_partition(self) -> str:
         """The partition of the plan's watermark keys, as the log stores it."""
         return "" if self.plan.keys_are_shared else partition_text(self.partition)
+
+    def schemas_beside(self) -> tuple[object, ...]:
+        """The schemas of the active files that will still be active when this is published."""
+        own = partition_text(self.partition) if self.plan.replaces else None
+        return tuple(each.file_schema for each in self.active_schemas if own is None or each.only_partition != own)
 
     def units_to_read(self) -> tuple[WorkUnit, ...]:
         return tuple(unit for unit in self.plan.work_units if not unit.is_empty)

@@ -212,6 +212,7 @@ class TaskRunner:
                 directory=attempt.staging_path,
                 started_at=started_at,
                 tag=tag,
+                schemas_beside=order.slice.schemas_beside(),
             )
             for order, attempt in zip(orders, attempts, strict=True)
         ]

@@ -7,7 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Engine, text
 
@@ -174,34 +173,6 @@ def test_columns_added_later_are_null_in_older_files_and_dropped_ones_in_newer(
     assert (tuple(rows[1].s), rows[1].new, rows[1].gone) == ((None, 1), None, "x")
     assert (tuple(rows[2].s), rows[2].new[0].k, rows[2].gone) == (("n", 2), 1, None)
     assert _read(spark, publisher, partitions=["1"]).schema == read.schema
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "value"),
-    [
-        ("CAST(7 AS INT)", "CAST(8 AS BIGINT)", 7),
-        ("CAST(7 AS BIGINT)", "CAST(8 AS INT)", 7),
-        ("'7'", "8", 7),
-        ("7", "'8'", "7"),
-        ("CAST(1.5 AS DECIMAL(4,1))", "CAST(2 AS DECIMAL(38,4))", Decimal("1.5000")),
-        ("DATE '2013-01-01'", "TIMESTAMP_NTZ '2013-01-01 05:00:00'", dt.datetime(2013, 1, 1)),  # noqa: DTZ001  a wall clock's
-    ],
-)
-def test_a_retyped_column_is_cast_to_its_newest_type(
-    spark: SparkSession, publisher: Publisher, old: str, new: str, value: object
-) -> None:
-    publisher.publish(spark.sql(f"SELECT 1 AS id, {old} AS v"), URN)
-    publisher.publish(spark.sql(f"SELECT 2 AS id, {new} AS v"), URN)
-    read = _read(spark, publisher)
-    assert read.schema["v"].dataType == spark.sql(f"SELECT {new} AS v").schema["v"].dataType
-    assert {row.id: row.v for row in read.collect()}[1] == value
-
-
-def test_a_value_that_does_not_fit_the_newest_type_fails_the_query(spark: SparkSession, publisher: Publisher) -> None:
-    publisher.publish(spark.sql("SELECT 1 AS id, 'x' AS v"), URN)
-    publisher.publish(spark.sql("SELECT 2 AS id, 2 AS v"), URN)
-    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
-        _read(spark, publisher).collect()
 
 
 def test_rows_set_aside_are_published_with_the_rest_and_read_by_role(spark: SparkSession, publisher: Publisher) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.published.port import PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedSegment, PublishedSet
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.state import (
@@ -258,6 +258,23 @@ class SimPublishedFiles:
         active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))
         schemas = self._schemas(s for s in published if s.retired_by is None) or self._schemas(published)[:1]
         return PublishedSet(dataset.version, tuple(self._shown(segment) for segment in active), schemas)
+
+    def find_active_schemas(
+        self, job: JobName, urns: Sequence[DatasetUrn]
+    ) -> Mapping[DatasetUrn, Sequence[ActiveSchema]]:
+        db = self._db
+        found: dict[DatasetUrn, list[ActiveSchema]] = {}
+        for dataset in (row for row in db.datasets.values() if row.job == job and row.urn in urns):
+            partitions: dict[str, set[str]] = {}
+            for segment in db.segments.values():
+                is_done = db.sequences[segment.sequence_id].state is SequenceState.DONE
+                is_active = segment.sealed and segment.retired_by is None and is_done
+                if segment.dataset_id == dataset.dataset_id and is_active and segment.file_schema is not None:
+                    partitions.setdefault(segment.file_schema, set()).add(segment.partition)
+            for text, names in partitions.items():
+                only = next(iter(names)) if len(names) == 1 else None
+                found.setdefault(dataset.urn, []).append(ActiveSchema(json.loads(text), only))
+        return found
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         return sorted(row.urn for row in self._db.datasets.values() if row.job == job)

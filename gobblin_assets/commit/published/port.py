@@ -1,6 +1,6 @@
 """The port through which published files are found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,17 @@ class PublishedSet:
     file_schemas: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ActiveSchema:
+    """A schema that active files of a dataset have, of whatever role; Spark's JSON, as it was read.
+
+    ``only_partition``: the one partition whose files have it; None where those of several do.
+    """
+
+    file_schema: object
+    only_partition: str | None
+
+
 class PublishedFiles(Protocol):
     """Implemented by ``published.postgres``."""
 
@@ -73,6 +84,12 @@ class PublishedFiles(Protocol):
         self, job: JobName, urn: DatasetUrn, *, role: Role, partitions: Sequence[str] | None = None
     ) -> PublishedSet | None:
         """The active files of these partitions (None: of all). None: there is no such dataset."""
+        ...
+
+    def find_active_schemas(
+        self, job: JobName, urns: Sequence[DatasetUrn]
+    ) -> Mapping[DatasetUrn, Sequence[ActiveSchema]]:
+        """The distinct schemas of the active files of each dataset, in no order. One without such files is left out."""
         ...
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:

@@ -1,12 +1,12 @@
 """Published files as the commit log in Postgres knows them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedFiles, PublishedSegment, PublishedSet
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import SequenceId
@@ -55,6 +55,16 @@ _SCHEMAS = text("""
      LIMIT :schemas_max
 """)
 
+_ACTIVE_SCHEMAS = text("""
+    SELECT d.urn, g.file_schema, min(g.partition) AS first_partition, max(g.partition) AS last_partition
+      FROM gobblin.dataset d
+      JOIN gobblin.segment g USING (dataset_id)
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE d.job = :job AND d.urn = ANY (CAST(:urns AS text[])) AND g.sealed AND g.retired_by IS NULL
+       AND s.state = 'DONE' AND g.file_schema IS NOT NULL
+     GROUP BY d.urn, g.file_schema
+""")
+
 _LIST_URNS = text("SELECT urn FROM gobblin.dataset WHERE job = :job ORDER BY urn")
 
 
@@ -91,6 +101,17 @@ class PostgresPublishedFiles:
             return PublishedSet(rows[0].version, segments, active or tuple(row.file_schema for row in schemas[:1]))
 
         return transact(self.engine, "find published files", body)
+
+    def find_active_schemas(
+        self, job: JobName, urns: Sequence[DatasetUrn]
+    ) -> Mapping[DatasetUrn, Sequence[ActiveSchema]]:
+        arguments = {"job": job, "urns": list(urns)}
+        rows = transact(self.engine, "find active schemas", lambda c: c.execute(_ACTIVE_SCHEMAS, arguments).all())
+        found: dict[DatasetUrn, list[ActiveSchema]] = {}
+        for row in rows:
+            only = row.first_partition if row.first_partition == row.last_partition else None
+            found.setdefault(DatasetUrn(row.urn), []).append(ActiveSchema(row.file_schema, only))
+        return found
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         urns = transact(self.engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).scalars().all())

@@ -6,7 +6,7 @@ counted by a second read: no attempt is without a count that its files have no p
 are read by, the source counts whose they are; where a converter takes some out, what is left is counted once more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.ingest.columns import require_distinct_fields
 from gobblin_assets.ingest.converters import convert
 from gobblin_assets.ingest.dataset_reader import read_published
 from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
@@ -30,6 +31,7 @@ from gobblin_assets.ingest.row_quality import (
     parse_share_path,
     split_rows,
 )
+from gobblin_assets.ingest.schema_merge import parse_schema, require_joinable
 from gobblin_assets.ingest.slices import partition_text
 from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.ingest.spark.cancellation import (
@@ -78,7 +80,7 @@ class SparkExtractor:
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
-            order, lambda: (self._session.read(self._spark, order.plan, order.spec, order.units), None), directory
+            [order], lambda: (self._session.read(self._spark, order.plan, order.spec, order.units), None), directory
         )
         high = None if written.observed is None else written.observed.high
         _require_below(order, high)
@@ -104,7 +106,7 @@ class SparkExtractor:
             rows = sharing.read(self._spark, parts)
             return rows.frame, rows.row_counts
 
-        written = self._write_explained(first, read, directory)
+        written = self._write_explained(orders, read, directory)
         shares: dict[str, list[tuple[str, WrittenDirectory]]] = {}
         for found in collect_output(self._fs, directory):
             name, partition_path = parse_share_path(found.partition_path)
@@ -138,12 +140,13 @@ class SparkExtractor:
             directories.append(OutputDirectory(role, place, partition_path, found.files))
         return _describe(tuple(directories), written, rows_read=written.row_counts.get(_share_of(order), 0))
 
-    def _write_explained(self, order: ExtractOrder, read: "_Read", directory: str) -> "_Written":
+    def _write_explained(self, orders: Sequence[ExtractOrder], read: "_Read", directory: str) -> "_Written":
+        order = orders[0]
         if self._is_server_gone:
             raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
         try:
             with self._cancellation.tagged(order.tag):
-                return self._write(order, *read(), self._fs.to_uri(directory))
+                return self._write(orders, *read(), self._fs.to_uri(directory))
         except RetryableError as error:
             # The write's own family says that it failed; its cause may say why, and whose fault it is.
             raise self._explain(order, error.__cause__ or error) from error
@@ -152,12 +155,16 @@ class SparkExtractor:
         except Exception as error:
             raise self._explain(order, error) from error
 
-    def _write(self, order: ExtractOrder, raw: DataFrame, given: Mapping[str, int] | None, uri: str) -> "_Written":
+    def _write(
+        self, orders: Sequence[ExtractOrder], raw: DataFrame, given: Mapping[str, int] | None, uri: str
+    ) -> "_Written":
+        order = orders[0]
         spec, urn = order.spec, order.plan.urn
         frame, observed = self._observed(order, raw)
         divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
         event_time_name = None if spec.writer.event_time is None else spec.writer.event_time.name
         split = split_rows(divided, spec.quality.rows, dataset=urn, event_time_name=event_time_name)
+        _require_readable(orders, split.schemas.values())
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
             split.frame,
@@ -276,6 +283,21 @@ def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
         return
     identity = SessionIdentity(attempt.spark_session_id, attempt.spark_user or "")
     interrupt_left_behind(remote, identity, attempt.spark_tag)
+
+
+def _require_readable(orders: Sequence[ExtractOrder], schemas: Iterable[t.StructType]) -> None:
+    """Nothing is written that could not be read, by itself or together with what is published."""
+    for schema in schemas:
+        require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
+        new = parse_schema(schema.jsonValue())
+        for order in orders:
+            require_joinable(
+                new,
+                [parse_schema(each) for each in order.schemas_beside],
+                allow_retyped=order.spec.schema_change.allow_retyped,
+                label=f"dataset {order.plan.urn!r}",
+                field=f"datasets[{order.plan.urn}].schema_change",
+            )
 
 
 def _position_columns(order: ExtractOrder) -> tuple[str, ...]:

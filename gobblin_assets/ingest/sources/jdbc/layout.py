@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import find_alike
 from gobblin_assets.ingest.sources.jdbc.bounds import plan_window
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog, Selected, Table
 from gobblin_assets.ingest.sources.jdbc.dialect import ROW_ADDRESS, Dialect, write_table
@@ -105,16 +106,13 @@ def _choose_columns(table: Table, request: PlanRequest) -> list[str]:
         _require_column(table, name, f"datasets[{urn}].columns")
     for name in spec.casts:
         _require_column(table, name, f"datasets[{urn}].casts")
-    folded: dict[str, str] = {}
-    for name in names:
-        other = folded.get(name.lower())
-        folded[name.lower()] = name
-        if other is not None:
-            raise RejectedError(
-                f"{table.name} has columns {other!r} and {name!r}, which Spark can't tell apart",
-                field=f"datasets[{urn}].columns",
-                hint="List the columns to read, with one of the two.",
-            )
+    alike = find_alike(names)
+    if alike is not None:
+        raise RejectedError(
+            f"{table.name} has columns {alike[0]!r} and {alike[1]!r}, which Spark can't tell apart",
+            field=f"datasets[{urn}].columns",
+            hint="List the columns to read, with one of the two.",
+        )
     if not names:
         raise RejectedError(
             f"no column of {table.name} is left to read", field=f"datasets[{urn}].columns", hint="List at least one."

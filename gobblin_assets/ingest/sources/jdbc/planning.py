@@ -370,7 +370,8 @@ def _needs_clock(request: PlanRequest, layout: Layout) -> bool:
 def compare_columns(request: PlanRequest, layout: Layout) -> list[str]:
     """Notes on what changed since the schema was last accepted; RejectedError for what the dataset does not allow.
 
-    A column that the dataset itself leaves out or casts is its own decision, and only noted.
+    A column that the dataset itself leaves out is its own decision, and only noted. So is another type here: whether
+    its values go together with those of published files is known where they are written, as Spark's types.
     """
     before = request.state.source_columns
     if before is None:
@@ -380,19 +381,8 @@ def compare_columns(request: PlanRequest, layout: Layout) -> list[str]:
     notes = [f"{table.name} has a new column {name} ({now[name]})" for name in now if name not in before]
     for name, type_text in before.items():
         if name in now:
-            if now[name] == type_text:
-                continue
-            change = f"{table.name}.{name} was {type_text} and is {now[name]} now"
-            if not (name in spec.casts or spec.schema_change.allow_retyped):
-                raise RejectedError(
-                    change,
-                    field=f"datasets[{request.urn}].schema_change",
-                    hint="Write schema_change: {allow_retyped: true} to go on with the new type, or keep the old one "
-                    f"by casts: {{{name}: ...}}.",
-                    table=str(table.name),
-                    column=name,
-                )
-            notes.append(change)
+            if now[name] != type_text:
+                notes.append(f"{table.name}.{name} was {type_text} and is {now[name]} now")
         elif table.find_column(name) is not None:
             notes.append(f"{table.name}.{name} is no longer read")
         elif spec.schema_change.allow_dropped:

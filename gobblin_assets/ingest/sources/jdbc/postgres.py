@@ -56,12 +56,36 @@ _PRIMARY_KEY: Final = """
       JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
      WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place"""
 
+# The server itself describes a column of a domain by the type below it. An array of a domain it leaves as it is: its
+# elements' type is looked for here, with the modifier of the innermost domain, which is the only one that has any.
 _TYPES: Final = """
-    SELECT t.typname, t.typtype::text, format_type(x.type, x.modifier), x.modifier, e.typname, e.typtype::text
-      FROM unnest(%s::oid[], %s::int4[]) WITH ORDINALITY AS x(type, modifier, place)
-      JOIN pg_type t ON t.oid = x.type
-      LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typlen = -1
-     ORDER BY x.place"""
+    WITH RECURSIVE asked AS (
+        SELECT x.place, x.modifier, t.oid AS type, e.oid AS element
+          FROM unnest(%s::oid[], %s::int4[]) WITH ORDINALITY AS x(type, modifier, place)
+          JOIN pg_type t ON t.oid = x.type
+          LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typlen = -1
+    ), below AS (
+        SELECT place, element, modifier FROM asked WHERE element IS NOT NULL
+        UNION ALL
+        SELECT b.place, d.typbasetype, d.typtypmod
+          FROM below b JOIN pg_type d ON d.oid = b.element AND d.typtype = 'd'
+    ), named AS (
+        SELECT a.place, a.type, coalesce(b.element, 0) AS element, coalesce(b.modifier, a.modifier) AS modifier
+          FROM asked a
+          LEFT JOIN (below b JOIN pg_type t ON t.oid = b.element AND t.typtype <> 'd') ON b.place = a.place
+    )
+    SELECT CASE WHEN tn.nspname = 'pg_catalog' OR t.typname = 'citext' THEN t.typname
+                ELSE format('%%I.%%I', tn.nspname, t.typname) END,
+           t.typtype::text,
+           format_type(coalesce(nullif(e.typarray, 0), t.oid), n.modifier),
+           n.modifier,
+           CASE WHEN e.oid IS NULL OR en.nspname = 'pg_catalog' OR e.typname = 'citext' THEN e.typname
+                ELSE format('%%I.%%I', en.nspname, e.typname) END,
+           e.typtype::text
+      FROM named n
+      JOIN pg_type t ON t.oid = n.type JOIN pg_namespace tn ON tn.oid = t.typnamespace
+      LEFT JOIN pg_type e ON e.oid = n.element LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
+     ORDER BY n.place"""
 
 _HISTOGRAM: Final = """
     SELECT b FROM pg_stats s CROSS JOIN LATERAL unnest(s.histogram_bounds::text::{type}[]) AS b

@@ -35,7 +35,11 @@ _OUTSIDE: Final = "{0} < '0001-01-01' OR {0} >= '10000-01-01' OR ({0} >= '1582-1
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A type below all domains. ``kind`` and ``element_kind`` are pg_type.typtype; ``modifier`` is its typmod."""
+    """A type below all domains. ``kind`` and ``element_kind`` are pg_type.typtype; ``modifier`` is its typmod.
+
+    ``name`` and ``element`` have their schema in front where it is not pg_catalog, citext excepted: a domain may well
+    be called ``numeric``. ``text`` is the type as SQL writes it, with its modifier and its brackets.
+    """
 
     name: str
     kind: str
@@ -72,18 +76,19 @@ def write_read(found: PgType, column: str, number: int) -> str:
     as_text = name in _AS_TEXT or kind == "e"
     if as_text and not is_array:
         return f"{column}::text"
+    target = "text[]" if as_text else found.text
+    # A domain's own modifier is lost inside of an expression, and numeric without one would be rounded by Spark.
+    value = f"{column}::{target}"
     refused = []
     if is_array:
         refused.append(f"array_ndims({column}) > 1")
     if name == "numeric":
-        refused.append(f"'NaN' = ANY({column})" if is_array else f"{column} = 'NaN'")
+        refused.append(f"'NaN' = ANY({value})" if is_array else f"{column} = 'NaN'")
     if name in _TIMES:
         outside = _OUTSIDE.format("e" if is_array else column)
-        refused.append(f"EXISTS (SELECT 1 FROM unnest({column}) AS e WHERE {outside})" if is_array else outside)
-    target = "text[]" if as_text else found.text
-    value = f"{column}::text[]" if as_text else column
+        refused.append(f"EXISTS (SELECT 1 FROM unnest({value}) AS e WHERE {outside})" if is_array else outside)
     if not refused:
-        return value
+        return column
     # The message holds the row's own value: of a constant the planner would compute the failing cast up front.
     failure = f"CAST('gobblin_value:{number}=' || left({column}::text, 100) AS {target})"
     return f"CASE WHEN {' OR '.join(refused)} THEN {failure} ELSE {value} END"

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import name_key
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.row_quality import DEAD_LETTER_COLUMN, SHARE_COLUMN
 from gobblin_assets.ingest.sources.kafka.decoding_plan import KEPT_ORDER, DecodingPlan
@@ -197,19 +198,19 @@ def _letter_columns(frame: DataFrame) -> dict[str, Column]:
 
 
 def _require_distinct_names(decoded: list[str], kept: list[str], plan: DecodingPlan) -> None:
-    seen: dict[str, str] = {name.casefold(): f"the kept column {name!r}" for name in kept}
+    seen: dict[str, str] = {name_key(name): f"the kept column {name!r}" for name in kept}
     for name in decoded:
-        other = seen.get(name.casefold())
+        other = seen.get(name_key(name))
         if other is not None:
             raise RejectedError(
                 f"topic {plan.topic!r}: the decoded field {name!r} and {other} would be one column",
                 field=f"{plan.field}.keep" if "kept" in other else f"{plan.field}.value.schema",
                 hint="Leave the one out of keep, or give a reader's schema without the other as `value.schema`.",
             )
-        if name.casefold().startswith((DEAD_LETTER_COLUMN, SHARE_COLUMN)):
+        if name_key(name).startswith((DEAD_LETTER_COLUMN, SHARE_COLUMN)):
             raise RejectedError(
                 f"topic {plan.topic!r}: the decoded field {name!r} has the name of a column that Gobblin hides in rows",
                 field=f"{plan.field}.value.schema",
                 hint="Give a reader's schema without it as `value.schema`.",
             )
-        seen[name.casefold()] = f"the field {name!r}"
+        seen[name_key(name)] = f"the field {name!r}"

@@ -13,7 +13,7 @@ Each type holds exactly what was seen of its place; where none does it is string
     anything else mixed  string
 
 What comes later and does not fit is a dead letter, but for a number in a double column: that is the nearest double.
-Names that differ by case alone can't be columns of one dataset: the first one seen stays. A record with a key twice
+Names that Spark can't tell apart can't be columns of one dataset: the first one seen stays. A record with a key twice
 is left out of the sample, since it is going to be a dead letter.
 """
 
@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_names import name_key
 from gobblin_assets.ingest.columns import named
 from gobblin_assets.ingest.spark_errors import spark_families
 
@@ -106,7 +107,8 @@ def infer_json_ddl(texts: Iterable[bytes], *, leave_out: Collection[str] = ()) -
             continue
         if isinstance(document, dict):
             seen.add(document)
-    fields = {name: each for name, each in (seen.fields or {}).items() if name.casefold() not in leave_out}
+    reserved = {name_key(name) for name in leave_out}
+    fields = {name: each for name, each in (seen.fields or {}).items() if name_key(name) not in reserved}
     return _fields_ddl(fields, " ") or None
 
 
@@ -159,6 +161,6 @@ def _within_bounds(frame: DataFrame) -> Iterator[bytes]:
 def _fields_ddl(fields: dict[str, _Seen], separator: str) -> str:
     distinct: dict[str, str] = {}
     for name, seen in fields.items():
-        if name.casefold() not in distinct and name:
-            distinct[name.casefold()] = f"`{name.replace('`', '``')}`{separator}{seen.ddl()}"
+        if name_key(name) not in distinct and name:
+            distinct[name_key(name)] = f"`{name.replace('`', '``')}`{separator}{seen.ddl()}"
     return ", ".join(distinct.values())
