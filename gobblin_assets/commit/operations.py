@@ -13,6 +13,7 @@ from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.execution import OpenFileSystem
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
@@ -85,11 +86,11 @@ class LogOperations:
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
 
-    def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float) -> Cleaned:
-        """Remove what dead attempts and retired generations left of one dataset."""
+    def clean(self, dataset_id: DatasetId, *, root_uri: str, retire_grace_s: float, fold: FoldBounds) -> Cleaned:
+        """Remove what dead attempts and retired generations left of one dataset, and fold its old publications."""
         with self.hold(dataset_id) as (keeper, lease):
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
-            return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
+            return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s, fold=fold)
 
     def _check_log(self, sequence: SequenceRecord, lease: Lease) -> None:
         fs, root = self.open_file_system(sequence.root_uri)

@@ -46,7 +46,11 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None."""
+    """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None.
+
+    ``version``: the newest version of the dataset that rows of its files were published with, where they were published
+    before; None: the one that its sequence makes.
+    """
 
     role: Role
     partition: str
@@ -57,15 +61,21 @@ class Segment:
     row_count: int
     file_bytes: int
     file_schema: object = None
+    version: int | None = None
 
 
 def encode_segments(
-    steps: Sequence[CommitStep], *, role: Role, partition: str, file_schema: object = None
+    steps: Sequence[CommitStep],
+    *,
+    role: Role,
+    partition: str,
+    file_schema: object = None,
+    steps_max: int = STEPS_PER_SEGMENT_MAX,
 ) -> list[Segment]:
     """Cut ``steps`` into segments of bounded size, keeping their order."""
     return [
-        _encode(steps[start : start + STEPS_PER_SEGMENT_MAX], role, partition, file_schema)
-        for start in range(0, len(steps), STEPS_PER_SEGMENT_MAX)
+        _encode(steps[start : start + steps_max], role, partition, file_schema)
+        for start in range(0, len(steps), steps_max)
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KnownSequence,
@@ -139,7 +140,7 @@ class CommitStepStore(Protocol):
         ...
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
-        """Those of these sequences that the log has."""
+        """Those of these sequences that the log has, or had before they were folded or forgotten."""
         ...
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
@@ -186,3 +187,21 @@ class CommitStepStore(Protocol):
         ...
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...
+
+    # Folding --------------------------------------------------------------------------------------------
+
+    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
+        """Those of these datasets that have published enough since they were last folded, or long ago."""
+        ...
+
+    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        """Fold the oldest publications of each partition, ``limit`` at most; returns how many, 0 when none is left."""
+        ...
+
+    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        """Drop sequences that are older than history is kept, of which storage has nothing; returns how many."""
+        ...
+
+    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+        """All of the dataset that can be folded now is."""
+        ...

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, PublishedInterval, SealOrder, StagedAttempt
 from gobblin_assets.errors import GobblinError
@@ -255,6 +256,17 @@ class History:
         ids = [segment.segment_id for segment in found]
         self.both("mark removed", lambda log: log.commits.mark_removed(ids))
 
+    def fold(self) -> None:
+        lease = self.pick(self.leases)
+        bounds = FoldBounds(self.random.choice([0, 2]), 1, self.random.choice([0.0, 600.0]), 86_400.0)
+        limit, dataset_id = self.random.randint(1, 9), lease.dataset_id
+        owner = {"fence": lease.fence, "bounds": bounds}
+        folded = self.both(f"fold under {lease}", lambda log: log.commits.fold(dataset_id, **owner, limit=limit))
+        gone = self.both(f"forget under {lease}", lambda log: log.commits.forget(dataset_id, **owner, limit=limit))
+        print("FOLD", folded, gone)
+        self.both(f"mark folded under {lease}", lambda log: log.commits.mark_folded(dataset_id, **owner))
+        self.both("forget runs", lambda log: log.runs.forget(JOB, older_than_s=90_000.0, limit=limit))
+
     def run_through(self) -> None:
         """A run as it should be: so that histories get somewhere."""
         self.take()
@@ -276,6 +288,8 @@ class History:
 
     def look(self) -> None:
         self.both("states", _states)
+        self.both("known", lambda log: log.commits.find_known([new.sequence_id for new in self.sequences]))
+        self.both("due", lambda log: log.commits.find_foldable(*self.ids, bounds=FoldBounds(keep=0, count_min=2)))
         self.both("lapsed", lambda log: log.runs.list_lapsed(JOB, limit=9))
         self.both("open", lambda log: log.commits.list_open(JOB, limit=99))
         self.both("recoverable", lambda log: log.commits.list_recoverable(jobs=None, limit=99))
@@ -313,6 +327,7 @@ class History:
             self.change_state: 8,
             self.clean: 1,
             self.remove: 1,
+            self.fold: 1,
         }
         for number in range(CALLS_PER_HISTORY):
             self.random.choices(list(choices), weights=list(choices.values()))[0]()

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
@@ -24,7 +25,7 @@ from gobblin_assets.commit.sequence import (
 from gobblin_assets.commit.store import StoredSegment
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
-from tests.simulation import log_building, log_cleaning, log_finishing, log_looking, log_sealed
+from tests.simulation import log_building, log_cleaning, log_finishing, log_folding, log_looking, log_sealed
 from tests.simulation.database import SimDatabase
 
 
@@ -156,3 +157,18 @@ class SimCommitStepStore:
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         with self._db.transaction() as db:
             log_cleaning.mark_removed(db, segment_ids)
+
+    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
+        return log_folding.find_due(self._db, dataset_ids, bounds)
+
+    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        with self._db.transaction() as db:
+            return log_folding.fold(db, dataset_id, fence, bounds, limit)
+
+    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        with self._db.transaction() as db:
+            return log_folding.forget(db, dataset_id, fence, bounds, limit)
+
+    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+        with self._db.transaction() as db:
+            log_folding.mark_folded(db, dataset_id, fence, bounds)

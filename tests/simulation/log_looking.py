@@ -1,6 +1,7 @@
 """Reading the simulated log, as ``commit.postgres.looking`` does: sequences, segments, publications."""
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -34,8 +35,14 @@ def stored(db: SimDatabase, segments: Iterable[SegmentRow]) -> list[StoredSegmen
             segment.digest,
             json.loads(db.sequences[segment.sequence_id].details)["root_uri"],
         )
-        for segment in sorted(segments, key=lambda s: (s.attempt_id, s.number))
+        for segment in sorted(segments, key=_order)
     ]
+
+
+def _order(segment: SegmentRow) -> tuple[bool, uuid.UUID, int, uuid.UUID]:
+    """Those of folds, which have no attempts, come last."""
+    attempt_id = segment.attempt_id
+    return attempt_id is None, attempt_id or uuid.UUID(int=0), segment.number, segment.segment_id
 
 
 def is_open_and_held(db: SimDatabase, sequence_id: SequenceId, fence: int) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
-from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
+from gobblin_assets.commit.postgres.guards import past_sequence, unexpected_state, unknown_sequence
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.store import StoredSegment
 from gobblin_assets.db.transactions import transact
@@ -70,14 +70,14 @@ _LIST_OPEN = text(f"""
 _SEGMENT_IDS = text("""
     SELECT segment_id FROM gobblin.segment
      WHERE sequence_id = :sequence_id AND sealed
-     ORDER BY attempt_id, number
+     ORDER BY attempt_id, number, segment_id
 """)
 
 _SEGMENTS = text("""
     SELECT g.segment_id, g.dataset_id, g.payload, g.digest, s.details ->> 'root_uri' AS root_uri
       FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
      WHERE g.segment_id = ANY (CAST(:segment_ids AS uuid[]))
-     ORDER BY g.attempt_id, g.number
+     ORDER BY g.attempt_id, g.number, g.segment_id
 """)
 
 _IS_OPEN_AND_HELD = text("""
@@ -116,7 +116,7 @@ _LIST_UNANNOUNCED = text("""
 def get(connection: Connection, sequence_id: SequenceId) -> SequenceRecord:
     row = connection.execute(_GET, {"sequence_id": sequence_id}).one_or_none()
     if row is None:
-        raise unknown_sequence(sequence_id)
+        raise past_sequence(connection, sequence_id) or unknown_sequence(sequence_id)
     return record_of(row)
 
 

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from gobblin_assets.commit.postgres import building, cleaning, finishing, looking, sealed, sealing
+from gobblin_assets.commit.folding import FoldBounds
+from gobblin_assets.commit.postgres import (
+    building,
+    cleaning,
+    finishing,
+    folding,
+    forgetting,
+    looking,
+    sealed,
+    sealing,
+)
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KnownSequence,
@@ -237,3 +247,22 @@ class PostgresCommitStepStore:
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         transact(self._engine, "mark removed", lambda c: cleaning.mark_removed(c, segment_ids))
+
+    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
+        return transact(self._engine, "find foldable", lambda c: folding.find_due(c, dataset_ids, bounds))
+
+    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(
+            self._engine,
+            "fold sequences",
+            lambda c: folding.fold(c, dataset_id, fence, bounds, limit),
+            committed=Failpoint.FOLD_COMMITTED,
+        )
+
+    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(
+            self._engine, "forget sequences", lambda c: forgetting.forget(c, dataset_id, fence, bounds, limit)
+        )
+
+    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+        transact(self._engine, "mark folded", lambda c: folding.mark_folded(c, dataset_id, fence, bounds))
