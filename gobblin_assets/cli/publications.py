@@ -55,6 +55,7 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
         "partition",
         "state",
         "mode",
+        "publications",
         "rows",
         "files",
         "tries",
@@ -63,8 +64,8 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
     )
     rows = [
         (
-            *(each.sequence_id, each.job, each.urn, each.partition, each.state, each.mode, each.rows, each.files),
-            *(each.failed_tries, each.created_at, each.last_error),
+            *(each.sequence_id, each.job, each.urn, each.partition, each.state, each.mode, each.publications),
+            *(each.rows, each.files, each.failed_tries, each.created_at, each.last_error),
         )
         for each in lines
     ]

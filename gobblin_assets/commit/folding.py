@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gobblin_assets.commit.attempts import published_directories
+from gobblin_assets.commit.attempts import MARKERS_KEPT, published_directories
 from gobblin_assets.commit.segment import Segment, decode_segment, encode_segments
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile
@@ -47,13 +47,19 @@ TIDY_S: Final = 86_400.0
 class FoldBounds:
     """``keep``: so many of a dataset's newest publications stay as they are. ``count_min``: the others are folded when
     so many have come since the last look, or when that was ``TIDY_S`` ago. ``age_s``: younger ones stay. What is older
-    than ``history_s`` is forgotten.
+    than ``history_s`` is forgotten, but for the newest ``keep_marked``, which storage has markers of.
     """
 
     keep: int = 300
     count_min: int = 100
     age_s: float = 3600.0
     history_s: float = 90 * 86_400.0
+    keep_marked: int = MARKERS_KEPT
+
+    @property
+    def keep_remembered(self) -> int:
+        """So many of the newest publications are never forgotten."""
+        return max(self.keep, self.keep_marked)
 
 
 DEFAULT_FOLD: Final = FoldBounds()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, read_step
 from gobblin_assets.errors import CorruptionError
@@ -81,14 +82,31 @@ def encode_segments(
 
 def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:
     """Rebuild the steps. CorruptionError when the payload is not the one that was sealed."""
+    return list(_steps_of(_open(payload, digest)))
+
+
+def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
+    """Path and length of each file that the steps make visible, in their order: what readers ask for, column by column.
+
+    CorruptionError as ``decode_segment``.
+    """
+    table = _open(payload, digest)
+    if table.column("payload").null_count < len(table):
+        published = (file for step in _steps_of(table) for file in step.published_files())
+        return [(path, identity.size_bytes) for path, identity, _rows in published]
+    directories = table.column("target_directory").cast(pa.string())
+    paths = pc.binary_join_element_wise(directories, table.column("target_name"), "/")
+    return zip(paths.to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
+
+
+def _open(payload: bytes, digest: bytes) -> pa.Table:
     if hashlib.sha256(payload).digest() != digest:
         raise CorruptionError("a segment of the commit log does not match its digest")
     try:
         with pa.ipc.open_stream(payload) as stream:
-            table = stream.read_all()
+            return stream.read_all()
     except pa.ArrowInvalid as error:
         raise CorruptionError(f"a segment of the commit log can't be read: {error}") from error
-    return list(_steps_of(table))
 
 
 def combine_digests(digests: Iterable[bytes]) -> bytes:

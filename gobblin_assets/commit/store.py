@@ -15,6 +15,7 @@ from typing import Protocol
 from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KeyMove,
     KnownSequence,
     NewAttempt,
     NewSequence,
@@ -157,6 +158,10 @@ class CommitStepStore(Protocol):
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         """PREPARED, BLOCKED and ABANDONING sequences, oldest first."""
+        ...
+
+    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        """The moves of a sequence that replaces all of a partition and leaves ledger and watermarks as they are."""
         ...
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:

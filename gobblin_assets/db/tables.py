@@ -41,6 +41,8 @@ from sqlalchemy.sql.expression import ColumnClause
 
 from gobblin_assets.db.table_metadata import SCHEMA, metadata, moment, states
 
+__all__ = ["OPEN_STATES", "SCHEMA", "SEQUENCE_STATES", "metadata"]
+
 dataset = Table(
     "dataset",
     metadata,

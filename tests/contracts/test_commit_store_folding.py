@@ -1,6 +1,7 @@
 """Folding and forgetting, by any commit step store: whoever asks the log gets the same answers before and after."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.support.commit_log import JOB, Built, LogWorld, move
 
 ORDERS = DatasetUrn("orders")
 HISTORY_S = 1_000.0
-ALL = FoldBounds(keep=0, count_min=1, age_s=0.0, history_s=HISTORY_S)
+ALL = FoldBounds(keep=0, count_min=1, age_s=0.0, history_s=HISTORY_S, keep_marked=0)
 OLD = {"type": "struct", "fields": [{"name": "id", "type": "integer", "nullable": True, "metadata": {}}]}
 NEW = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 
@@ -46,8 +47,8 @@ def fold(log: LogWorld, lease: Lease, *, bounds: FoldBounds = ALL, limit: int = 
     return log.commits.fold(lease.dataset_id, fence=lease.fence, bounds=bounds, limit=limit)
 
 
-def forget(log: LogWorld, lease: Lease, *, limit: int = 99) -> int:
-    return log.commits.forget(lease.dataset_id, fence=lease.fence, bounds=ALL, limit=limit)
+def forget(log: LogWorld, lease: Lease, *, bounds: FoldBounds = ALL, limit: int = 99) -> int:
+    return log.commits.forget(lease.dataset_id, fence=lease.fence, bounds=bounds, limit=limit)
 
 
 def files_of(log: LogWorld, **asked: Any) -> Counter[tuple[Any, ...]]:
@@ -316,6 +317,7 @@ def test_retired_publications_are_forgotten_once_their_files_are_removed_and_his
     log.advance(2 * HISTORY_S)
     lease = log.take_over(lease.dataset_id)
     before = answers(log, lease.dataset_id)
+    assert forget(log, lease, bounds=replace(ALL, keep_marked=3)) == 0, "storage has markers of them"
 
     assert forget(log, lease) == 1
 

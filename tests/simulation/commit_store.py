@@ -13,6 +13,7 @@ from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KeyMove,
     KnownSequence,
     NewAttempt,
     NewSequence,
@@ -128,6 +129,9 @@ class SimCommitStepStore:
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_open(self._db, job, limit)
+
+    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        return log_looking.list_standing_moves(self._db, dataset_id, partition)
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
         return [log_looking.load_publication(self._db, sequence_id) for sequence_id in sequence_ids]

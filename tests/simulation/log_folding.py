@@ -75,7 +75,7 @@ def fold(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds,
 def forget(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
     require_fence(db, dataset_id, fence, Guard.FOLD_CHECKS_FENCE)
     old_at = db.now_s - bounds.history_s
-    newest = db.datasets[dataset_id].version - bounds.keep
+    newest = db.datasets[dataset_id].version - bounds.keep_remembered
     mine = [row for row in db.sequences.values() if row.dataset_id == dataset_id and _is_clean(db, row)]
     retired = [
         row

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.sequence import KeyMove, Publication, PublishedInterval, SequenceRecord
+from gobblin_assets.commit.standing import stand
 from gobblin_assets.commit.store import StoredSegment
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import Watermark
@@ -125,6 +127,23 @@ def load_publication(db: SimDatabase, sequence_id: SequenceId) -> Publication:
         watermarks={name: (_shown(move.old), _shown(move.new)) for name, move in moves},
         details=json.loads(row.details),
     )
+
+
+def list_standing_moves(db: SimDatabase, dataset_id: DatasetId, partition: str) -> list[KeyMove]:
+    sequences = {s.sequence_id for s in db.sequences.values() if (s.dataset_id, s.partition) == (dataset_id, partition)}
+    entries = [entry for entry in db.ledger.values() if entry.is_active and entry.sequence_id in sequences]
+    keys = {entry.key_id: db.keys[entry.key_id] for entry in entries}
+    moves = []
+    for key in sorted(keys.values(), key=lambda key: (key.name, key.partition)):
+        mine = [entry for entry in entries if entry.key_id == key.key_id]
+        intervals = [
+            PublishedInterval(Interval(entry.low, entry.high), entry.reread_from)
+            for entry in mine
+            if entry.high is not None
+        ]
+        is_generation = any(entry.is_generation for entry in mine)
+        moves.append(stand(key.name, key.partition, key.watermark, intervals, is_generation=is_generation))
+    return moves
 
 
 def list_unannounced(db: SimDatabase, job: JobName, limit: int) -> list[Publication]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.published.port import PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import PublishedPartition, PublishedSegment, PublishedSet
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.state import (
@@ -277,6 +277,20 @@ class SimPublishedFiles:
         active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))
         schemas = self._schemas(s for s in published if s.retired_by is None) or self._schemas(published)[:1]
         return PublishedSet(dataset.version, tuple(self._shown(segment) for segment in active), schemas)
+
+    def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
+        db, found = self._db, list[PublishedPartition]()
+        active: dict[str, list[SegmentRow]] = {}
+        for segment in db.segments.values():
+            dataset, sequence = db.datasets[segment.dataset_id], db.sequences[segment.sequence_id]
+            is_active = segment.sealed and segment.retired_by is None and sequence.state is SequenceState.DONE
+            if is_active and (dataset.job, dataset.urn) == (job, urn):
+                active.setdefault(segment.partition, []).append(segment)
+        for partition, segments in sorted(active.items()):
+            newest_at = max(db.sequences[segment.sequence_id].done_at or 0.0 for segment in segments)
+            files, file_bytes = (sum(s.file_count for s in segments), sum(s.file_bytes for s in segments))
+            found.append(PublishedPartition(partition, files, file_bytes, db.now_s - newest_at))
+        return found
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         return sorted(row.urn for row in self._db.datasets.values() if row.job == job)

@@ -35,6 +35,7 @@ from gobblin_assets.ingest.job_spec import (
     JdbcSourceSpec,
     JobSpec,
     LeaseSpec,
+    LogSpec,
     RetrySpec,
     SplitSpec,
     StreamSpec,
@@ -77,6 +78,7 @@ class Lake:
     publish_tries_max: int = 5
     publish_every_s: float = 0.01
     shares: bool = False
+    folds: bool = False
 
     @property
     def root(self) -> str:
@@ -110,6 +112,7 @@ class Lake:
             publish_tries_max=self.publish_tries_max,
             retire_grace_s=0.0,
             stream=StreamSpec(publish_every_s=self.publish_every_s),
+            log=LogSpec(fold_keep=0, fold_min=1, fold_age_s=0.0) if self.folds else LogSpec(),
         )
 
 

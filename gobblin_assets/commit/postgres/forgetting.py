@@ -82,7 +82,7 @@ _FORGET = (
 def forget(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
     """How many sequences went; fewer than ``limit``: there are no more."""
     hold_fences(connection, [(dataset_id, fence)])
-    asked = {"dataset_id": dataset_id, "keep": bounds.keep, "history_s": bounds.history_s, "limit": limit}
+    asked = {"dataset_id": dataset_id, "keep": bounds.keep_remembered, "history_s": bounds.history_s, "limit": limit}
     retired = list(connection.execute(_RETIRED, asked).scalars())
     aborted = list(connection.execute(_ABORTED, {**asked, "limit": limit - len(retired)}).scalars())
     ids = {"sequence_ids": [*retired, *aborted]}

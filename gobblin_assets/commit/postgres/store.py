@@ -16,9 +16,11 @@ from gobblin_assets.commit.postgres import (
     looking,
     sealed,
     sealing,
+    standing,
 )
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KeyMove,
     KnownSequence,
     NewAttempt,
     NewSequence,
@@ -215,6 +217,11 @@ class PostgresCommitStepStore:
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list open", lambda c: looking.list_open(c, job, limit))
+
+    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        return transact(
+            self._engine, "list standing moves", lambda c: standing.list_standing_moves(c, dataset_id, partition)
+        )
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
         return transact(self._engine, "read publications", lambda c: looking.load_publications(c, sequence_ids))

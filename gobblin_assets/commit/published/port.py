@@ -1,10 +1,10 @@
 """The port through which published files are found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.segment import decode_segment, decode_sizes
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -45,6 +45,10 @@ class PublishedSegment:
             for path, identity, row_count in step.published_files():
                 yield PublishedFile(path, identity, row_count)
 
+    def file_sizes(self) -> Iterable[tuple[str, int]]:
+        """Path and length of each file, in the same order, in a tenth of the time."""
+        return decode_sizes(self.payload, self.digest)
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedSet:
@@ -59,6 +63,16 @@ class PublishedSet:
     file_schemas: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedPartition:
+    """The active files of one partition in all roles; the last publication into it was ``quiet_s`` ago."""
+
+    partition: str
+    file_count: int
+    file_bytes: int
+    quiet_s: float
+
+
 class PublishedFiles(Protocol):
     """Implemented by ``published.postgres``."""
 
@@ -66,6 +80,10 @@ class PublishedFiles(Protocol):
         self, job: JobName, urn: DatasetUrn, *, role: Role, partitions: Sequence[str] | None = None
     ) -> PublishedSet | None:
         """The active files of these partitions (None: of all). None: there is no such dataset."""
+        ...
+
+    def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
+        """Those that have active files, in order."""
         ...
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment, PublishedSet
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -51,6 +51,17 @@ _SCHEMAS = text("""
      LIMIT :schemas_max
 """)
 
+_LIST_PARTITIONS = text("""
+    SELECT g.partition, sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes,
+           extract(epoch FROM clock_timestamp() - max(s.done_at))::double precision AS quiet_s
+      FROM gobblin.dataset d
+      JOIN gobblin.segment g USING (dataset_id)
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE d.job = :job AND d.urn = :urn AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+     GROUP BY g.partition
+     ORDER BY g.partition
+""")
+
 _LIST_URNS = text("SELECT urn FROM gobblin.dataset WHERE job = :job ORDER BY urn")
 
 
@@ -80,6 +91,11 @@ class PostgresPublishedFiles:
             return PublishedSet(rows[0].dataset_version, segments, known)
 
         return transact(self.engine, "find published files", body)
+
+    def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
+        asked = {"job": job, "urn": urn}
+        rows = transact(self.engine, "list partitions", lambda c: c.execute(_LIST_PARTITIONS, asked).all())
+        return [PublishedPartition(row.partition, row.file_count, row.file_bytes, row.quiet_s) for row in rows]
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         urns = transact(self.engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).scalars().all())
