@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli import compacting, jobs, publications, reconciling, servers, streams, verifying, views
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import GobblinError, RejectedError
 
@@ -42,6 +42,7 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     views.ledger,
     views.history,
     publications.cleanup,
+    compacting.compact,
     verifying.verify,
     reconciling.reconcile,
     servers.spark,

@@ -257,6 +257,15 @@ class LogSpec(SpecModel):
         return FoldBounds(self.fold_keep, self.fold_min, self.fold_age_s, self.history_days * DAY_S)
 
 
+class CompactionSpec(SpecModel):
+    """Which partitions are written anew with fewer, larger files."""
+
+    files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
+    file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")
+    quiet_s: float = Field(3600.0, ge=0, description="A partition has come to rest so long after its last publication.")
+    partitions_per_run_max: int = Field(10, ge=1, description="Of each dataset; the rest is left to the next run.")
+
+
 class JobSpec(SpecModel):
     """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
 
@@ -277,6 +286,9 @@ class JobSpec(SpecModel):
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
     log: LogSpec = LogSpec()
+    compaction: CompactionSpec | None = Field(
+        None, description="Runs compact what has come to rest, after they have published. Default: by command only."
+    )
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
         0o022, description="Of published files and directories; as text it is read in octal."
     )

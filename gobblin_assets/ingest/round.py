@@ -24,6 +24,7 @@ from gobblin_assets.commit.together import do_together, in_bounds
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.announcements import announce, report_of
+from gobblin_assets.ingest.compaction import open_compaction
 from gobblin_assets.ingest.packing import pack_run
 from gobblin_assets.ingest.progress import Progress
 from gobblin_assets.ingest.publisher import Keep, Publisher
@@ -95,6 +96,7 @@ class Round:
         self.recovered, ready = self.recover(leases)
         self.publish_new(ready)
         self.clean(leases)
+        self.compact(ready)
 
     # Recover --------------------------------------------------------------------------------------------
 
@@ -360,6 +362,16 @@ class Round:
                 prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+
+    # Compact --------------------------------------------------------------------------------------------
+
+    def compact(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """Write anew what has come to rest, where the job says so and nothing of the dataset is open."""
+        spec = self._request.job.compaction
+        compaction = open_compaction(self._request, self._ports, self._run_id, self._driver, self._keeper.require)
+        if spec is not None and compaction is not None:
+            held = {urn: lease for urn, lease in leases.items() if urn not in self._behind}
+            compaction.compact_all(held, spec)
 
 
 def _oldest_first(partitions: Iterable[AssetPartition]) -> list[AssetPartition]:
