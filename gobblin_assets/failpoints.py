@@ -66,6 +66,8 @@ class Failpoint(StrEnum):
     LOST_MARKER_MOVED = "lost_marker_moved"
     RETIRE_MARKED = "retire_marked"
     RETIRE_REMOVED = "retire_removed"
+    FOLD_SEGMENTS_JOINED = "fold_segments_joined"
+    FOLD_COMMITTED = "fold_committed"
 
 
 class AcknowledgementLost(ConnectionError):  # noqa: N818  it plays the driver's lost connection, not an error of ours

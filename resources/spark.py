@@ -13,9 +13,11 @@ from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.rewriting import Rewriter
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.ingest.spark.rewriter import SparkRewriter
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
 from gobblin_assets.settings import read_settings
@@ -69,6 +71,11 @@ class GobblinSparkResource(LazyPySparkResource):
         """What reads what ``session`` planned, and writes it into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
         return SparkExtractor(self.get_session(), fs, stores.published, session)
+
+    def open_rewriter(self, job: JobSpec) -> Rewriter:
+        """What writes the job's published rows anew, for compaction."""
+        fs, _root = open_file_system(job.destination, umask=job.umask)
+        return SparkRewriter(self.get_session(), fs)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End what a dead attempt may still be writing on the Connect server, if there is one."""

@@ -191,6 +191,7 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
         clock=SystemClock(),
         report=progress,
         on_publication=EventLog(layout, context).log_publication,
+        open_rewriter=lambda: engine.open_rewriter(job),
     )
     try:
         yield ports

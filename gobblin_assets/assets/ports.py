@@ -12,6 +12,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.rewriting import Rewriter
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.sources.kafka.watch import TopicWatch
 from gobblin_assets.ingest.sources.port import PlanSession, Source
@@ -34,6 +35,10 @@ class Engine(Protocol):
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
         """What reads the WorkUnits that ``session`` planned and writes them into staging."""
+        ...
+
+    def open_rewriter(self, job: JobSpec) -> Rewriter:
+        """What compaction writes published rows anew with, into staging."""
         ...
 
     def interrupt(self, attempt: AttemptRecord) -> None:

@@ -13,6 +13,7 @@ import click
 
 from gobblin_assets import __version__
 from gobblin_assets.cli import (
+    compacting,
     dagster_process,
     destinations,
     jobs,
@@ -56,6 +57,7 @@ _COMMANDS: Final[Sequence[click.Command]] = (
     views.ledger,
     views.history,
     publications.cleanup,
+    compacting.compact,
     verifying.verify,
     reconciling.reconcile,
     destinations.destination,

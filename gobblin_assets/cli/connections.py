@@ -176,6 +176,7 @@ def open_ports(layout: JobLayout, job: JobSpec, spark: SparkChoice) -> Iterator[
             clock=SystemClock(),
             report=say,
             on_publication=tell,
+            open_rewriter=lambda: engine.open_rewriter(job),
         )
         yield ports, events
 

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -57,6 +58,7 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
         "partition",
         "state",
         "mode",
+        "publications",
         "rows",
         "files",
         "tries",
@@ -65,8 +67,8 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
     )
     rows = [
         (
-            *(each.sequence_id, each.job, each.urn, each.partition, each.state, each.mode, each.rows, each.files),
-            *(each.failed_tries, each.created_at, each.last_error),
+            *(each.sequence_id, each.job, each.urn, each.partition, each.state, each.mode, each.publications),
+            *(each.rows, each.files, each.failed_tries, each.created_at, each.last_error),
         )
         for each in lines
     ]
@@ -195,7 +197,7 @@ def _print_published(published: Sequence[Publication]) -> None:
 @spark_options
 @json_option
 def cleanup(job_file: Path, datasets: Sequence[str], master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Remove what dead attempts left in staging, and retired files whose grace is over."""
+    """Remove what dead attempts left in staging and retired files whose grace is over; fold what is old."""
     layout = read_layout(job_file)
     job = layout.job
     cleaned: dict[str, Cleaned] = {}
@@ -204,9 +206,19 @@ def cleanup(job_file: Path, datasets: Sequence[str], master: str | None, remote:
         operations = open_operations(log, SparkChoice(master, remote), job)
         known = log.stores.datasets.load(JobName(job.job), find_datasets(layout, datasets))
         for urn, state in known.items():
-            cleaned[urn] = operations.clean(state, root_uri=job.destination, retire_grace_s=job.retire_grace_s)
+            cleaned[urn] = operations.clean(
+                state,
+                root_uri=job.destination,
+                retire_grace_s=job.retire_grace_s,
+                # Somebody asked: no need to wait until there is enough.
+                fold=replace(job.log.bounds, count_min=0),
+            )
     if as_json:
         print_json(cleaned)
         return
-    rows = [(urn, each.attempt_count, each.removed_file_count, each.remaining) for urn, each in cleaned.items()]
-    print_table("cleaned", ("dataset", "attempts", "retired files removed", "attempts left"), rows)
+    rows = [
+        (urn, each.attempt_count, each.removed_file_count, each.remaining, each.folded, each.forgotten)
+        for urn, each in cleaned.items()
+    ]
+    columns = ("dataset", "attempts", "retired files removed", "attempts left", "publications folded", "forgotten")
+    print_table("cleaned", columns, rows)

@@ -32,6 +32,7 @@ What each crash leaves, and who repairs it.
     destination not there   another file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that it can't explain: nothing runs until a person reconciles
     while reconciling       the dataset stays stopped: the same command again
+    while folding           all of the fold, or nothing: the next cleanup
 
 What is not promised. Events reach Dagster at least once. A reader of the directory, not of the ledger, may
 see parts of a sequence before DONE, and two generations during a refresh. Storage that lies about syncing,

@@ -12,6 +12,9 @@ STAGING_NAME: Final = ".staging"
 MARKERS_NAME: Final = ".markers"
 SET_ASIDE_NAME: Final = ".set-aside"
 
+MARKERS_KEPT: Final = 256
+"""Publications of one dataset that storage remembers: ten days of hourly ones. More would slow each run's look."""
+
 _FINAL_NAME: Final = re.compile(r"(?P<sequence>[0-9a-f]{32})-\d+")
 
 

@@ -1,4 +1,4 @@
-"""Cleanup: removes the staging of attempts whose sequence is over, and the files of retired generations.
+"""Cleanup: removes the staging of attempts whose sequence is over, and the files of retired generations; then folds.
 
 Order, always: marked in the log under our fence, then captured (renamed to a name that only the fence
 knows), then removed. Nothing is found by pattern: every name follows from a row. An attempt counts as clean
@@ -14,6 +14,7 @@ from typing import Final
 from gobblin_assets.commit.abandonment import capture
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.execution import OpenFileSystem
+from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.commit.together import do_together
@@ -28,15 +29,23 @@ ATTEMPTS_PER_PASS_MAX: Final = 1_000
 SEGMENTS_PER_PASS_MAX: Final = 200
 # The first pass removes, the second proves that nothing came back.
 PASSES_MAX: Final = 2
+SEQUENCES_PER_FOLD_MAX: Final = 200
+# Of one dataset in one cleanup; the rest is left to the next.
+FOLDS_PER_CLEANUP_MAX: Final = 50
 
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a cleanup removed of a dataset. ``remaining`` attempts still had something at the last pass."""
+    """What a cleanup removed of a dataset. ``remaining`` attempts still had something at the last pass.
+
+    ``folded`` publications became a part of others, and ``forgotten`` ones are too old to be remembered.
+    """
 
     attempt_count: int = 0
     removed_file_count: int = 0
     remaining: int = 0
+    folded: int = 0
+    forgotten: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +57,15 @@ class Cleanup:
     interrupt: Callable[[AttemptRecord], None]
     require: Callable[[Lease], None]
 
-    def clean(self, lease: Lease, *, root_uri: str, retire_grace_s: float) -> Cleaned:
+    def clean(self, lease: Lease, *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD) -> Cleaned:
         """Clean one leased dataset. Interrupting it anywhere leaves work for the next call, nothing else."""
-        (outcome,) = self.clean_all([lease], root_uri=root_uri, retire_grace_s=retire_grace_s)
+        (outcome,) = self.clean_all([lease], root_uri=root_uri, retire_grace_s=retire_grace_s, fold=fold)
         if isinstance(outcome, GobblinError):
             raise outcome
         return outcome
 
     def clean_all(
-        self, leases: Sequence[Lease], *, root_uri: str, retire_grace_s: float
+        self, leases: Sequence[Lease], *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD
     ) -> list[Cleaned | GobblinError]:
         """The same for several datasets: what ``clean`` gives or raises for each, in their order.
 
@@ -73,6 +82,7 @@ class Cleanup:
             marked = {attempt.dataset_id for attempt in attempts}
             left = [lease for lease in left if lease.dataset_id in marked]
         self._remove_retired(leases, retire_grace_s, outcomes)
+        self._fold_all(leases, fold, outcomes)
         return [outcomes[lease.dataset_id] for lease in leases]
 
     def _mark(self, leases: Sequence[Lease], outcomes: dict[DatasetId, Cleaned | GobblinError]) -> list[AttemptRecord]:
@@ -150,6 +160,36 @@ class Cleanup:
                 self.store.mark_removed([segment.segment_id])
             except GobblinError as error:
                 outcomes[segment.dataset_id] = error
+
+    def _fold_all(
+        self, leases: Sequence[Lease], bounds: FoldBounds, outcomes: dict[DatasetId, Cleaned | GobblinError]
+    ) -> None:
+        ours = {lease.dataset_id: lease for lease in leases if isinstance(outcomes[lease.dataset_id], Cleaned)}
+        for dataset_id in self.store.find_foldable(*ours, bounds=bounds) if ours else ():
+            outcome = outcomes[dataset_id]
+            try:
+                if isinstance(outcome, Cleaned):
+                    self._fold(ours[dataset_id], bounds, outcome)
+            except GobblinError as error:
+                outcomes[dataset_id] = error
+
+    def _fold(self, lease: Lease, bounds: FoldBounds, outcome: Cleaned) -> None:
+        dataset_id, limit = lease.dataset_id, SEQUENCES_PER_FOLD_MAX
+        for _fold in range(FOLDS_PER_CLEANUP_MAX):
+            self.require(lease)
+            folded = self.store.fold(dataset_id, fence=lease.fence, bounds=bounds, limit=limit)
+            outcome.folded += folded
+            if not folded:
+                break
+        else:
+            return
+        for _forgetting in range(FOLDS_PER_CLEANUP_MAX):
+            self.require(lease)
+            forgotten = self.store.forget(dataset_id, fence=lease.fence, bounds=bounds, limit=limit)
+            outcome.forgotten += forgotten
+            if forgotten < limit:
+                self.store.mark_folded(dataset_id, fence=lease.fence, bounds=bounds)
+                return
 
     def _remove_files(self, segment: StoredSegment) -> int:
         fs, root = self.open_file_system(segment.root_uri)

@@ -122,6 +122,7 @@ def _attempt_to_json(attempt: SealedAttempt) -> dict[str, object]:
                 "row_count": segment.row_count,
                 "file_bytes": segment.file_bytes,
                 "file_schema": segment.file_schema,
+                **({} if segment.version is None else {"version": segment.version}),
             }
             for segment_id, segment in zip(attempt.segment_ids, attempt.segments, strict=True)
         ],
@@ -207,6 +208,7 @@ def _attempt_of(stored: Mapping[str, Any]) -> SealedAttempt:
                 row_count=each["row_count"],
                 file_bytes=each["file_bytes"],
                 file_schema=each["file_schema"],
+                version=each.get("version"),
             )
             for each in stored["segments"]
         ),

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.attempts import MARKERS_NAME
+from gobblin_assets.commit.attempts import MARKERS_KEPT, MARKERS_NAME
 from gobblin_assets.commit.destination import (
     Binding,
     DestinationAwayError,
@@ -47,9 +47,6 @@ from gobblin_assets.model.path_names import encode_segment, list_upwards
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Lease
-
-MARKERS_KEPT: Final = 256
-"""Publications of one dataset that storage remembers: ten days of hourly ones. More would slow each run's look."""
 
 _ASKED_AT_ONCE_MAX: Final = 10_000
 

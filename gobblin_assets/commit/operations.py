@@ -13,6 +13,7 @@ from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.execution import OpenFileSystem
+from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_dataset
@@ -86,10 +87,12 @@ class LogOperations:
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
 
-    def clean(self, state: DatasetState, *, root_uri: str, retire_grace_s: float) -> Cleaned:
+    def clean(
+        self, state: DatasetState, *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD
+    ) -> Cleaned:
         """Remove what dead attempts and retired generations left of one dataset, which is published at ``root_uri``.
 
-        What a dead owner was building is ended first.
+        What a dead owner was building is ended first; old publications are folded.
         """
         with self.hold(state.dataset_id) as (keeper, lease):
             fs, root = self.open_file_system(root_uri)
@@ -97,7 +100,7 @@ class LogOperations:
             check_log(self.store, fs, root, state.job, state.urn, lease)
             self._abort_unsealed(lease)
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
-            return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s)
+            return cleanup.clean(lease, root_uri=root_uri, retire_grace_s=retire_grace_s, fold=fold)
 
     def _abort_unsealed(self, lease: Lease) -> None:
         for sequence in self.store.find_unfinished(lease.dataset_id):

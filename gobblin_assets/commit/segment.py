@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, read_step
 from gobblin_assets.errors import CorruptionError
@@ -46,7 +47,11 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None."""
+    """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None.
+
+    ``version``: the newest version of the dataset that rows of its files were published with, where they were published
+    before; None: the one that its sequence makes.
+    """
 
     role: Role
     partition: str
@@ -57,28 +62,51 @@ class Segment:
     row_count: int
     file_bytes: int
     file_schema: object = None
+    version: int | None = None
 
 
 def encode_segments(
-    steps: Sequence[CommitStep], *, role: Role, partition: str, file_schema: object = None
+    steps: Sequence[CommitStep],
+    *,
+    role: Role,
+    partition: str,
+    file_schema: object = None,
+    steps_max: int = STEPS_PER_SEGMENT_MAX,
 ) -> list[Segment]:
     """Cut ``steps`` into segments of bounded size, keeping their order."""
     return [
-        _encode(steps[start : start + STEPS_PER_SEGMENT_MAX], role, partition, file_schema)
-        for start in range(0, len(steps), STEPS_PER_SEGMENT_MAX)
+        _encode(steps[start : start + steps_max], role, partition, file_schema)
+        for start in range(0, len(steps), steps_max)
     ]
 
 
 def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:
     """Rebuild the steps. CorruptionError when the payload is not the one that was sealed."""
+    return list(_steps_of(_open(payload, digest)))
+
+
+def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
+    """Path and length of each file that the steps make visible, in their order: what readers ask for, column by column.
+
+    CorruptionError as ``decode_segment``.
+    """
+    table = _open(payload, digest)
+    if table.column("payload").null_count < len(table):
+        published = (file for step in _steps_of(table) for file in step.published_files())
+        return [(path, identity.size_bytes) for path, identity, _rows in published]
+    directories = table.column("target_directory").cast(pa.string())
+    paths = pc.binary_join_element_wise(directories, table.column("target_name"), "/")
+    return zip(paths.to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
+
+
+def _open(payload: bytes, digest: bytes) -> pa.Table:
     if hashlib.sha256(payload).digest() != digest:
         raise CorruptionError("a segment of the commit log does not match its digest")
     try:
         with pa.ipc.open_stream(payload) as stream:
-            table = stream.read_all()
+            return stream.read_all()
     except pa.ArrowInvalid as error:
         raise CorruptionError(f"a segment of the commit log can't be read: {error}") from error
-    return list(_steps_of(table))
 
 
 def combine_digests(digests: Iterable[bytes]) -> bytes:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gobblin_assets.commit.destination import Binding
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KeyMove,
     KnownSequence,
     NewAttempt,
     NewSequence,
@@ -165,7 +167,7 @@ class CommitStepStore(Protocol):
         ...
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
-        """Those of these sequences that the log has."""
+        """Those of these sequences that the log has, or had before they were folded or forgotten."""
         ...
 
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
@@ -190,6 +192,10 @@ class CommitStepStore(Protocol):
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         """PREPARED, BLOCKED and ABANDONING sequences, oldest first."""
+        ...
+
+    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        """The moves of a sequence that replaces all of a partition and leaves ledger and watermarks as they are."""
         ...
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
@@ -221,3 +227,21 @@ class CommitStepStore(Protocol):
         ...
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...
+
+    # Folding --------------------------------------------------------------------------------------------
+
+    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
+        """Those of these datasets that have published enough since they were last folded, or long ago."""
+        ...
+
+    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        """Fold the oldest publications of each partition, ``limit`` at most; returns how many, 0 when none is left."""
+        ...
+
+    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        """Drop sequences that are older than history is kept, of which storage has nothing; returns how many."""
+        ...
+
+    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+        """All of the dataset that can be folded now is."""
+        ...

@@ -8,6 +8,7 @@
     commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
     attempt           one write to one staging directory; history of tasks
     work_unit         what was planned and read: TaskState's intervals
+    past_sequence     sequences whose rows are gone, and which storage may still name
     segment           compressed steps of a sequence; once it is DONE, the list of the published files
     planned_move      the watermark moves that a sealed sequence will make when it is finished
     planned_interval  the intervals that it will then write to the ledger
@@ -19,60 +20,29 @@ A partition of "" stands for a dataset without partitions: a Dagster partition k
 from typing import Final
 
 from sqlalchemy import (
-    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
     Uuid,
-    event,
     literal_column,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, ExcludeConstraint
 from sqlalchemy.sql.expression import ColumnClause
 
-SCHEMA: Final = "gobblin"
+from gobblin_assets.db.table_metadata import SCHEMA, metadata, moment, states
 
-metadata = MetaData(
-    schema=SCHEMA,
-    naming_convention={
-        "pk": "%(table_name)s_pkey",
-        "fk": "%(table_name)s_%(column_0_name)s_fkey",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
-        "ck": "%(table_name)s_%(constraint_name)s_check",
-        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
-    },
-)
-
-# Only a range type can stand in an exclusion constraint; the embedded server has no btree_gist, so the key
-# joins in as a one-number int8range.
-CREATE_RANGE_TYPE: Final = f"CREATE TYPE {SCHEMA}.wm_range AS RANGE (subtype = bytea)"
-DROP_RANGE_TYPE: Final = f"DROP TYPE {SCHEMA}.wm_range"
-
-event.listen(metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves DDL untyped
-event.listen(metadata, "before_create", DDL(CREATE_RANGE_TYPE))  # type: ignore[no-untyped-call]  # the same
-
-
-def _moment(name: str, *, nullable: bool = True, default_now: bool = False) -> Column[object]:
-    default = text("clock_timestamp()") if default_now else None
-    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=default)
-
-
-def _states(*names: str) -> str:
-    return ", ".join(f"'{name}'" for name in names)
-
+__all__ = ["OPEN_STATES", "SCHEMA", "SEQUENCE_STATES", "metadata"]
 
 destination = Table(
     "destination",
@@ -81,7 +51,7 @@ destination = Table(
     Column("root_uri", Text, nullable=False),
     # What the file at the root says; null where an earlier release published, until the next run has looked.
     Column("identity", Text),
-    _moment("bound_at", nullable=False, default_now=True),
+    moment("bound_at", nullable=False, default_now=True),
 )
 
 dataset = Table(
@@ -93,9 +63,12 @@ dataset = Table(
     Column("version", BigInteger, nullable=False, server_default=text("0")),
     Column("source_columns", JSONB),
     Column("published_columns", JSONB),
-    _moment("created_at", nullable=False, default_now=True),
+    moment("created_at", nullable=False, default_now=True),
     # What the source asked to have remembered: plain values of its own.
     Column("source_facts", JSONB),
+    # Up to which version its publications were folded at the last look, and when that was.
+    Column("folded_version", BigInteger, nullable=False, server_default=text("0")),
+    moment("tidied_at", nullable=False, default_now=True),
     UniqueConstraint("job", "urn"),
 )
 
@@ -107,8 +80,8 @@ lease = Table(
     Column("owner", Text),
     Column("run_id", Uuid),
     Column("dagster_run_id", Text),
-    _moment("taken_at"),
-    _moment("expires_at"),
+    moment("taken_at"),
+    moment("expires_at"),
 )
 
 watermark_key = Table(
@@ -121,7 +94,7 @@ watermark_key = Table(
     Column("watermark", JSONB),
     Column("watermark_bytes", LargeBinary),
     Column("sequence_id", Uuid),
-    _moment("moved_at"),
+    moment("moved_at"),
     UniqueConstraint("dataset_id", "name", "partition"),
 )
 
@@ -135,10 +108,10 @@ run = Table(
     Column("dagster_run_id", Text),
     Column("error", Text),
     Column("figures", JSONB),
-    _moment("started_at", nullable=False, default_now=True),
-    _moment("ended_at"),
+    moment("started_at", nullable=False, default_now=True),
+    moment("ended_at"),
     CheckConstraint(
-        f"state IN ({_states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
+        f"state IN ({states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
         name="state",
     ),
     Index(None, "job", "started_at"),
@@ -173,15 +146,18 @@ commit_sequence = Table(
     Column("failed_tries", Integer, nullable=False, server_default=text("0")),
     Column("last_error", Text),
     Column("details", JSONB),
-    _moment("next_try_at"),
-    _moment("created_at", nullable=False, default_now=True),
-    _moment("prepared_at"),
-    _moment("done_at"),
-    _moment("aborted_at"),
+    moment("next_try_at"),
+    moment("created_at", nullable=False, default_now=True),
+    moment("prepared_at"),
+    moment("done_at"),
+    moment("aborted_at"),
     # When its events reached Dagster at least once; they carry the sequence's id.
-    _moment("announced_at"),
-    CheckConstraint(f"state IN ({_states(*SEQUENCE_STATES)})", name="state"),
-    CheckConstraint(f"mode IN ({_states('append', 'refresh')})", name="mode"),
+    moment("announced_at"),
+    # Of a fold: how many publications it stands for, and when the last of them was folded into it.
+    Column("publication_count", BigInteger, nullable=False, server_default=text("1")),
+    moment("folded_at"),
+    CheckConstraint(f"state IN ({states(*SEQUENCE_STATES)})", name="state"),
+    CheckConstraint(f"mode IN ({states('append', 'refresh')})", name="mode"),
     CheckConstraint(
         "state IN ('BUILDING', 'ABORTED') OR (base_version IS NOT NULL AND digest IS NOT NULL)",
         name="sealed",
@@ -191,7 +167,7 @@ commit_sequence = Table(
         "commit_sequence_one_open",
         "dataset_id",
         unique=True,
-        postgresql_where=text(f"state IN ({_states(*OPEN_STATES)})"),
+        postgresql_where=text(f"state IN ({states(*OPEN_STATES)})"),
     ),
     Index(
         "commit_sequence_unfinished",
@@ -216,6 +192,15 @@ commit_sequence = Table(
     Index(None, "run_id"),
 )
 
+past_sequence = Table(
+    "past_sequence",
+    metadata,
+    Column("sequence_id", Uuid, primary_key=True),
+    Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
+    Column("state", Text, nullable=False),
+    CheckConstraint(f"state IN ({states('DONE', 'ABORTED')})", name="state"),
+)
+
 run_dataset = Table(
     "run_dataset",
     metadata,
@@ -226,11 +211,13 @@ run_dataset = Table(
     Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id)),
     Column("error", Text),
     Column("figures", JSONB),
-    _moment("ended_at", nullable=False, default_now=True),
+    moment("ended_at", nullable=False, default_now=True),
     CheckConstraint(
-        f"outcome IN ({_states('COMMITTED', 'PARTIAL', 'FAILED', 'SKIPPED', 'BLOCKED', 'FENCED')})",
+        f"outcome IN ({states('COMMITTED', 'PARTIAL', 'FAILED', 'SKIPPED', 'BLOCKED', 'FENCED')})",
         name="outcome",
     ),
+    Index(None, "sequence_id"),
+    Index(None, "dataset_id", "ended_at"),
 )
 
 attempt = Table(
@@ -253,12 +240,12 @@ attempt = Table(
     Column("file_count", BigInteger),
     Column("file_bytes", BigInteger),
     Column("error", Text),
-    _moment("started_at", nullable=False, default_now=True),
-    _moment("ended_at"),
+    moment("started_at", nullable=False, default_now=True),
+    moment("ended_at"),
     # Every fence that captured, or was about to capture, its directory: their names follow from these.
     Column("cleanup_fences", ARRAY(BigInteger), nullable=False, server_default=text("'{}'")),
-    _moment("cleaned_at"),
-    CheckConstraint(f"state IN ({_states('RUNNING', 'STAGED', 'FAILED', 'CANCELLED')})", name="state"),
+    moment("cleaned_at"),
+    CheckConstraint(f"state IN ({states('RUNNING', 'STAGED', 'FAILED', 'CANCELLED')})", name="state"),
     # One winner for each MultiWorkUnit of a sequence.
     Index(
         "attempt_one_winner",
@@ -268,6 +255,7 @@ attempt = Table(
         postgresql_where=text("state = 'STAGED'"),
     ),
     Index("attempt_to_clean", "dataset_id", postgresql_where=text("cleaned_at IS NULL")),
+    Index(None, "sequence_id"),
 )
 
 work_unit = Table(
@@ -285,7 +273,7 @@ work_unit = Table(
     Column("estimated_row_count", BigInteger),
     Column("state", Text, nullable=False),
     CheckConstraint(
-        "state IN (" + _states("PENDING", "RUNNING", "SUCCESSFUL", "COMMITTED", "FAILED", "CANCELLED", "SKIPPED") + ")",
+        "state IN (" + states("PENDING", "RUNNING", "SUCCESSFUL", "COMMITTED", "FAILED", "CANCELLED", "SKIPPED") + ")",
         name="state",
     ),
     Index(None, "sequence_id"),
@@ -296,7 +284,8 @@ segment = Table(
     metadata,
     Column("segment_id", Uuid, primary_key=True),
     Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
-    Column("attempt_id", ForeignKey(attempt.c.attempt_id), nullable=False),
+    # Null once its sequence was folded.
+    Column("attempt_id", ForeignKey(attempt.c.attempt_id)),
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
     Column("number", Integer, nullable=False),
     Column("role", Text, nullable=False),
@@ -310,13 +299,15 @@ segment = Table(
     Column("file_bytes", BigInteger, nullable=False),
     # The Spark schema of its files, as Spark's own JSON; null where the files are not tabular.
     Column("file_schema", JSONB),
+    # The newest version that rows of its files were published with; null: the one that its sequence makes.
+    Column("version", BigInteger),
     # Only segments in the sealed digest are ever executed or read.
     Column("sealed", Boolean, nullable=False, server_default=text("false")),
     Column("retired_by", ForeignKey(commit_sequence.c.sequence_id)),
-    _moment("retired_at"),
-    _moment("removed_at"),
+    moment("retired_at"),
+    moment("removed_at"),
     UniqueConstraint("attempt_id", "number"),
-    CheckConstraint(f"role IN ({_states('data', 'quarantine', 'dead_letter')})", name="role"),
+    CheckConstraint(f"role IN ({states('data', 'quarantine', 'dead_letter')})", name="role"),
     Index(None, "sequence_id"),
     Index(
         "segment_active",
@@ -324,6 +315,7 @@ segment = Table(
         "partition",
         postgresql_where=text("sealed AND retired_by IS NULL"),
     ),
+    Index(None, "retired_by", postgresql_where=text("retired_by IS NOT NULL")),
     Index(
         "segment_to_remove",
         "retired_at",
@@ -393,4 +385,5 @@ ledger = Table(
     ),
     Index(None, "sequence_id"),
     Index(None, "key_id"),
+    Index(None, "retired_by", postgresql_where=text("retired_by IS NOT NULL")),
 )

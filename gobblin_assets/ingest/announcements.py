@@ -21,6 +21,10 @@ from gobblin_assets.model.urn import JobName
 ANNOUNCED_PER_RUN_MAX: Final = 1_000
 
 
+COMPACTION: Final = "compaction"
+"""Among a sequence's details: its rows were published before."""
+
+
 def report_of(publication: Publication, partition: AssetPartition | None = None) -> DatasetReport:
     """The report of a finished sequence, from what the log keeps of it."""
     details: Mapping[str, Any] = publication.details
@@ -40,13 +44,19 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
     )
 
 
+def is_compaction(publication: Publication) -> bool:
+    """Whether it holds the rows of those before it, and nothing else."""
+    return COMPACTION in publication.details
+
+
 def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Callable[[DatasetReport], None]) -> None:
-    """Send an event for each publication, then remember that they were sent."""
+    """Send an event for each publication, then remember that they were sent. A compaction is no event."""
     sent: list[SequenceId] = []
     for report in reports:
         if report.publication is not None:
             reach(Failpoint.FINISHED_BEFORE_EVENTS)
-            send(report)
+            if not is_compaction(report.publication):
+                send(report)
             sent.append(report.publication.sequence_id)
     if sent:
         store.mark_announced(*sent)

@@ -7,24 +7,25 @@ are NULL in older files; a column that was retyped has the type that holds every
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
 from gobblin_assets.commit.published.postgres import Database, published_files_of
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.column_names import pair_names
+from gobblin_assets.ingest.column_names import name_key, pair_names
 from gobblin_assets.ingest.columns import named
+from gobblin_assets.ingest.directory_names import NULL_DIRECTORY
 from gobblin_assets.ingest.row_quality import FAILED_COLUMN, FAILED_TYPE
 from gobblin_assets.ingest.schema_merge import merge_schemas, parse_schema, type_to_read
 from gobblin_assets.model.path_names import path_of
@@ -34,7 +35,12 @@ FILES_MAX: Final = 200_000
 """Spark keeps every path of a query in the driver, and asks for each file's state when the query is made."""
 
 GROUPS_MAX: Final = 1_000
-"""Files of one schema and one directory of partitions are read together; a query of more parts plans for minutes."""
+"""Files of one schema are read together; a query of more parts plans for minutes."""
+
+DIRECTORIES_MAX: Final = 50
+"""Spark finds the values of output partitions below one directory, that of an asset partition. With more of these,
+values are taken from each row's path instead: all files of a schema are one read, whose plan prunes no files.
+"""
 
 
 def read_dataset(
@@ -84,11 +90,33 @@ def read_published(
     return reduce(DataFrame.union, [frame.select(*(named(name) for name in shared)) for frame in frames])
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Files that one Spark read can take: one directory above their partitions, one schema."""
+def read_by_directories(
+    spark: SparkSession, segments: Sequence[PublishedSegment], *, job: JobName, urn: DatasetUrn, role: Role
+) -> Iterator[tuple[tuple[str, ...], DataFrame, int]]:
+    """The rows of segments of one schema: for each set of directory columns their names, the rows, the files' bytes.
 
-    base_uri: str
+    As they were written: no column is cast, added or left out.
+    """
+    groups: dict[FileGroup, list[str]] = defaultdict(list)
+    sizes: dict[tuple[str, ...], int] = defaultdict(int)
+    for segment in segments:
+        for group, file_uri, size_bytes in _locate(segment, job, urn, role, _schema_reader()):
+            groups[group].append(file_uri)
+            sizes[group.partition_columns] += size_bytes
+    for columns, size_bytes in sizes.items():
+        mine = {group: uris for group, uris in groups.items() if group.partition_columns == columns}
+        frames = [_read_group(spark, group, uris, parse_schema(group.schema_json)) for group, uris in mine.items()]
+        yield columns, reduce(DataFrame.union, frames), size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files that one Spark read can take: one directory above their partitions, one schema.
+
+    ``base_uri`` None: any directories, and the values of partitions come from each row's path.
+    """
+
+    base_uri: str | None
     partition_columns: tuple[str, ...]
     schema_json: str
 
@@ -104,50 +132,89 @@ def _read(
     file_count = sum(segment.file_count for segment in segments)
     if file_count > FILES_MAX:
         raise _refuse_size(urn, f"{file_count} files", FILES_MAX)
-    groups: dict[_Group, list[str]] = defaultdict(list)
-    for segment in segments:
-        for group, uri in _locate(segment, job, urn, role):
-            groups[group].append(uri)
+    groups = locate_files(segments, job, urn, role)
     if len(groups) > GROUPS_MAX:
-        raise _refuse_size(urn, f"{len(groups)} groups of files", GROUPS_MAX)
+        raise _refuse_size(urn, f"files of {len(groups)} schemas", GROUPS_MAX)
     if not groups:
         return spark.createDataFrame([], schema)
     frames = [_read_group(spark, group, uris, schema) for group, uris in groups.items()]
     return reduce(DataFrame.union, frames)
 
 
-def _locate(segment: PublishedSegment, job: JobName, urn: DatasetUrn, role: Role) -> Iterator[tuple[_Group, str]]:
-    """Each file's URI, with the group that it belongs to.
+def locate_files(
+    segments: Sequence[PublishedSegment], job: JobName, urn: DatasetUrn, role: Role
+) -> Mapping[FileGroup, Sequence[str]]:
+    """The URIs of all files, by what one Spark read can take. Each of them is there, with its length.
+
+    CorruptionError names one that is not.
+    """
+    groups: dict[FileGroup, list[str]] = defaultdict(list)
+    read_schema = _schema_reader()
+    for segment in segments:
+        for group, uri, _size_bytes in _locate(segment, job, urn, role, read_schema):
+            groups[group].append(uri)
+    return _without_directories(groups) if len(groups) > DIRECTORIES_MAX else groups
+
+
+def _schema_reader() -> Callable[[object], str]:
+    """What tells equal schemas by their text. Thousands of segments share a few values."""
+    texts: dict[int, str] = {}
+
+    def read(file_schema: object) -> str:
+        text = texts.get(id(file_schema))
+        if text is None:
+            text = texts[id(file_schema)] = parse_schema(file_schema).json()
+        return text
+
+    return read
+
+
+def _without_directories(groups: Mapping[FileGroup, list[str]]) -> dict[FileGroup, list[str]]:
+    merged: dict[FileGroup, list[str]] = defaultdict(list)
+    for group, uris in groups.items():
+        merged[replace(group, base_uri=None)] += uris
+    return merged
+
+
+def _locate(
+    segment: PublishedSegment, job: JobName, urn: DatasetUrn, role: Role, read_schema: Callable[[object], str]
+) -> Iterator[tuple[FileGroup, str, int]]:
+    """Each file's URI and length, with the group that it belongs to.
 
     Output partitions are the directories ``name=value`` below the dataset's own; no other directory of ours has
     an equals sign, since names of datasets and partitions have it percent-encoded.
     """
     fs, root = open_file_system(segment.root_uri)
     role_path = path_of(root, job, urn, role)
-    schema_json = parse_schema(segment.file_schema).json()
-    for file in segment.files():
-        if not file.path.startswith(f"{role_path}/"):
+    schema_json = read_schema(segment.file_schema)
+    undivided = FileGroup(fs.to_uri(role_path), (), schema_json)
+    for path, size_bytes in segment.file_sizes():
+        if not path.startswith(f"{role_path}/"):
             raise CorruptionError(
-                f"the log has a file of {urn!a} outside its directory", path=file.path, directory=role_path
+                f"the log has a file of {urn!a} outside its directory", path=path, directory=role_path
             )
-        directories = file.path.removeprefix(f"{role_path}/").split("/")[:-1]
+        _require_whole(fs, path, size_bytes)
+        below = path[len(role_path) + 1 :]
+        if "=" not in below:
+            yield undivided, fs.to_uri(path), size_bytes
+            continue
+        directories = below.split("/")[:-1]
         columns = tuple(unquote(part.partition("=")[0]) for part in directories if "=" in part)
         above = next((i for i, part in enumerate(directories) if "=" in part), 0)
         base = "/".join((role_path, *directories[:above]))
-        _require_whole(fs, file)
-        yield _Group(fs.to_uri(base), columns, schema_json), fs.to_uri(file.path)
+        yield FileGroup(fs.to_uri(base), columns, schema_json), fs.to_uri(path), size_bytes
 
 
-def _require_whole(fs: FileSystem, file: PublishedFile) -> None:
+def _require_whole(fs: FileSystem, path: str, expected: int) -> None:
     """Spark would find a missing file only when the query runs, and never that one has become another.
 
     By length alone: files that were brought back from a backup are what they were, under new inodes.
     """
-    uri, expected = fs.to_uri(file.path), file.identity.size_bytes
-    found = fs.find_identity(file.path)
+    found = fs.find_identity(path)
     if found is None:
-        raise _missing(uri)
+        raise _missing(fs.to_uri(path))
     if found.size_bytes != expected:
+        uri = fs.to_uri(path)
         raise CorruptionError(
             f"a published file is damaged: {uri} has {found.size_bytes} bytes, and {expected} were published",
             hint="Restore it, or materialize its partition again with --mode refresh; `gobblin-assets verify` "
@@ -164,20 +231,18 @@ def _missing(uri: str) -> CorruptionError:
     )
 
 
-def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema: t.StructType) -> DataFrame:
+def _read_group(spark: SparkSession, group: FileGroup, uris: Sequence[str], schema: t.StructType) -> DataFrame:
     stored = parse_schema(group.schema_json)
     # By the names that the files have: Parquet compares them in its own way.
     names = pair_names(schema.names, stored.names)
-    asked = t.StructType(
-        [
-            t.StructField(names[field.name], type_to_read(stored[names[field.name]].dataType, field.dataType))
-            for field in schema.fields
-            if field.name in names
-        ]
-    )
+    types = {
+        names[field.name]: type_to_read(stored[names[field.name]].dataType, field.dataType)
+        for field in schema.fields
+        if field.name in names
+    }
     try:
-        frame = spark.read.schema(asked).option("basePath", group.base_uri).parquet(*uris)
-        found = pair_names(names.values(), frame.columns)
+        frame = _open_files(spark, group, uris, types)
+        found = pair_names(types, frame.columns)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             # It went between our look and Spark's.
@@ -193,6 +258,38 @@ def _read_group(spark: SparkSession, group: _Group, uris: Sequence[str], schema:
             for field in schema.fields
         )
     )
+
+
+def _open_files(
+    spark: SparkSession, group: FileGroup, uris: Sequence[str], types: Mapping[str, t.DataType]
+) -> DataFrame:
+    """Files and the values of their directories, with these types."""
+    if group.base_uri is not None:
+        asked = t.StructType([t.StructField(name, data_type) for name, data_type in types.items()])
+        return spark.read.schema(asked).option("basePath", group.base_uri).parquet(*uris)
+    directories = {name_key(name): place for place, name in enumerate(reversed(group.partition_columns))}
+    in_files = [t.StructField(name, kind) for name, kind in types.items() if name_key(name) not in directories]
+    frame = spark.read.schema(t.StructType(in_files)).option("recursiveFileLookup", "true").parquet(*uris)
+    path = f.split(frame.metadataColumn("_metadata")["file_path"], "/")
+    return frame.select(
+        *(named(field.name) for field in in_files),
+        *(
+            _directory_value(path, directories[name_key(name)]).cast(kind).alias(name)
+            for name, kind in types.items()
+            if name_key(name) in directories
+        ),
+    )
+
+
+def _directory_value(path: Column, place: int) -> Column:
+    """The text of the ``place``-th directory of partitions, the innermost first: files stand in one of their sequence.
+
+    The URI of a path has Spark's own escapes escaped once more. A plus sign means itself.
+    """
+    value = f.regexp_replace(f.element_at(path, -3 - place), "^[^=]*=", "")
+    for _escaping in range(2):
+        value = f.url_decode(f.replace(value, f.lit("+"), f.lit("%2B")))
+    return f.when(value != NULL_DIRECTORY, value)
 
 
 def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: DatasetUrn, role: Role) -> t.StructType:

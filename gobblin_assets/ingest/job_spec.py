@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.ingest.event_time_spec import EventTimeSpec
 from gobblin_assets.ingest.kafka_spec import KafkaReadSpec, KafkaSourceSpec
-from gobblin_assets.ingest.spec_model import MIB, Moment, SpecModel
+from gobblin_assets.ingest.spec_model import DAY_S, MIB, Moment, SpecModel
 from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.policy import CommitPolicy
@@ -246,6 +247,37 @@ class StreamSpec(SpecModel):
     records_max: int = Field(1_000_000, ge=1, description="Publish at once when so many records wait; no more at once.")
 
 
+class LogSpec(SpecModel):
+    """What the commit log keeps of a dataset: its old publications are folded into one, and old history goes."""
+
+    fold_keep: int = Field(
+        DEFAULT_FOLD.keep, ge=0, description="So many of the newest publications stay as they were made."
+    )
+    fold_min: int = Field(
+        DEFAULT_FOLD.count_min, ge=1, description="Fold when so many older ones have come; else once a day."
+    )
+    fold_age_s: float = Field(DEFAULT_FOLD.age_s, ge=0, description="Younger publications stay as they were made.")
+    history_days: float = Field(
+        DEFAULT_FOLD.history_s / DAY_S,
+        gt=0,
+        allow_inf_nan=False,
+        description="Runs, aborted sequences and replaced publications without files are forgotten after so long.",
+    )
+
+    @property
+    def bounds(self) -> FoldBounds:
+        return FoldBounds(self.fold_keep, self.fold_min, self.fold_age_s, self.history_days * DAY_S)
+
+
+class CompactionSpec(SpecModel):
+    """Which partitions are written anew with fewer, larger files."""
+
+    files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
+    file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")
+    quiet_s: float = Field(3600.0, ge=0, description="A partition has come to rest so long after its last publication.")
+    partitions_per_run_max: int = Field(10, ge=1, description="Of each dataset; the rest is left to the next run.")
+
+
 class JobSpec(SpecModel):
     """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
 
@@ -265,6 +297,10 @@ class JobSpec(SpecModel):
     stream: StreamSpec = StreamSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
+    log: LogSpec = LogSpec()
+    compaction: CompactionSpec | None = Field(
+        None, description="Runs compact what has come to rest, after they have published. Default: by command only."
+    )
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
         0o022, description="Of published files and directories; as text it is read in octal."
     )

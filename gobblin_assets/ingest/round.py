@@ -17,6 +17,7 @@ from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleanup
 from gobblin_assets.commit.destination import StorageMismatchError, require_identity
 from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.folding import TIDY_S
 from gobblin_assets.commit.markers import check_logs, prune_markers
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
@@ -25,6 +26,7 @@ from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.active_schemas import ActiveSchemas
 from gobblin_assets.ingest.announcements import announce, report_of
+from gobblin_assets.ingest.compaction import open_compaction
 from gobblin_assets.ingest.packing import pack_run
 from gobblin_assets.ingest.progress import Progress
 from gobblin_assets.ingest.publisher import Keep, Publisher
@@ -45,6 +47,7 @@ from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
 _TICK_S: Final = 1.0
+_RUNS_FORGOTTEN_MAX: Final = 10_000
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 Choose = Callable[[list[Slice]], list[Slice]]
@@ -86,6 +89,7 @@ class Round:
         self._rate_limit = RateLimit(ports.clock, request.job.rows_per_s_max, self._stopping.wait)
         self._behind: set[DatasetUrn] = set()
         self._schemas = ActiveSchemas(ports.stores.published, job)
+        self._forget_at_s = float("-inf")
         self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind, self._schemas.remember)
         self._started_at = ports.clock.monotonic()
         self.recovered: list[DatasetReport] = []
@@ -97,6 +101,7 @@ class Round:
         self.recovered, ready = self.recover(leases)
         self.publish_new(ready)
         self.clean(leases)
+        self.compact(ready)
 
     # Recover --------------------------------------------------------------------------------------------
 
@@ -350,12 +355,28 @@ class Round:
         cleanup = Cleanup(self._store, self._ports.open_file_system, self._ports.interrupt, self._keeper.require)
         for some in in_bounds([urn for urn in leases if urn not in self._behind]):
             self._clean_some(cleanup, {urn: leases[urn] for urn in some})
+        self._forget_runs()
+
+    def _forget_runs(self) -> None:
+        """Once a day, since a stream cleans after each publication."""
+        now_s = self._ports.clock.monotonic()
+        if now_s < self._forget_at_s:
+            return
+        self._forget_at_s = now_s + TIDY_S
+        bounds = self._request.job.log.bounds
+        try:
+            self._ports.stores.runs.forget(self._job, older_than_s=bounds.history_s, limit=_RUNS_FORGOTTEN_MAX)
+        except GobblinError as error:
+            self._ports.report(f"old history is left to the next run: {error}")
 
     def _clean_some(self, cleanup: Cleanup, leases: Mapping[DatasetUrn, Lease]) -> None:
         job = self._request.job
         try:
             outcomes = cleanup.clean_all(
-                list(leases.values()), root_uri=job.destination, retire_grace_s=job.retire_grace_s
+                list(leases.values()),
+                root_uri=job.destination,
+                retire_grace_s=job.retire_grace_s,
+                fold=job.log.bounds,
             )
         except GobblinError as error:
             self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
@@ -367,6 +388,16 @@ class Round:
                 prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+
+    # Compact --------------------------------------------------------------------------------------------
+
+    def compact(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """Write anew what has come to rest, where the job says so and nothing of the dataset is open."""
+        spec = self._request.job.compaction
+        compaction = open_compaction(self._request, self._ports, self._run_id, self._driver, self._keeper.require)
+        if spec is not None and compaction is not None:
+            held = {urn: lease for urn, lease in leases.items() if urn not in self._behind}
+            compaction.compact_all(held, spec)
 
 
 def _oldest_first(partitions: Iterable[AssetPartition]) -> list[AssetPartition]:

@@ -14,6 +14,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.lag import Lag
+from gobblin_assets.ingest.rewriting import Rewriter
 from gobblin_assets.ingest.sources.port import PlanSession, Restart, Source, StartAt
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
@@ -59,7 +60,8 @@ class RunPorts:
     """Everything a run needs from outside. ``fs`` and ``root`` are the job's destination.
 
     ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
-    ``open_extractor`` makes the extractor that reads what a plan session planned. ``interrupt`` ends what a
+    ``open_rewriter`` makes what compacts; None: nothing is. ``open_extractor`` makes the extractor that reads what a
+    plan session planned. ``interrupt`` ends what a
     dead attempt may still be writing, as far as that is possible.
     ``identity`` is the destination's, once the run has found it out.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
@@ -78,6 +80,7 @@ class RunPorts:
     report: Callable[[str], None]
     on_publication: Callable[["DatasetReport"], None]
     identity: str | None = None
+    open_rewriter: Callable[[], Rewriter] | None = None
 
 
 @dataclass(frozen=True, slots=True)

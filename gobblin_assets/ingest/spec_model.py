@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 MIB = 1 << 20
+DAY_S = 86_400.0
 
 
 class SpecModel(BaseModel):

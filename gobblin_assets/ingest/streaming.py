@@ -34,6 +34,7 @@ LOOKS_PER_PUBLICATION: Final = 10
 """So often is asked, between two publications, whether there is a batch full of records already."""
 
 LOOK_S_MIN: Final = 0.5
+COMPACT_S_MIN: Final = 60.0
 SAME_LINE_S: Final = 600.0
 PROGRESS_S: Final = 5.0
 _LINES_REMEMBERED_MAX: Final = 1_000
@@ -141,6 +142,8 @@ class Stream:
         self._keeper = keeper
         self._keep_for_run = keep
         self._pace = request.job.stream
+        self._compaction = request.job.compaction
+        self._compact_at_s = ports.clock.monotonic()
         self._wait_for_stop = wait_for_stop
         self._retry = request.job.retry
         self._report = _SeldomAgain(ports.report, ports.clock.monotonic)
@@ -165,6 +168,7 @@ class Stream:
         while not is_stopping and any(not each.has_left for each in self._followers.values()):
             recovered += self._take_what_is_due()
             self._look()
+            self._compact_what_rests()
             self._tally.say(self._clock.monotonic())
             is_stopping = self._wait_for_stop(self._decide_wait_s())
         end = "stopped at a published boundary" if is_stopping else "no dataset is left to follow"
@@ -271,6 +275,14 @@ class Stream:
         held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
         if self._chosen:
             self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})
+
+    def _compact_what_rests(self) -> None:
+        """So often as a partition can come to rest: windows that have passed, while the open one is followed."""
+        spec, now = self._compaction, self._clock.monotonic()
+        if spec is None or now < self._compact_at_s:
+            return
+        self._compact_at_s = now + max(spec.quiet_s, COMPACT_S_MIN)
+        self._round.compact({each.urn: each.lease for each in self._followers.values() if each.lease is not None})
 
     def _choose(self, slices: list[Slice]) -> list[Slice]:
         now = self._clock.monotonic()

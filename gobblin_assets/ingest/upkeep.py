@@ -8,19 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.forgotten import Examination, Finding
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
-from gobblin_assets.commit.recovery import Recovered
+from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.sweep import UNBOUNDED, SweepBounds, SweepReport
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.announcements import announce, announce_left_over, report_of
+from gobblin_assets.ingest.compaction import Compaction
 from gobblin_assets.ingest.run_values import DatasetReport, Stores
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
+from gobblin_assets.state.leases import Lease
 
 Send = Callable[[DatasetReport], None]
 
@@ -138,6 +141,49 @@ class Upkeep:
                     record.keep(publication)
                     self._announce(publication)
         return done, failures
+
+    def compact(
+        self,
+        datasets: Mapping[DatasetUrn, DatasetId],
+        check: Callable[[DatasetUrn, Lease], None],
+        prepare: Callable[[RunId, Driver, Callable[[Lease], None]], Compaction],
+        work: Callable[[Compaction, DatasetUrn, Lease], Sequence[Publication]],
+    ) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
+        """Do ``work`` on each dataset under its lease, once nothing of it is open; what was published, and what failed.
+
+        ``check`` raises where the log is older than the storage.
+        """
+        done: list[Publication] = []
+        failures: dict[DatasetUrn, GobblinError] = {}
+        with self._recorded("compaction") as record:
+            for urn, dataset_id in datasets.items():
+                try:
+                    with self.operations.hold(dataset_id) as (keeper, lease):
+                        check(urn, lease)
+                        driver = self.operations.driver(keeper)
+                        self._settle(urn, driver, lease, record)
+                        compaction = prepare(self.operations.holder.run_id, driver, keeper.require)
+                        for publication in work(compaction, urn, lease):
+                            record.keep(publication)
+                            done.append(publication)
+                except GobblinError as error:
+                    failures[urn] = error
+                    record.refuse(dataset_id, error)
+        return done, failures
+
+    def _settle(self, urn: DatasetUrn, driver: Driver, lease: Lease, record: _Record) -> None:
+        """Complete what is open of a dataset."""
+        recovered = recover_dataset(driver, self.operations.abandonment(), lease)
+        for publication in recovered.published:
+            record.keep(publication)
+            self._announce(publication)
+        if recovered.blocked is not None:
+            blocked = recovered.blocked.sequence_id
+            raise ConflictError(
+                f"{urn} is blocked by sequence {blocked}",
+                hint=f"Resume or abandon it: `gobblin-assets commit resume|abandon {blocked}`.",
+                urn=urn,
+            )
 
     def _announce(self, publication: Publication) -> None:
         if self.send is not None:

@@ -81,6 +81,10 @@ class RunStore(Protocol):
 
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...
 
+    def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
+        """Drop runs that ended, or began and died, so long ago and whose sequences are gone; returns how many."""
+        ...
+
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         """Runs of Dagster's that are RUNNING here without a live lease, oldest first."""
         ...

@@ -34,6 +34,48 @@ def prepare_each(log: LogWorld, *urns: str) -> list[Built]:
     return made
 
 
+def test_standing_moves_leave_ledger_and_watermarks_as_they_are(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    log.publish(lease, partition="day 1", moves=[move(None, 10, low=0, partition="day 1")])
+    log.publish(lease, partition="day 1", moves=[move(10, 20, partition="day 1"), move(None, None, key="all")])
+    log.publish(lease, partition="day 2", moves=[move(None, 5, low=0)])
+    before = log.state_of(lease.dataset_id)
+    intervals = log.datasets.load_intervals(lease.dataset_id, "day 1")
+
+    standing = log.commits.list_standing_moves(lease.dataset_id, "day 1")
+    assert [(each.key, each.partition, each.new, len(each.intervals)) for each in standing] == [
+        ("all", "", None, 0),
+        ("id", "day 1", None, 1),
+    ]
+    log.publish(lease, partition="day 1", replaces=True, moves=standing)
+
+    after = log.state_of(lease.dataset_id)
+    assert {place: key.watermark for place, key in after.keys.items()} == {
+        place: key.watermark for place, key in before.keys.items()
+    }
+    assert after.published == before.published
+    assert log.datasets.load_intervals(lease.dataset_id, "day 1") == intervals
+    assert log.commits.list_standing_moves(lease.dataset_id, "day 1") == standing
+    assert log.commits.list_standing_moves(lease.dataset_id, "day 3") == []
+
+
+def test_partitions_are_listed_with_how_long_they_rest(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    log.publish(lease, partition="day 1")
+    log.publish(lease, partition="day 2")
+    log.advance(50.0)
+    log.publish(lease, partition="day 2", replaces=True)
+
+    found = log.published.list_partitions(JOB, DatasetUrn("orders"))
+
+    assert [(each.partition, each.file_count, each.file_bytes) for each in found] == [
+        ("day 1", 1, 100),
+        ("day 2", 1, 100),
+    ]
+    assert found[0].quiet_s >= 50.0 > found[1].quiet_s
+    assert log.published.list_partitions(JOB, DatasetUrn("nobody")) == []
+
+
 def test_whoever_takes_a_dataset_finds_all_that_is_unfinished_oldest_first(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     done, aborted = log.publish(lease), log.build(lease)

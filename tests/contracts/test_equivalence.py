@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, PublishedInterval, SealOrder, StagedAttempt
 from gobblin_assets.errors import GobblinError
@@ -50,6 +51,7 @@ class History:
     calls: list[str] = field(default_factory=list)
     succeeded: int = 0
     refused: int = 0
+    folded: int = 0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -255,6 +257,20 @@ class History:
         ids = [segment.segment_id for segment in found]
         self.both("mark removed", lambda log: log.commits.mark_removed(ids))
 
+    def fold(self) -> None:
+        """Mostly by the owner, and of what could be folded: told of and clean."""
+        lease = self.leases[-1] if self.random.random() < 0.8 else self.pick(self.leases)
+        bounds = FoldBounds(self.random.choice([0, 2]), 1, self.random.choice([0.0, 600.0]), 86_400.0, 0)
+        limit, dataset_id = self.random.randint(1, 9), lease.dataset_id
+        owner = {"fence": lease.fence, "bounds": bounds}
+        self.both("announce all", lambda log: log.commits.mark_announced(*(new.sequence_id for new in self.sequences)))
+        self.clean()
+        folded = self.both(f"fold under {lease}", lambda log: log.commits.fold(dataset_id, **owner, limit=limit))
+        self.both(f"forget under {lease}", lambda log: log.commits.forget(dataset_id, **owner, limit=limit))
+        self.folded += folded or 0
+        self.both(f"mark folded under {lease}", lambda log: log.commits.mark_folded(dataset_id, **owner))
+        self.both("forget runs", lambda log: log.runs.forget(JOB, older_than_s=90_000.0, limit=limit))
+
     def run_through(self) -> None:
         """A run as it should be: so that histories get somewhere."""
         self.take()
@@ -276,6 +292,8 @@ class History:
 
     def look(self) -> None:
         self.both("states", _states)
+        self.both("known", lambda log: log.commits.find_known([new.sequence_id for new in self.sequences]))
+        self.both("due", lambda log: log.commits.find_foldable(*self.ids, bounds=FoldBounds(keep=0, count_min=2)))
         self.both("lapsed", lambda log: log.runs.list_lapsed(JOB, limit=9))
         self.both("open", lambda log: log.commits.list_open(JOB, limit=99))
         self.both("recoverable", lambda log: log.commits.list_recoverable(jobs=None, limit=99))
@@ -283,6 +301,7 @@ class History:
         for dataset_id in self.ids:
             self.both("status", lambda log, i=dataset_id: log.leases.get_status(i))
             self.both("unfinished", lambda log, i=dataset_id: log.commits.find_unfinished(i))
+            self.both("standing", lambda log, i=dataset_id: log.commits.list_standing_moves(i, ""))
         for urn in URNS:
             self.both("published", lambda log, urn=urn: log.published.find(JOB, urn, role=Role.DATA))
         for new in self.sequences[-4:]:
@@ -313,6 +332,7 @@ class History:
             self.change_state: 8,
             self.clean: 1,
             self.remove: 1,
+            self.fold: 3,
         }
         for number in range(CALLS_PER_HISTORY):
             self.random.choices(list(choices), weights=list(choices.values()))[0]()

@@ -10,6 +10,7 @@ from tests.contracts import (
     test_commit_store,
     test_commit_store_cleaning,
     test_commit_store_finish,
+    test_commit_store_folding,
     test_commit_store_handover,
     test_commit_store_looking,
     test_dataset_store,
@@ -26,6 +27,7 @@ SUITES = (
     test_commit_store_finish,
     test_commit_store_looking,
     test_commit_store_cleaning,
+    test_commit_store_folding,
     test_dataset_store,
     test_run_store,
 )

@@ -79,7 +79,7 @@ def test_a_cleanup_ends_what_a_dead_stream_was_building(lake: Lake, world: World
     known = world.stores.datasets.load(JobName(lake.job().job), [DatasetUrn(urn) for urn in lake.urns])
 
     for state in known.values():
-        world.operations().clean(state.dataset_id, root_uri=lake.root, retire_grace_s=0)
+        world.operations().clean(state, root_uri=lake.root, retire_grace_s=0)
 
     assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BUILDING'") == 0
     assert world.scalar("SELECT count(*) FROM gobblin.attempt WHERE state = 'RUNNING'") == 0

@@ -27,6 +27,14 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
     return Publisher(engine, tmp_path / "la ke~%20")
 
 
+@pytest.fixture(params=["by directory", "by path"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How values of directories are found: by Spark, or, where directories are many, from each row's path."""
+    if request.param == "by path":
+        monkeypatch.setattr(dataset_reader, "DIRECTORIES_MAX", 0)
+    return str(request.param)
+
+
 def _numbers(spark: SparkSession, *numbers: int) -> DataFrame:
     # By SQL: rows that come from Python start a Python worker, which takes longer than all the rest.
     return spark.sql(f"SELECT explode(CAST(array({', '.join(map(str, numbers))}) AS array<int>)) AS id")
@@ -59,6 +67,7 @@ def test_only_finished_sequences_that_are_not_retired_are_read(spark: SparkSessi
 @pytest.mark.parametrize(
     "urns", [["a/b", "a b", "a.b", "a%2Fb"], ["A", "a"], ["ü%20", "ü ", "..", "x" * 400], ["k=v", "*?[a]{b}\\"]]
 )
+@pytest.mark.usefixtures("way")
 def test_hostile_names_stay_apart(spark: SparkSession, publisher: Publisher, urns: list[str]) -> None:
     for number, urn in enumerate(urns):
         frame = spark.sql(f"SELECT {number} AS id, 'x y/%=' AS region")
@@ -67,6 +76,7 @@ def test_hostile_names_stay_apart(spark: SparkSession, publisher: Publisher, urn
         assert [tuple(row) for row in _read(spark, publisher, urn).collect()] == [(number, "x y/%=")]
 
 
+@pytest.mark.usefixtures("way")
 def test_values_of_directories_come_back_with_their_types(spark: SparkSession, publisher: Publisher) -> None:
     at = dt.datetime(2013, 10, 27, 2, 30, 0, 5)  # noqa: DTZ001  a wall clock's
     rows = [
@@ -89,6 +99,7 @@ def test_values_of_directories_come_back_with_their_types(spark: SparkSession, p
     assert [row.id for row in read.where("code = '01'").collect()] == [1]
 
 
+@pytest.mark.usefixtures("way")
 def test_directories_by_time_are_in_utc_and_null_has_its_own(spark: SparkSession, publisher: Publisher) -> None:
     frame = spark.sql("SELECT 1 AS id, TIMESTAMP '2013-01-01 23:30:00+00:00' AS at UNION ALL SELECT 2, NULL")
     writer = WriterSpec(time_column="at", time_pattern="yyyy-MM-dd/HH", time_name="hour")
@@ -151,6 +162,7 @@ def test_columns_that_can_not_become_directories_are_refused(
         )
 
 
+@pytest.mark.usefixtures("way")
 def test_directories_may_change_between_publications(spark: SparkSession, publisher: Publisher) -> None:
     frame = spark.sql("SELECT * FROM VALUES (1, '01', 5), (2, NULL, 6) AS t(id, code, n)")
     for number, columns in enumerate([(), ("code",), ("n",), ("code", "n")]):

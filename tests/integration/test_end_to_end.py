@@ -124,6 +124,30 @@ def test_appends_continue_and_a_late_row_is_published_once(ingestion: Ingestion,
     assert not expected - found
 
 
+def test_late_rows_are_told_by_what_was_compacted(ingestion: Ingestion, shop: Database) -> None:
+    """The late window compares with published rows: their positions are what they were, in fewer files."""
+    window = {**ORDERS["watermark"], "late_window": 86_400 * 40}
+    ingestion.datasets = [{**WHOLE_ORDERS, "watermark": window, "writer": {"file_rows_max": 100}}]
+    ingestion.run()
+    files = ingestion.events[-1].publication.file_count  # type: ignore[union-attr]  # it was published
+    events = len(ingestion.events)
+    ingestion.options = {"compaction": {"files_min": 2, "quiet_s": 0}}
+    before = ingestion.rows("public.orders")
+
+    report = ingestion.run(mode=Mode.APPEND)
+
+    assert not report.failed
+    assert len(ingestion.events) == events + 1, "an empty append is an event, and a compaction is none"
+    (compacted,) = [line for line in ingestion.lines if "compacted to" in line]
+    assert int(compacted.split()[-2]) < files
+    assert ingestion.rows("public.orders") == before
+    with shop.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (90001, '2024-02-10 00:00Z', 1, 'late')")
+    report = ingestion.run(mode=Mode.APPEND)
+    assert report.datasets[0].publication is not None
+    assert report.datasets[0].publication.row_count == 1, "the late row, and nothing that was published before"
+
+
 def test_bad_rows_go_to_quarantine_in_the_same_sequence(ingestion: Ingestion, shop: Database) -> None:
     checked = {
         **WHOLE_ORDERS,

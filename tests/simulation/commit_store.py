@@ -9,9 +9,11 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KeyMove,
     KnownSequence,
     NewAttempt,
     NewSequence,
@@ -24,7 +26,7 @@ from gobblin_assets.commit.sequence import (
 from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
-from tests.simulation import log_building, log_cleaning, log_finishing, log_looking, log_sealed
+from tests.simulation import log_building, log_cleaning, log_finishing, log_folding, log_looking, log_sealed
 from tests.simulation.database import SimDatabase
 
 
@@ -134,6 +136,9 @@ class SimCommitStepStore:
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return log_looking.list_open(self._db, job, limit)
 
+    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        return log_looking.list_standing_moves(self._db, dataset_id, partition)
+
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
         return [log_looking.load_publication(self._db, sequence_id) for sequence_id in sequence_ids]
 
@@ -162,3 +167,18 @@ class SimCommitStepStore:
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         with self._db.transaction() as db:
             log_cleaning.mark_removed(db, segment_ids)
+
+    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
+        return log_folding.find_due(self._db, dataset_ids, bounds)
+
+    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        with self._db.transaction() as db:
+            return log_folding.fold(db, dataset_id, fence, bounds, limit)
+
+    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        with self._db.transaction() as db:
+            return log_folding.forget(db, dataset_id, fence, bounds, limit)
+
+    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+        with self._db.transaction() as db:
+            log_folding.mark_folded(db, dataset_id, fence, bounds)

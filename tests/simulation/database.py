@@ -34,6 +34,7 @@ from tests.simulation.rows import (
     LeaseRow,
     LedgerRow,
     MoveRow,
+    PastSequenceRow,
     RunDatasetRow,
     RunRow,
     SegmentRow,
@@ -61,7 +62,7 @@ def json_text(value: object) -> str:
 
 
 class Table(dict[K, R], Generic[K, R]):
-    """Rows by primary key. ``put`` is undone when its transaction is refused. No row is ever deleted."""
+    """Rows by primary key. ``put`` and ``drop`` are undone when their transaction is refused."""
 
     def __init__(self, rows: "Table[K, R] | None" = None) -> None:
         super().__init__(() if rows is None else rows)
@@ -74,6 +75,9 @@ class Table(dict[K, R], Generic[K, R]):
     def put(self, key: K, row: R) -> None:
         self._undo.append((self, key, self.get(key, _ABSENT)))
         self[key] = row
+
+    def drop(self, key: K) -> None:
+        self._undo.append((self, key, self.pop(key)))
 
     def facts(self, now_s: float) -> Iterator[str]:
         """Each row as text, with its times as seconds from now."""
@@ -102,6 +106,7 @@ class SimDatabase:
         self.runs: Table[RunId, RunRow] = Table()
         self.run_datasets: Table[tuple[RunId, DatasetId, str], RunDatasetRow] = Table()
         self.sequences: Table[SequenceId, SequenceRow] = Table()
+        self.past_sequences: Table[SequenceId, PastSequenceRow] = Table()
         self.attempts: Table[AttemptId, AttemptRow] = Table()
         self.work_units: Table[uuid.UUID, WorkUnitRow] = Table()
         self.segments: Table[uuid.UUID, SegmentRow] = Table()

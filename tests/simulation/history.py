@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
 from tests.simulation.file_system import SimDisk, SimFileSystem
@@ -40,6 +41,7 @@ class Checker:
     def look(self, world: World) -> None:
         """Whatever is being done, a reader sees whole publications, each row once, and nothing goes back."""
         done = frozenset(i for i, row in world.db.sequences.items() if row.state is SequenceState.DONE)
+        done |= {i for i, row in world.db.past_sequences.items() if row.state is SequenceState.DONE}
         assert done >= self.done, "a finished publication is not finished any more"
         self.done = done
         self._look_at_watermarks(world)
@@ -58,7 +60,8 @@ class Checker:
         """What a run says that it published is published."""
         for dataset in () if report is None else report.datasets:
             if dataset.publication is not None:
-                row = world.db.sequences[dataset.publication.sequence_id]
+                sequence_id = dataset.publication.sequence_id
+                row = world.db.sequences.get(sequence_id) or world.db.past_sequences[sequence_id]
                 assert row.state is SequenceState.DONE, f"{dataset.urn} was reported, but is {row.state}"
 
     def check_rest(self, world: World) -> None:
@@ -70,11 +73,11 @@ class Checker:
             expected = Counter((dataset.urn, number) for number in range(world.source[dataset.urn]))
             found = _rows_of(list_active(world, dataset), _read(world.disk))
             assert found == expected, f"{dataset.urn} is not its source: {_difference(expected, found)}"
-            active |= {row.sequence_id.hex for row in list_active(world, dataset)}
+            active |= {name for row in list_active(world, dataset) for name in row.names}
         for path in _list_paths(world.disk):
             if _MARKERS not in path:
                 assert _STAGING not in path, f"staging is left: {path}"
-                assert _sequence_of(path) in active, f"a phantom file: {path}"
+                assert {path, _sequence_of(path)} & active, f"a phantom file: {path}"
         silent = [str(i) for i in self.done if not world.events[i]]
         assert not silent, f"Dagster was never told of {silent}"
 
@@ -86,17 +89,22 @@ class Checker:
             self.watermarks[key.key_id] = position
 
     def _look_at_versions(self, world: World, dataset: DatasetRow) -> None:
-        made = sorted(row.result_version or 0 for row in _list_done(world, dataset))
-        assert made == list(range(1, dataset.version + 1)), f"{dataset.urn} has the versions {made}"
+        done = _list_done(world, dataset)
+        made = sorted(row.result_version or 0 for row in done)
+        assert max(made, default=0) == dataset.version, f"{dataset.urn} has the versions {made}"
+        counted = sum(row.publication_count for row in done)
+        assert counted == dataset.version, (
+            f"{dataset.urn} has {counted} publications, and its version {dataset.version}"
+        )
         before = self.versions.get(dataset.dataset_id, 0)
         assert dataset.version >= before, f"the version of {dataset.urn} went back from {before} to {dataset.version}"
         self.versions[dataset.dataset_id] = dataset.version
 
     def _look_at_rows(
-        self, world: World, dataset: DatasetRow, active: list[SequenceRow], files: dict[str, Rows], when: str
+        self, world: World, dataset: DatasetRow, active: list["Active"], files: dict[str, Rows], when: str
     ) -> None:
         for row in active:
-            held = files.get(row.sequence_id.hex, Counter()).total()
+            held = _rows_of([row], files).total()
             assert held == row.row_count, f"a reader of {dataset.urn} finds {held} of {row.row_count} rows{when}"
         keys = [key for key in world.db.keys.values() if key.dataset_id == dataset.dataset_id]
         reached = max((self.watermarks[key.key_id] for key in keys), default=0)
@@ -105,11 +113,31 @@ class Checker:
         assert found == expected, f"{dataset.urn} up to its watermark {reached}{when}: {_difference(expected, found)}"
 
 
-def list_active(world: World, dataset: DatasetRow) -> list[SequenceRow]:
-    """The finished sequences that no later one has replaced."""
-    done = _list_done(world, dataset)
-    replaced_at = max((row.result_version or 0 for row in done if row.replaces), default=0)
-    return [row for row in done if (row.result_version or 0) >= replaced_at]
+@dataclass(frozen=True)
+class Active:
+    """A finished sequence that no later one has replaced. ``names``: the one that its files' directories bear, or, of a
+    fold, the paths of its files.
+    """
+
+    sequence_id: SequenceId
+    row_count: int
+    names: frozenset[str]
+
+
+def list_active(world: World, dataset: DatasetRow) -> list[Active]:
+    """What a reader reads. The files of a fold stand where they stood, and only its segments tell which they are."""
+    active = []
+    for row in _list_done(world, dataset):
+        segments = [s for s in world.db.segments.values() if s.sequence_id == row.sequence_id and s.sealed]
+        if any(segment.retired_by is not None for segment in segments):
+            continue
+        names = frozenset({row.sequence_id.hex})
+        if row.folded_at is not None:
+            steps = [step for segment in segments for step in decode_segment(segment.payload, segment.digest)]
+            paths = [path for step in steps for path, _identity, _rows in step.published_files()]
+            names = frozenset(paths)
+        active.append(Active(row.sequence_id, row.row_count, names))
+    return active
 
 
 def _list_done(world: World, dataset: DatasetRow) -> list[SequenceRow]:
@@ -120,21 +148,23 @@ def _list_done(world: World, dataset: DatasetRow) -> list[SequenceRow]:
     ]
 
 
-def _rows_of(active: list[SequenceRow], files: dict[str, Rows]) -> Rows:
+def _rows_of(active: list[Active], files: dict[str, Rows]) -> Rows:
     found: Rows = Counter()
     for row in active:
-        found.update(files.get(row.sequence_id.hex, Counter()))
+        for name in row.names:
+            found.update(files.get(name, Counter()))
     return found
 
 
 def _read(disk: SimDisk) -> dict[str, Rows]:
-    """The rows that stand in directories with a sequence's id."""
+    """The rows that stand in directories with a sequence's id, by that id and by their files' paths."""
     found: dict[str, Rows] = {}
     for path in _list_paths(disk):
         if _STAGING not in path and _MARKERS not in path:
             content = disk.read(path)
             rows = [(str(urn), int(number)) for urn, number in json.loads(content)] if content else []
             found.setdefault(_sequence_of(path), Counter()).update(rows)
+            found[path] = Counter(rows)
     return found
 
 

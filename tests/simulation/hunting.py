@@ -75,7 +75,7 @@ def hunt_by_a_promise(guard: Guard) -> Catch:
 def _hunts() -> Iterator[tuple[Callable[[Scenario, Tally], Tally], Scenario]]:
     """The shortest first."""
     by_name = {each.name: each for each in SCENARIOS}
-    order = ["recover", "abandon", "first", "append", "together", "partial", "refresh", "refresh in part"]
+    order = ["fold", "recover", "abandon", "first", "append", "together", "partial", "refresh", "refresh in part"]
     for name in order:
         yield explore_singles, by_name[name]
         yield explore_zombies, by_name[name]

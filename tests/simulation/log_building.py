@@ -142,6 +142,7 @@ def _add_segments(db: SimDatabase, staged: StagedAttempt, dataset_id: DatasetId)
             row_count=segment.row_count,
             file_bytes=segment.file_bytes,
             file_schema=None if segment.file_schema is None else json_text(segment.file_schema),
+            version=segment.version,
         )
         db.segments.put(segment_id, row)
 
@@ -240,7 +241,7 @@ def abort(db: SimDatabase, sequence_id: SequenceId, fence: int, error: str | Non
     if row.state is SequenceState.ABORTED:
         return
     said = row.last_error if error is None else error
-    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, last_error=said))
+    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, last_error=said, aborted_at=db.now_s))
     for attempt in list(db.attempts.values()):
         if attempt.sequence_id == sequence_id and attempt.state == "RUNNING":
             db.attempts.put(attempt.attempt_id, replace(attempt, state="CANCELLED", error=attempt.error or error))

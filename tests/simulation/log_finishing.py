@@ -107,7 +107,7 @@ def _add_entry(db: SimDatabase, move: MoveRow, mine: PublishedInterval | None) -
             sequence_id=str(move.sequence_id),
         )
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    ledger_id = len(db.ledger) + 1
+    ledger_id = max(db.ledger, default=0) + 1
     reread_from = None if mine is None else mine.reread_from
     db.ledger.put(ledger_id, LedgerRow(ledger_id, move.key_id, move.sequence_id, low, high, reread_from))
 
@@ -126,7 +126,7 @@ def _commit_work_units(db: SimDatabase, sequence_id: SequenceId) -> None:
     published = {
         db.attempts[segment.attempt_id].multi_work_unit
         for segment in db.segments.values()
-        if segment.sealed and db.attempts[segment.attempt_id].sequence_id == sequence_id
+        if segment.sealed and segment.sequence_id == sequence_id and segment.attempt_id is not None
     }
     for unit in list(db.work_units.values()):
         if (
@@ -200,4 +200,4 @@ def end_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
     for segment in list(db.segments.values()):
         if segment.sequence_id == sequence_id and segment.sealed:
             db.segments.put(segment.segment_id, replace(segment, sealed=False))
-    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED))
+    db.sequences.put(sequence_id, replace(row, state=SequenceState.ABORTED, aborted_at=db.now_s))

@@ -26,6 +26,9 @@ def require_fence(db: SimDatabase, dataset_id: DatasetId, fence: int, guard: Gua
 
 def get_sequence(db: SimDatabase, sequence_id: SequenceId) -> SequenceRow:
     row = db.sequences.get(sequence_id)
+    past = db.past_sequences.get(sequence_id)
+    if row is None and past is not None:
+        raise RejectedError(f"sequence {sequence_id} is {past.state}, and was folded or forgotten", field="sequence")
     if row is None:
         raise RejectedError(f"there is no sequence {sequence_id}", field="sequence")
     return row
@@ -43,6 +46,9 @@ def require_event(
     """The row of a sequence that ``event`` starts from, or leads to when it happened before. Any other state:
     ConflictError, unless ``state_guard`` is switched off.
     """
+    past = db.past_sequences.get(sequence_id)
+    if past is not None:
+        require_fence(db, past.dataset_id, fence, fence_guard)
     row = get_sequence(db, sequence_id)
     require_fence(db, row.dataset_id, fence, fence_guard)
     asked = state_guard is None or db.holds(state_guard)

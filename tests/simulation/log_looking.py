@@ -1,12 +1,15 @@
 """Reading the simulated log, as ``commit.postgres.looking`` does: sequences, segments, publications."""
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.sequence import KeyMove, Publication, PublishedInterval, SequenceRecord
+from gobblin_assets.commit.standing import stand
 from gobblin_assets.commit.store import LogView, StoredSegment
+from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import Watermark
@@ -36,7 +39,7 @@ def stored(db: SimDatabase, segments: Iterable[SegmentRow]) -> list[StoredSegmen
             segment.digest,
             *where(db, segment.sequence_id),
         )
-        for segment in sorted(segments, key=lambda s: (s.attempt_id, s.number))
+        for segment in sorted(segments, key=_order)
     ]
 
 
@@ -63,6 +66,12 @@ def look_at(
 ) -> LogView:
     versions = {number: db.datasets[number].version for number in dataset_ids if number in db.datasets}
     return LogView(find_known(db, sequence_ids), versions, find_binding(db, job))
+
+
+def _order(segment: SegmentRow) -> tuple[bool, uuid.UUID, int, uuid.UUID]:
+    """Those of folds, which have no attempts, come last."""
+    attempt_id = segment.attempt_id
+    return attempt_id is None, attempt_id or uuid.UUID(int=0), segment.number, segment.segment_id
 
 
 def is_open_and_held(db: SimDatabase, sequence_id: SequenceId, fence: int) -> bool:
@@ -145,6 +154,23 @@ def load_publication(db: SimDatabase, sequence_id: SequenceId) -> Publication:
         watermarks={name: (_shown(move.old), _shown(move.new)) for name, move in moves},
         details=json.loads(row.details),
     )
+
+
+def list_standing_moves(db: SimDatabase, dataset_id: DatasetId, partition: str) -> list[KeyMove]:
+    sequences = {s.sequence_id for s in db.sequences.values() if (s.dataset_id, s.partition) == (dataset_id, partition)}
+    entries = [entry for entry in db.ledger.values() if entry.is_active and entry.sequence_id in sequences]
+    keys = {entry.key_id: db.keys[entry.key_id] for entry in entries}
+    moves = []
+    for key in sorted(keys.values(), key=lambda key: (key.name, key.partition)):
+        mine = [entry for entry in entries if entry.key_id == key.key_id]
+        intervals = [
+            PublishedInterval(Interval(entry.low, entry.high), entry.reread_from)
+            for entry in mine
+            if entry.high is not None
+        ]
+        is_generation = any(entry.is_generation for entry in mine)
+        moves.append(stand(key.name, key.partition, key.watermark, intervals, is_generation=is_generation))
+    return moves
 
 
 def list_unannounced(db: SimDatabase, job: JobName, limit: int) -> list[Publication]:

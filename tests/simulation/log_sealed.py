@@ -49,11 +49,17 @@ def load_sealed(db: SimDatabase, sequence_id: SequenceId) -> SealedSequence:
 
 def find_known(db: SimDatabase, sequence_ids: Sequence[SequenceId]) -> dict[SequenceId, KnownSequence]:
     rows = [db.sequences[sequence_id] for sequence_id in sequence_ids if sequence_id in db.sequences]
-    return {row.sequence_id: KnownSequence(row.state, row.digest is not None) for row in rows}
+    past = [db.past_sequences[sequence_id] for sequence_id in sequence_ids if sequence_id in db.past_sequences]
+    known = {row.sequence_id: KnownSequence(row.state, row.digest is not None) for row in rows}
+    return known | {row.sequence_id: KnownSequence(row.state, is_sealed=True) for row in past}
 
 
 def _attempts_of(db: SimDatabase, sequence_id: SequenceId) -> tuple[SealedAttempt, ...]:
-    sealed = [(db.attempts[s.attempt_id], s) for s in db.segments.values() if s.sequence_id == sequence_id and s.sealed]
+    sealed = [
+        (db.attempts[s.attempt_id], s)
+        for s in db.segments.values()
+        if s.sequence_id == sequence_id and s.sealed and s.attempt_id is not None
+    ]
     sealed.sort(key=lambda pair: (pair[0].multi_work_unit, pair[0].attempt_id, pair[1].number))
     attempts = []
     for _attempt_id, group in groupby(sealed, key=lambda pair: pair[0].attempt_id):
@@ -65,14 +71,14 @@ def _attempts_of(db: SimDatabase, sequence_id: SequenceId) -> tuple[SealedAttemp
                 multi_work_unit=attempt.multi_work_unit,
                 try_number=attempt.try_number,
                 staging_path=attempt.staging_path,
-                segments=tuple(_segment_of(segment) for _attempt, segment in found),
+                segments=tuple(segment_of(segment) for _attempt, segment in found),
                 segment_ids=tuple(segment.segment_id for _attempt, segment in found),
             )
         )
     return tuple(attempts)
 
 
-def _segment_of(segment: SegmentRow) -> Segment:
+def segment_of(segment: SegmentRow) -> Segment:
     return Segment(
         role=segment.role,
         partition=segment.partition,
@@ -83,4 +89,5 @@ def _segment_of(segment: SegmentRow) -> Segment:
         row_count=segment.row_count,
         file_bytes=segment.file_bytes,
         file_schema=None if segment.file_schema is None else json.loads(segment.file_schema),
+        version=segment.version,
     )

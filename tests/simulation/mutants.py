@@ -14,10 +14,11 @@ from unittest import mock
 
 from sqlalchemy import text
 
-from gobblin_assets.commit import abandonment, cleanup, driver, execution, machine, recovery
+from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, machine, recovery
 from gobblin_assets.commit import steps as commit_steps
-from gobblin_assets.commit.postgres import building, cleaning, finishing, guards, sealing
-from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.postgres import building, cleaning, finishing, forgetting, guards, sealing
+from gobblin_assets.commit.postgres import folding as log_folding
+from gobblin_assets.commit.segment import decode_segment, encode_segments
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.ingest import late_rows, publisher, publishing, task
@@ -164,6 +165,19 @@ def _cleanup_removes_without_marking() -> Iterator[None]:
         yield
 
 
+def _forgets_a_file(parts: Any) -> Any:
+    """One of the steps that a fold joins is left out, and counted all the same."""
+    whole = _JOIN(parts)
+    steps = decode_segment(whole.payload, whole.digest)
+    if len(steps) == 1:
+        return whole
+    (short,) = encode_segments(steps[1:], role=whole.role, partition=whole.partition)
+    return replace(whole, payload=short.payload, digest=short.digest)
+
+
+_JOIN = folding._join
+
+
 # What a run does ---------------------------------------------------------------------------------------------
 
 
@@ -288,6 +302,8 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("an event counts as sent before it is", _told_before_sent),
     Mutant("a write loses a file, and nobody counts", lost_and_not_counted),
     Mutant("each write loses a file", loses_a_file),
+    Mutant("a fold forgets one of the files that it joins", _patch(folding, "_join", _forgets_a_file)),
+    Mutant("a fold takes what a refresh replaced", _without(Guard.FOLD_LEAVES_RETIRED_ALONE)),
     Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE, Guard.TAKE_RAISES_FENCE)),
     Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
     Mutant(
@@ -309,6 +325,7 @@ IN_THE_SIMULATED_WORLD = (
 _FINISH = ("tests/contracts/test_commit_store_finish.py",)
 _BUILD = ("tests/contracts/test_commit_store.py",)
 _LEASES = ("tests/contracts/test_lease_store.py",)
+_FOLDS = ("tests/contracts/test_commit_store_folding.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
@@ -317,7 +334,7 @@ _SYNCS = ("tests/contracts/test_posix.py",)
 @contextmanager
 def _no_fence_is_held() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (guards, building, sealing, cleaning):
+        for module in (guards, building, sealing, cleaning, log_folding, forgetting):
             stack.enter_context(mock.patch.object(module, "hold_fences", _nothing))
         yield
 
@@ -331,6 +348,12 @@ IN_AN_ADAPTER = (
     Mutant("the sequence is read without a lock", _sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
     Mutant("T1 reads its sequence without a lock", _sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
     Mutant("the fence is not checked at all", _no_fence_is_held, (*_BUILD, *_FINISH)),
+    Mutant("a fold is not fenced", _patch(log_folding, "hold_fences", _nothing), _FOLDS),
+    Mutant(
+        "a fold takes the newest publications too",
+        _sql(log_folding, "_MEMBERS", "AND s.result_version <= d.version - :keep", "AND 0 <= :keep"),
+        _FOLDS,
+    ),
     Mutant("T1 is accepted after the seal", _patch(building, "share_building", _nothing), _BUILD),
     Mutant("a winner need not be staged", _sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),
     Mutant(

@@ -32,6 +32,8 @@ class DatasetRow:
     source_columns: str | None = None
     published_columns: str | None = None
     source_facts: str | None = None
+    folded_version: int = 0
+    tidied_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,19 @@ class SequenceRow:
     last_error: str | None = None
     next_try_at: float | None = None
     done_at: float | None = None
+    aborted_at: float | None = None
     announced_at: float | None = None
+    publication_count: int = 1
+    folded_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastSequenceRow:
+    """``state`` is DONE or ABORTED."""
+
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    state: SequenceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +161,7 @@ class WorkUnitRow:
 class SegmentRow:
     segment_id: uuid.UUID
     sequence_id: SequenceId
-    attempt_id: AttemptId
+    attempt_id: AttemptId | None
     dataset_id: DatasetId
     number: int
     role: Role
@@ -159,6 +173,7 @@ class SegmentRow:
     row_count: int
     file_bytes: int
     file_schema: str | None
+    version: int | None = None
     sealed: bool = False
     retired_by: SequenceId | None = None
     retired_at: float | None = None

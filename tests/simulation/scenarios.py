@@ -57,6 +57,16 @@ def _with_new_rows_to_share() -> World:
     return world
 
 
+def _with_publications_to_fold() -> World:
+    """Three of each dataset, the second one a refresh. From here on, all that is published is folded."""
+    world = _published()
+    world.open_process().run(Mode.REFRESH)
+    world.add_rows()
+    world.open_process().run()
+    world.folds = True
+    return world
+
+
 def _half_published() -> World:
     """A process died after the first of its two renames; its lease has run out."""
     world = _with_new_rows()
@@ -89,6 +99,7 @@ SCENARIOS = (
     Scenario("partial", _with_a_bad_unit, lambda runner: runner.run()),
     Scenario("refresh in part", _with_a_bad_unit_to_refresh, lambda runner: runner.run(Mode.REFRESH)),
     Scenario("together", _with_new_rows_to_share, lambda runner: runner.run()),
+    Scenario("fold", _with_publications_to_fold, lambda runner: runner.clean()),
     Scenario("recover", _half_published, lambda runner: runner.recover()),
     Scenario("abandon", _half_published, lambda runner: runner.abandon(open_sequence(runner.world))),
 )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.state import (
@@ -120,7 +120,7 @@ class SimDatasetStore:
             known = {row.urn: row.dataset_id for row in db.datasets.values() if row.job == job}
             for urn in sorted(set(urns) - known.keys()):
                 dataset_id = known[urn] = DatasetId(len(db.datasets) + 1)
-                db.datasets.put(dataset_id, DatasetRow(dataset_id, job, urn))
+                db.datasets.put(dataset_id, DatasetRow(dataset_id, job, urn, tidied_at=db.now_s))
                 db.leases.put(dataset_id, LeaseRow(dataset_id))
         return {urn: known[urn] for urn in urns}
 
@@ -219,6 +219,26 @@ class SimRunStore:
             ended = replace(row, state=state, error=error, figures=json_text(figures), ended_at=db.now_s)
             db.runs.put(run_id, ended)
 
+    def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
+        with self._db.transaction() as db:
+            kept = {row.run_id for row in db.sequences.values()}
+            kept |= {row.run_id for row in db.leases.values() if row.run_id is not None and _is_live(db, row)}
+            old_at = db.now_s - older_than_s
+            old = [
+                row
+                for row in sorted(db.runs.values(), key=lambda run: run.started_at)
+                if row.job == job
+                and row.started_at < old_at
+                and (row.ended_at is None or row.ended_at < old_at)
+                and row.run_id not in kept
+            ][:limit]
+            ids = {row.run_id for row in old}
+            for key in [key for key, row in db.run_datasets.items() if row.run_id in ids]:
+                db.run_datasets.drop(key)
+            for run_id in ids:
+                db.runs.drop(run_id)
+        return len(old)
+
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         db = self._db
         found = []
@@ -276,11 +296,25 @@ class SimPublishedFiles:
                 found.setdefault(dataset.urn, []).append(ActiveSchema(json.loads(text), only))
         return found
 
+    def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
+        db, found = self._db, list[PublishedPartition]()
+        active: dict[str, list[SegmentRow]] = {}
+        for segment in db.segments.values():
+            dataset, sequence = db.datasets[segment.dataset_id], db.sequences[segment.sequence_id]
+            is_active = segment.sealed and segment.retired_by is None and sequence.state is SequenceState.DONE
+            if is_active and (dataset.job, dataset.urn) == (job, urn):
+                active.setdefault(segment.partition, []).append(segment)
+        for partition, segments in sorted(active.items()):
+            newest_at = max(db.sequences[segment.sequence_id].done_at or 0.0 for segment in segments)
+            files, file_bytes = (sum(s.file_count for s in segments), sum(s.file_bytes for s in segments))
+            found.append(PublishedPartition(partition, files, file_bytes, db.now_s - newest_at))
+        return found
+
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         return sorted(row.urn for row in self._db.datasets.values() if row.job == job)
 
     def _version_of(self, segment: SegmentRow) -> int:
-        return self._db.sequences[segment.sequence_id].result_version or 0
+        return segment.version or self._db.sequences[segment.sequence_id].result_version or 0
 
     def _schemas(self, segments: Iterable[SegmentRow]) -> tuple[object, ...]:
         newest: dict[str, int] = {}

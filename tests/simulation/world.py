@@ -29,6 +29,7 @@ from gobblin_assets.ingest.job_spec import (
     JdbcSourceSpec,
     JobSpec,
     LeaseSpec,
+    LogSpec,
     RetrySpec,
     SplitSpec,
     WatermarkSpec,
@@ -39,7 +40,7 @@ from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
-from gobblin_assets.model.state import RunId, SequenceId
+from gobblin_assets.model.state import DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
@@ -58,6 +59,8 @@ UNITS: Final = 2
 FILES_PER_UNIT: Final = 2
 ROWS_PER_BATCH: Final = UNITS * FILES_PER_UNIT
 """One row a file: the smallest world in which a file can be lost or doubled by itself."""
+
+FOLDS_ALL: Final = LogSpec(fold_keep=0, fold_min=1, fold_age_s=0.0)
 
 LEASE_S: Final = 60.0
 BACK_OFF_S_MAX: Final = 3600.0
@@ -107,6 +110,8 @@ class World:
     policy: CommitPolicy = CommitPolicy.FULL
     shares: bool = False
     """Both datasets are read by one task, and so go through the log together."""
+    folds: bool = False
+    """Cleanup folds whatever it may, however new."""
 
     def copy(self) -> "World":
         """Another world in the same state. Processes that live in this one stay here."""
@@ -119,6 +124,7 @@ class World:
             self.bad_units,
             self.policy,
             self.shares,
+            self.folds,
         )
 
     def fingerprint(self) -> object:
@@ -187,7 +193,7 @@ class Runner:
         split = SplitSpec(max_multi_work_units=1 if self.world.shares else 8, task_rows_min=1)
         spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"), split=split)
         request = RunRequest(
-            job=_job(self.world.policy),
+            job=_job(self.world.policy, FOLDS_ALL if self.world.folds else LogSpec()),
             datasets=dict.fromkeys(self.world.source, spec),
             selection=dict.fromkeys(urns, (WHOLE,)),
             mode=mode,
@@ -221,6 +227,15 @@ class Runner:
 
     def abandon(self, sequence_id: SequenceId) -> None:
         self._alive(lambda: self._operations().abandon(sequence_id, reason="somebody said so"))
+
+    def clean(self) -> None:
+        """What a person or a schedule has the command line do, dataset by dataset."""
+        log = FOLDS_ALL if self.world.folds else LogSpec()
+        for row in list(self.world.db.datasets.values()):
+            state = DatasetState(row.dataset_id, row.job, row.urn, row.version)
+            self._alive(
+                lambda state=state: self._operations().clean(state, root_uri=ROOT, retire_grace_s=0.0, fold=log.bounds)
+            )
 
     def resume(self, sequence_id: SequenceId) -> None:
         self._alive(lambda: self._operations().resume(sequence_id))
@@ -282,7 +297,7 @@ class Runner:
         self.process.call("storage.mkdir", lambda: SimFileSystem(self._disk).make_directories(path))
 
 
-def _job(policy: CommitPolicy) -> JobSpec:
+def _job(policy: CommitPolicy, log: LogSpec) -> JobSpec:
     return JobSpec(
         job=JOB,
         source=JdbcSourceSpec(connection="none"),
@@ -292,6 +307,7 @@ def _job(policy: CommitPolicy) -> JobSpec:
         retry=RetrySpec(task_tries_max=2, back_off_s=0.0),
         lease=LeaseSpec(ttl_s=LEASE_S, wait_s=0.0),
         retire_grace_s=0.0,
+        log=log,
     )
 
 

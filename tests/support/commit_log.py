@@ -237,10 +237,13 @@ class LogWorld:
         replaces: bool = False,
         moves: Sequence[KeyMove] | None = None,
         segments: Sequence[Segment] | None = None,
+        role: Role = Role.DATA,
+        schema: object = None,
     ) -> Built:
         new = self.begin(lease, partition=partition, replaces=replaces)
         attempt = self.register_attempt(new)
-        parts = make_segments(attempt, partition=partition) if segments is None else tuple(segments)
+        made = make_segments(attempt, partition=partition, role=role, schema=schema)
+        parts = made if segments is None else tuple(segments)
         staged = staged_of(attempt, parts)
         self.commits.stage(staged)
         return Built(lease, new, attempt, staged, self.order(new, [staged], moves=moves))
@@ -321,7 +324,7 @@ def make_segments(
     """One segment of one file."""
     step = RenameFile(
         f"{attempt.staging_path}/part-0.parquet",
-        f"/lake/shop/orders/{attempt.sequence_id.hex}-{attempt.multi_work_unit}.parquet",
+        f"/lake/shop/orders/{attempt.sequence_id.hex}-{attempt.multi_work_unit}/part-0.parquet",
         FileIdentity(100, inode=7, mtime_ns=8),
         row_count,
     )

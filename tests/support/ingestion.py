@@ -22,6 +22,7 @@ from gobblin_assets.ingest.runner import run_job
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.ingest.spark.rewriter import SparkRewriter
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
 from gobblin_assets.model.clock import SystemClock
@@ -88,6 +89,7 @@ class Ingestion:
             clock=SystemClock(),
             report=self.lines.append,
             on_publication=self.events.append,
+            open_rewriter=lambda: SparkRewriter(self.spark, fs),
         )
         return run_job(RunRequest(job, datasets, selection, mode=mode, by_hand=by_hand), ports)
 

@@ -34,6 +34,7 @@ from gobblin_assets.ingest.job_spec import (
     JdbcSourceSpec,
     JobSpec,
     LeaseSpec,
+    LogSpec,
     RetrySpec,
     SplitSpec,
     StreamSpec,
@@ -82,6 +83,7 @@ class Lake:
     shares: bool = False
     at: str = "lake"
     job_name: str = JOB
+    folds: bool = False
 
     @property
     def root(self) -> str:
@@ -115,6 +117,7 @@ class Lake:
             publish_tries_max=self.publish_tries_max,
             retire_grace_s=0.0,
             stream=StreamSpec(publish_every_s=self.publish_every_s),
+            log=LogSpec(fold_keep=0, fold_min=1, fold_age_s=0.0) if self.folds else LogSpec(),
         )
 
 

@@ -113,16 +113,16 @@ _STAGE_ATTEMPTS = text("""
 _ADD_SEGMENTS = text("""
     INSERT INTO gobblin.segment
            (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
-            digest, step_count, file_count, row_count, file_bytes, file_schema)
+            digest, step_count, file_count, row_count, file_bytes, file_schema, version)
     SELECT segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
-           digest, step_count, file_count, row_count, file_bytes, CAST(file_schema AS jsonb)
+           digest, step_count, file_count, row_count, file_bytes, CAST(file_schema AS jsonb), version
       FROM unnest(CAST(:segment_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:attempt_id AS uuid[]),
                   CAST(:dataset_id AS bigint[]), CAST(:number AS integer[]), CAST(:role AS text[]),
                   CAST(:partition AS text[]), CAST(:payload AS bytea[]), CAST(:digest AS bytea[]),
                   CAST(:step_count AS bigint[]), CAST(:file_count AS bigint[]), CAST(:row_count AS bigint[]),
-                  CAST(:file_bytes AS bigint[]), CAST(:file_schema AS text[]))
+                  CAST(:file_bytes AS bigint[]), CAST(:file_schema AS text[]), CAST(:version AS bigint[]))
            AS given (segment_id, sequence_id, attempt_id, dataset_id, number, role, partition, payload,
-                     digest, step_count, file_count, row_count, file_bytes, file_schema)
+                     digest, step_count, file_count, row_count, file_bytes, file_schema, version)
 """)
 
 _STAGE_WORK_UNITS = text("""
@@ -275,6 +275,7 @@ def _segment_rows(staged: StagedAttempt, dataset_id: DatasetId) -> Iterator[dict
             "row_count": segment.row_count,
             "file_bytes": segment.file_bytes,
             "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
+            "version": segment.version,
         }
 
 

@@ -35,10 +35,17 @@ _SHARE_SEQUENCE = text("""
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) ORDER BY sequence_id FOR SHARE
 """)
 
+# A process that slept while its sequence was folded must be told that the dataset was taken over.
 _DATASET_OF = text("""
     SELECT sequence_id, dataset_id FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+     UNION ALL
+    SELECT sequence_id, dataset_id FROM gobblin.past_sequence
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
+
+
+_PAST = text("SELECT state FROM gobblin.past_sequence WHERE sequence_id = :sequence_id")
 
 
 def hold_fences(connection: Connection, fences: Iterable[tuple[DatasetId, int]]) -> None:
@@ -138,6 +145,18 @@ def unknown_sequence(sequence_id: SequenceId) -> RejectedError:
         f"there is no sequence {sequence_id}",
         field="sequence",
         hint="`gobblin-assets commit list` shows the open ones.",
+    )
+
+
+def past_sequence(connection: Connection, sequence_id: SequenceId) -> RejectedError | None:
+    """What to say of a sequence whose rows are gone."""
+    state = connection.execute(_PAST, {"sequence_id": sequence_id}).scalar_one_or_none()
+    if state is None:
+        return None
+    return RejectedError(
+        f"sequence {sequence_id} is {state}, and was folded into a later one or is older than history is kept",
+        field="sequence",
+        hint="`gobblin-assets ledger` shows what is published.",
     )
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.destinations import find_binding
 from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
-from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
+from gobblin_assets.commit.postgres.guards import past_sequence, unexpected_state, unknown_sequence
 from gobblin_assets.commit.postgres.sealed import find_known
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.store import LogView, StoredSegment
@@ -72,7 +72,7 @@ _LIST_OPEN = text(f"""
 _SEGMENT_IDS = text("""
     SELECT segment_id FROM gobblin.segment
      WHERE sequence_id = :sequence_id AND sealed
-     ORDER BY attempt_id, number
+     ORDER BY attempt_id, number, segment_id
 """)
 
 _SEGMENTS = text("""
@@ -80,14 +80,14 @@ _SEGMENTS = text("""
            s.details -> 'moved' AS moved
       FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
      WHERE g.segment_id = ANY (CAST(:segment_ids AS uuid[]))
-     ORDER BY g.attempt_id, g.number
+     ORDER BY g.attempt_id, g.number, g.segment_id
 """)
 
 _NEWEST_SEGMENT = text("""
     SELECT g.segment_id
       FROM gobblin.commit_sequence s JOIN gobblin.segment g USING (sequence_id)
      WHERE s.dataset_id = :dataset_id AND s.state = 'DONE' AND g.sealed AND g.retired_by IS NULL AND g.file_count > 0
-     ORDER BY s.result_version DESC, g.segment_id
+     ORDER BY coalesce(g.version, s.result_version) DESC, g.segment_id
      LIMIT 1
 """)
 
@@ -131,7 +131,7 @@ _LIST_UNANNOUNCED = text("""
 def get(connection: Connection, sequence_id: SequenceId) -> SequenceRecord:
     row = connection.execute(_GET, {"sequence_id": sequence_id}).one_or_none()
     if row is None:
-        raise unknown_sequence(sequence_id)
+        raise past_sequence(connection, sequence_id) or unknown_sequence(sequence_id)
     return record_of(row)
 
 

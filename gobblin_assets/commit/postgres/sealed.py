@@ -47,14 +47,19 @@ _INTERVALS = text("""
 
 _SEGMENTS = text("""
     SELECT g.sequence_id, a.attempt_id, a.multi_work_unit, a.try_number, a.staging_path, g.segment_id, g.role,
-           g.partition, g.payload, g.digest, g.step_count, g.file_count, g.row_count, g.file_bytes, g.file_schema
+           g.partition, g.payload, g.digest, g.step_count, g.file_count, g.row_count, g.file_bytes, g.file_schema,
+           g.version
       FROM gobblin.segment g JOIN gobblin.attempt a USING (attempt_id)
      WHERE g.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND g.sealed
      ORDER BY a.multi_work_unit, a.attempt_id, g.number
 """)
 
+# Of those whose rows are gone, only what was sealed is kept.
 _KNOWN = text("""
     SELECT sequence_id, state, digest IS NOT NULL AS is_sealed FROM gobblin.commit_sequence
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+     UNION ALL
+    SELECT sequence_id, state, true FROM gobblin.past_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
@@ -135,14 +140,14 @@ def _attempts_of(rows: Sequence[Row[Any]]) -> tuple[SealedAttempt, ...]:
             multi_work_unit=found[0].multi_work_unit,
             try_number=found[0].try_number,
             staging_path=found[0].staging_path,
-            segments=tuple(_segment_of(row) for row in found),
+            segments=tuple(segment_of(row) for row in found),
             segment_ids=tuple(row.segment_id for row in found),
         )
         for attempt_id, found in grouped.items()
     )
 
 
-def _segment_of(row: Row[Any]) -> Segment:
+def segment_of(row: Row[Any]) -> Segment:
     return Segment(
         role=Role(row.role),
         partition=row.partition,
@@ -153,6 +158,7 @@ def _segment_of(row: Row[Any]) -> Segment:
         row_count=row.row_count,
         file_bytes=row.file_bytes,
         file_schema=row.file_schema,
+        version=row.version,
     )
 
 

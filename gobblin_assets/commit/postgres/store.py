@@ -6,9 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from gobblin_assets.commit.postgres import building, cleaning, finishing, looking, sealed, sealing
+from gobblin_assets.commit.folding import FoldBounds
+from gobblin_assets.commit.postgres import (
+    building,
+    cleaning,
+    finishing,
+    folding,
+    forgetting,
+    looking,
+    sealed,
+    sealing,
+    standing,
+)
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
+    KeyMove,
     KnownSequence,
     NewAttempt,
     NewSequence,
@@ -212,6 +224,11 @@ class PostgresCommitStepStore:
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
         return transact(self._engine, "list open", lambda c: looking.list_open(c, job, limit))
 
+    def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
+        return transact(
+            self._engine, "list standing moves", lambda c: standing.list_standing_moves(c, dataset_id, partition)
+        )
+
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
         return transact(self._engine, "read publications", lambda c: looking.load_publications(c, sequence_ids))
 
@@ -243,3 +260,22 @@ class PostgresCommitStepStore:
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         transact(self._engine, "mark removed", lambda c: cleaning.mark_removed(c, segment_ids))
+
+    def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
+        return transact(self._engine, "find foldable", lambda c: folding.find_due(c, dataset_ids, bounds))
+
+    def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(
+            self._engine,
+            "fold sequences",
+            lambda c: folding.fold(c, dataset_id, fence, bounds, limit),
+            committed=Failpoint.FOLD_COMMITTED,
+        )
+
+    def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
+        return transact(
+            self._engine, "forget sequences", lambda c: forgetting.forget(c, dataset_id, fence, bounds, limit)
+        )
+
+    def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
+        transact(self._engine, "mark folded", lambda c: folding.mark_folded(c, dataset_id, fence, bounds))

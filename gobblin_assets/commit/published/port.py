@@ -1,10 +1,10 @@
 """The port through which published files are found."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.segment import decode_segment, decode_sizes
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.state import SequenceId
@@ -52,6 +52,10 @@ class PublishedSegment:
                 known = identity if self.moved is None else FileIdentity(identity.size_bytes)
                 yield PublishedFile(moved_path(path, self.moved), known, row_count)
 
+    def file_sizes(self) -> Iterable[tuple[str, int]]:
+        """Path and length of each file, in the same order, in a tenth of the time."""
+        return ((moved_path(path, self.moved), size) for path, size in decode_sizes(self.payload, self.digest))
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedSet:
@@ -77,6 +81,16 @@ class ActiveSchema:
     only_partition: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedPartition:
+    """The active files of one partition in all roles; the last publication into it was ``quiet_s`` ago."""
+
+    partition: str
+    file_count: int
+    file_bytes: int
+    quiet_s: float
+
+
 class PublishedFiles(Protocol):
     """Implemented by ``published.postgres``."""
 
@@ -90,6 +104,10 @@ class PublishedFiles(Protocol):
         self, job: JobName, urns: Sequence[DatasetUrn]
     ) -> Mapping[DatasetUrn, Sequence[ActiveSchema]]:
         """The distinct schemas of the active files of each dataset, in no order. One without such files is left out."""
+        ...
+
+    def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
+        """Those that have active files, in order."""
         ...
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:

@@ -1,19 +1,23 @@
 """Published files as the commit log in Postgres knows them."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import cache
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedFiles, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import (
+    ActiveSchema,
+    PublishedFiles,
+    PublishedPartition,
+    PublishedSegment,
+    PublishedSet,
+)
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-
-SEGMENTS_MAX: Final = 20_000
-"""Hourly partitions of two years. A segment's payload is about 25 bytes a file: this many are held in memory."""
 
 SCHEMAS_MAX: Final = 1_000
 
@@ -27,24 +31,23 @@ _FIND = text("""
     WITH found AS (
         SELECT dataset_id, version FROM gobblin.dataset WHERE job = :job AND urn = :urn
     ), active AS (
-        SELECT g.segment_id, g.sequence_id, s.result_version, g.partition, s.details ->> 'root_uri' AS root_uri,
-               s.details -> 'moved' AS moved, g.file_count, g.row_count, g.file_bytes, g.file_schema, g.payload,
-               g.digest, g.number
+        SELECT g.segment_id, g.sequence_id, coalesce(g.version, s.result_version) AS version, g.partition,
+               s.details ->> 'root_uri' AS root_uri, s.details -> 'moved' AS moved, g.file_count,
+               g.row_count, g.file_bytes, CAST(g.file_schema AS text) AS schema_text, g.payload,
+               g.digest
           FROM found d
           JOIN gobblin.segment g USING (dataset_id)
           JOIN gobblin.commit_sequence s USING (sequence_id)
          WHERE g.role = :role AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
            AND (CAST(:partitions AS text[]) IS NULL OR g.partition = ANY (CAST(:partitions AS text[])))
-         ORDER BY s.result_version DESC, g.partition, g.segment_id
-         LIMIT :segments_max
     )
-    SELECT d.version, a.*
+    SELECT d.version AS dataset_version, a.*
       FROM found d LEFT JOIN active a ON true
-     ORDER BY a.result_version DESC NULLS LAST, a.partition, a.segment_id
+     ORDER BY a.version DESC NULLS LAST, a.partition, a.segment_id
 """)
 
 _SCHEMAS = text("""
-    SELECT g.file_schema, max(s.result_version) AS version, bool_or(g.retired_by IS NULL) AS active
+    SELECT g.file_schema, max(coalesce(g.version, s.result_version)) AS version, bool_or(g.retired_by IS NULL) AS active
       FROM gobblin.dataset d
       JOIN gobblin.segment g USING (dataset_id)
       JOIN gobblin.commit_sequence s USING (sequence_id)
@@ -65,6 +68,17 @@ _ACTIVE_SCHEMAS = text("""
      GROUP BY d.urn, g.file_schema
 """)
 
+_LIST_PARTITIONS = text("""
+    SELECT g.partition, sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes,
+           extract(epoch FROM clock_timestamp() - max(s.done_at))::double precision AS quiet_s
+      FROM gobblin.dataset d
+      JOIN gobblin.segment g USING (dataset_id)
+      JOIN gobblin.commit_sequence s USING (sequence_id)
+     WHERE d.job = :job AND d.urn = :urn AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+     GROUP BY g.partition
+     ORDER BY g.partition
+""")
+
 _LIST_URNS = text("SELECT urn FROM gobblin.dataset WHERE job = :job ORDER BY urn")
 
 
@@ -81,24 +95,17 @@ class PostgresPublishedFiles:
 
         def body(connection: Connection) -> PublishedSet | None:
             connection.execute(_ONE_MOMENT)
-            rows = connection.execute(
-                _FIND,
-                {"job": job, "urn": urn, "role": role, "partitions": wanted, "segments_max": SEGMENTS_MAX + 1},
-            ).all()
+            rows = connection.execute(_FIND, {"job": job, "urn": urn, "role": role, "partitions": wanted}).all()
             if not rows:
                 return None
-            segments = tuple(_segment_of(row, role) for row in rows if row.segment_id is not None)
-            if len(segments) > SEGMENTS_MAX:
-                raise RejectedError(
-                    f"{urn!a} has more than {SEGMENTS_MAX} active segments",
-                    field="partitions",
-                    hint="Read fewer partitions at once.",
-                )
+            read_schema = cache(json.loads)
+            segments = tuple(_segment_of(row, role, read_schema) for row in rows if row.segment_id is not None)
             schemas = connection.execute(
                 _SCHEMAS, {"job": job, "urn": urn, "role": role, "schemas_max": SCHEMAS_MAX}
             ).all()
             active = tuple(row.file_schema for row in schemas if row.active)
-            return PublishedSet(rows[0].version, segments, active or tuple(row.file_schema for row in schemas[:1]))
+            known = active or tuple(row.file_schema for row in schemas[:1])
+            return PublishedSet(rows[0].dataset_version, segments, known)
 
         return transact(self.engine, "find published files", body)
 
@@ -113,6 +120,11 @@ class PostgresPublishedFiles:
             found.setdefault(DatasetUrn(row.urn), []).append(ActiveSchema(row.file_schema, only))
         return found
 
+    def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
+        asked = {"job": job, "urn": urn}
+        rows = transact(self.engine, "list partitions", lambda c: c.execute(_LIST_PARTITIONS, asked).all())
+        return [PublishedPartition(row.partition, row.file_count, row.file_bytes, row.quiet_s) for row in rows]
+
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:
         urns = transact(self.engine, "list datasets", lambda c: c.execute(_LIST_URNS, {"job": job}).scalars().all())
         return [DatasetUrn(urn) for urn in urns]
@@ -123,17 +135,18 @@ def published_files_of(database: Database) -> PublishedFiles:
     return PostgresPublishedFiles(database) if isinstance(database, Engine) else database
 
 
-def _segment_of(row: Row[tuple[object, ...]], role: Role) -> PublishedSegment:
+def _segment_of(row: Row[Any], role: Role, read_schema: Callable[[str], object]) -> PublishedSegment:
+    """``read_schema`` gives the same value for the same text: thousands of segments have one schema."""
     return PublishedSegment(
         sequence_id=SequenceId(row.sequence_id),
-        version=row.result_version,
+        version=row.version,
         partition=row.partition,
         role=role,
         root_uri=row.root_uri,
         file_count=row.file_count,
         row_count=row.row_count,
         file_bytes=row.file_bytes,
-        file_schema=row.file_schema,
+        file_schema=None if row.schema_text is None else read_schema(row.schema_text),
         payload=bytes(row.payload),
         digest=bytes(row.digest),
         moved=None if row.moved is None else (row.moved[0], row.moved[1]),

@@ -77,7 +77,7 @@ class GapLine:
 
 @dataclass(frozen=True, slots=True)
 class SequenceLine:
-    """A commit sequence in any state."""
+    """A commit sequence in any state. ``publications``: how many it stands for, if it is a fold; else one."""
 
     sequence_id: uuid.UUID
     job: JobName
@@ -85,6 +85,7 @@ class SequenceLine:
     partition: str
     state: str
     mode: str
+    publications: int
     rows: int | None
     files: int | None
     failed_tries: int

@@ -68,8 +68,9 @@ _LEDGER: Final = text("""
 """)
 
 _SEQUENCES: Final = text("""
-    SELECT s.sequence_id, d.job, d.urn, s.partition, s.state, s.mode, s.row_count AS rows, s.file_count AS files,
-           s.failed_tries, s.last_error, s.created_at, s.prepared_at, coalesce(s.done_at, s.aborted_at) AS ended_at
+    SELECT s.sequence_id, d.job, d.urn, s.partition, s.state, s.mode, s.publication_count AS publications,
+           s.row_count AS rows, s.file_count AS files, s.failed_tries, s.last_error, s.created_at, s.prepared_at,
+           coalesce(s.done_at, s.aborted_at) AS ended_at
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
      WHERE (CAST(:job AS text) IS NULL OR d.job = :job) AND (CAST(:urn AS text) IS NULL OR d.urn = :urn)
        AND (:with_ended OR s.state NOT IN ('DONE', 'ABORTED'))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 
 from gobblin_assets.db.json_column import to_jsonb
@@ -52,6 +52,28 @@ _LIST_LAPSED = text("""
 """)
 
 
+# A stream that began long ago is not over while it holds a lease.
+_FORGET_RUNS = text("""
+    WITH old AS (
+        SELECT r.run_id FROM gobblin.run r
+         WHERE r.job = :job AND r.started_at < clock_timestamp() - make_interval(secs => :older_than_s)
+           AND (r.ended_at IS NULL OR r.ended_at < clock_timestamp() - make_interval(secs => :older_than_s))
+           AND NOT EXISTS (SELECT FROM gobblin.commit_sequence s WHERE s.run_id = r.run_id)
+           AND NOT EXISTS (
+                   SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.expires_at > clock_timestamp()
+               )
+         ORDER BY r.started_at
+         LIMIT :limit
+           FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM gobblin.run_dataset d USING old WHERE d.run_id = old.run_id
+    )
+    SELECT run_id FROM old
+""")
+
+_DROP_RUNS = text("DELETE FROM gobblin.run WHERE run_id = ANY (CAST(:run_ids AS uuid[]))")
+
+
 class PostgresRunStore:
     """``RunStore`` over ``run`` and ``run_dataset``."""
 
@@ -91,6 +113,15 @@ class PostgresRunStore:
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
         arguments = {"run_id": run_id, "state": state.value, "error": error, "figures": to_jsonb(figures)}
         transact(self._engine, "end run", lambda c: c.execute(_END_RUN, arguments).rowcount)
+
+    def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
+        def body(connection: Connection) -> int:
+            asked = {"job": job, "older_than_s": older_than_s, "limit": limit}
+            ids = list(connection.execute(_FORGET_RUNS, asked).scalars())
+            connection.execute(_DROP_RUNS, {"run_ids": ids})
+            return len(ids)
+
+        return transact(self._engine, "forget runs", body)
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         arguments = {"job": job, "limit": limit}

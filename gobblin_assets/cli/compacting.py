@@ -1,0 +1,95 @@
+"""The command that writes the small files of partitions anew."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.assets.selection import find_datasets
+from gobblin_assets.cli.connections import (
+    SparkChoice,
+    job_file_argument,
+    open_log,
+    open_upkeep,
+    read_layout,
+    spark_options,
+)
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.markers import check_log
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.compaction import Compaction
+from gobblin_assets.ingest.job_spec import CompactionSpec
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.state import RunId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.leases import Lease
+
+
+@click.command()
+@job_file_argument
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@click.option(
+    "--partition", "partitions", multiple=True, metavar="KEY", help="Compact it whatever it has; may be repeated."
+)
+@spark_options
+@json_option
+def compact(
+    job_file: Path,
+    datasets: Sequence[str],
+    partitions: Sequence[str],
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Write the small files of partitions anew as few large ones, and publish these in their place.
+
+    Without --partition: those that have come to rest and have many files, by `compaction` of the job.
+    """
+    layout = read_layout(job_file)
+    job, name = layout.job, JobName(layout.job.job)
+    spec = job.compaction or CompactionSpec()
+    spark = SparkChoice(master, remote)
+    engine = spark.open(job)
+    fs, root = open_file_system(job.destination, umask=job.umask)
+
+    with open_log() as log:
+        stores = log.stores
+
+        def check(urn: DatasetUrn, lease: Lease) -> None:
+            check_log(stores.commits, fs, root, name, urn, lease)
+
+        def prepare(run_id: RunId, driver: Driver, require: Callable[[Lease], None]) -> Compaction:
+            return Compaction(
+                job,
+                layout.datasets,
+                run_id,
+                driver,
+                stores.published,
+                fs,
+                root,
+                SystemClock(),
+                say,
+                require,
+                lambda: engine.open_rewriter(job),
+            )
+
+        def work(compaction: Compaction, urn: DatasetUrn, lease: Lease) -> Sequence[Publication]:
+            if not partitions:
+                return compaction.compact_rested(urn, lease, spec)
+            found = (compaction.compact(urn, each, lease, spec=spec) for each in partitions)
+            return [publication for publication in found if publication is not None]
+
+        known = stores.datasets.load(name, find_datasets(layout, datasets))
+        ids = {urn: state.dataset_id for urn, state in known.items()}
+        done, failures = open_upkeep(log, spark, name, layout).compact(ids, check, prepare, work)
+    if as_json:
+        print_json(done)
+    else:
+        rows = [(p.urn, p.partition, p.row_count, p.file_count, p.file_bytes) for p in done]
+        print_table("compacted", ("dataset", "partition", "rows", "files", "bytes"), rows)
+    for urn, error in failures.items():
+        say(f"{urn}: {error}")
+    if failures:
+        click.get_current_context().exit(1)

@@ -1,0 +1,355 @@
+"""Folding: old publications of a dataset partition become one, in one transaction."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, text
+
+from gobblin_assets.commit.folding import (
+    FILES_JOINED_MAX,
+    TIDY_S,
+    Fold,
+    FoldBounds,
+    FoldMember,
+    FoldSegment,
+    bound_fold,
+    join_intervals,
+    join_segments,
+    plan_folds,
+    shorten_details,
+)
+from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_jsonb
+from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each
+from gobblin_assets.commit.postgres.sealed import segment_of
+from gobblin_assets.commit.segment import combine_digests
+from gobblin_assets.commit.sequence import PublishedInterval
+from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.state import DatasetId, SequenceId
+from gobblin_assets.model.watermark import parse_watermark
+
+_FIND_DUE = text("""
+    SELECT dataset_id FROM gobblin.dataset
+     WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
+       AND (version - folded_version >= :keep + :count_min
+            OR tidied_at <= clock_timestamp() - make_interval(secs => :tidy_s))
+     ORDER BY dataset_id
+""")
+
+_IS_OPEN = text("""
+    SELECT count(*) > 0 FROM gobblin.commit_sequence
+     WHERE dataset_id = :dataset_id AND state IN ('PREPARED', 'BLOCKED', 'ABANDONING')
+""")
+
+# Nothing of it is retired: what is, goes with history.
+_IS_ACTIVE: Final = """
+    NOT EXISTS (SELECT FROM gobblin.segment g WHERE g.sequence_id = s.sequence_id AND g.retired_by IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND NOT l.active)
+"""
+
+_MEMBER_COLUMNS: Final = (
+    "s.sequence_id, s.partition, s.details ->> 'root_uri' AS root_uri, s.details ->> 'moved' AS moved, s.result_version"
+)
+
+_MEMBERS = text(f"""
+    SELECT {_MEMBER_COLUMNS},
+           (SELECT count(*) FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id) AS entry_count
+      FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
+     WHERE d.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NULL AND s.announced_at IS NOT NULL
+       AND s.result_version <= d.version - :keep
+       AND s.done_at <= clock_timestamp() - make_interval(secs => :age_s)
+       AND NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
+       AND {_IS_ACTIVE}
+     ORDER BY s.partition, s.result_version
+     LIMIT :limit
+""")
+
+_EARLIER_FOLDS = text(f"""
+    SELECT {_MEMBER_COLUMNS}, 0 AS entry_count
+      FROM gobblin.commit_sequence s
+     WHERE s.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NOT NULL
+       AND s.partition = ANY (CAST(:partitions AS text[])) AND {_IS_ACTIVE}
+""")
+
+# Arrays of the same length: each member, and the sequence that it becomes a part of.
+_GIVEN: Final = "unnest(CAST(:members AS uuid[]), CAST(:survivors AS uuid[])) AS given (member, survivor)"
+
+_SMALL_SEGMENTS = text(f"""
+    SELECT g.segment_id, g.role, g.partition, g.payload, g.digest, g.step_count, g.file_count, g.row_count,
+           g.file_bytes, g.file_schema, coalesce(g.version, s.result_version) AS version, given.survivor
+      FROM {_GIVEN}
+      JOIN gobblin.commit_sequence s ON s.sequence_id = given.member
+      JOIN gobblin.segment g ON g.sequence_id = given.member
+     WHERE g.sealed AND g.file_count < :files_max
+""")
+
+_TAKE_SEGMENTS = text(f"""
+    UPDATE gobblin.segment g
+       SET sequence_id = given.survivor, attempt_id = NULL, version = coalesce(g.version, s.result_version)
+      FROM {_GIVEN} JOIN gobblin.commit_sequence s ON s.sequence_id = given.member
+     WHERE g.sequence_id = given.member AND g.sealed
+       AND (g.sequence_id <> given.survivor OR g.attempt_id IS NOT NULL OR g.version IS NULL)
+""")
+
+_DROP_SEGMENTS = text("DELETE FROM gobblin.segment WHERE segment_id = ANY (CAST(:segment_ids AS uuid[]))")
+
+_DROP_UNSEALED = text("""
+    DELETE FROM gobblin.segment WHERE sequence_id = ANY (CAST(:members AS uuid[])) AND NOT sealed
+""")
+
+_ADD_SEGMENTS = text("""
+    INSERT INTO gobblin.segment
+           (segment_id, sequence_id, dataset_id, number, role, partition, payload, digest, step_count, file_count,
+            row_count, file_bytes, file_schema, version, sealed)
+    SELECT segment_id, sequence_id, :dataset_id, number, role, partition, payload, digest, step_count, file_count,
+           row_count, file_bytes, CAST(file_schema AS jsonb), version, true
+      FROM unnest(CAST(:segment_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:number AS integer[]),
+                  CAST(:role AS text[]), CAST(:partition AS text[]), CAST(:payload AS bytea[]),
+                  CAST(:digest AS bytea[]), CAST(:step_count AS bigint[]), CAST(:file_count AS bigint[]),
+                  CAST(:row_count AS bigint[]), CAST(:file_bytes AS bigint[]), CAST(:file_schema AS text[]),
+                  CAST(:version AS bigint[]))
+           AS given (segment_id, sequence_id, number, role, partition, payload, digest, step_count, file_count,
+                     row_count, file_bytes, file_schema, version)
+""")
+
+_TAKE_ENTRIES = text(f"""
+    UPDATE gobblin.ledger l SET sequence_id = given.survivor FROM {_GIVEN}
+     WHERE l.sequence_id = given.member AND given.member <> given.survivor
+""")
+
+_ENTRIES = text("""
+    SELECT ledger_id, sequence_id, key_id, low, high, reread_from FROM gobblin.ledger
+     WHERE sequence_id = ANY (CAST(:survivors AS uuid[])) AND NOT is_generation
+""")
+
+_DROP_ENTRIES = text("DELETE FROM gobblin.ledger WHERE ledger_id = ANY (CAST(:ledger_ids AS bigint[]))")
+
+_ADD_ENTRIES = text("""
+    INSERT INTO gobblin.ledger (key_id, sequence_id, is_generation, low, high, low_bytes, high_bytes, reread_from)
+    SELECT key_id, sequence_id, false, CAST(low AS jsonb), CAST(high AS jsonb), low_bytes, high_bytes,
+           CAST(reread_from AS jsonb)
+      FROM unnest(CAST(:key_id AS bigint[]), CAST(:sequence_id AS uuid[]), CAST(:low AS text[]),
+                  CAST(:high AS text[]), CAST(:low_bytes AS bytea[]), CAST(:high_bytes AS bytea[]),
+                  CAST(:reread_from AS text[]))
+           AS given (key_id, sequence_id, low, high, low_bytes, high_bytes, reread_from)
+""")
+
+# A key is found by its dataset, since nothing else is asked for the sequence that moved it.
+_POINT_TO_SURVIVORS = tuple(
+    text(f"""
+        UPDATE gobblin.{table} t SET {column} = given.survivor FROM {_GIVEN}
+         WHERE t.{column} = given.member AND given.member <> given.survivor AND {more}
+    """)
+    for table, column, more in (
+        ("run_dataset", "sequence_id", "true"),
+        ("segment", "retired_by", "true"),
+        ("ledger", "retired_by", "true"),
+        ("watermark_key", "sequence_id", "t.dataset_id = :dataset_id"),
+    )
+)
+
+_DROP_PLANS = tuple(
+    text(f"DELETE FROM gobblin.{table} WHERE sequence_id = ANY (CAST(:members AS uuid[]))")
+    for table in ("planned_interval", "planned_move", "work_unit", "attempt")
+)
+
+_REMEMBER = text("""
+    INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, state)
+    SELECT sequence_id, :dataset_id, 'DONE' FROM unnest(CAST(:others AS uuid[])) AS given (sequence_id)
+""")
+
+_SUM_UP = text(f"""
+    UPDATE gobblin.commit_sequence s
+       SET publication_count = found.publication_count, complete = found.complete, step_count = found.step_count,
+           file_count = found.file_count, row_count = found.row_count, file_bytes = found.file_bytes,
+           folded_at = clock_timestamp()
+      FROM (SELECT given.survivor, sum(m.publication_count)::bigint AS publication_count,
+                   bool_and(m.complete) AS complete, sum(m.step_count)::bigint AS step_count,
+                   sum(m.file_count)::bigint AS file_count, sum(m.row_count)::bigint AS row_count,
+                   sum(m.file_bytes)::bigint AS file_bytes
+              FROM {_GIVEN} JOIN gobblin.commit_sequence m ON m.sequence_id = given.member
+             GROUP BY given.survivor) AS found
+     WHERE s.sequence_id = found.survivor AND s.state = 'DONE'
+ RETURNING s.sequence_id, s.details
+""")
+
+_DIGESTS = text("""
+    SELECT sequence_id, digest FROM gobblin.segment
+     WHERE sequence_id = ANY (CAST(:survivors AS uuid[])) AND sealed
+""")
+
+_SEAL_AGAIN = text("""
+    UPDATE gobblin.commit_sequence s
+       SET digest = given.digest, segment_count = given.segment_count, details = CAST(given.details AS jsonb)
+      FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:digest AS bytea[]), CAST(:segment_count AS integer[]),
+                  CAST(:details AS text[])) AS given (sequence_id, digest, segment_count, details)
+     WHERE s.sequence_id = given.sequence_id
+""")
+
+_DROP_SEQUENCES = text("""
+    DELETE FROM gobblin.commit_sequence
+     WHERE sequence_id = ANY (CAST(:others AS uuid[])) AND state = 'DONE' RETURNING sequence_id
+""")
+
+_TOTALS = text("""
+    SELECT sum(file_count)::bigint AS file_count, sum(row_count)::bigint AS row_count,
+           sum(file_bytes)::bigint AS file_bytes
+      FROM gobblin.segment WHERE sequence_id = ANY (CAST(:members AS uuid[])) AND sealed
+""")
+
+_MARK_FOLDED = text("""
+    UPDATE gobblin.dataset
+       SET folded_version = greatest(folded_version, version - :keep), tidied_at = clock_timestamp()
+     WHERE dataset_id = :dataset_id
+""")
+
+
+def find_due(connection: Connection, dataset_ids: Sequence[DatasetId], bounds: FoldBounds) -> list[DatasetId]:
+    arguments = {
+        "dataset_ids": list(dataset_ids),
+        "keep": bounds.keep,
+        "count_min": bounds.count_min,
+        "tidy_s": TIDY_S,
+    }
+    return [DatasetId(dataset_id) for dataset_id in connection.execute(_FIND_DUE, arguments).scalars()]
+
+
+def fold(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
+    """How many sequences were taken into folds; none: there is nothing left to fold."""
+    hold_fences(connection, [(dataset_id, fence)])
+    if connection.execute(_IS_OPEN, {"dataset_id": dataset_id}).scalar_one():
+        return 0
+    asked = {"dataset_id": dataset_id, "keep": bounds.keep, "age_s": bounds.age_s, "limit": limit}
+    members = bound_fold([_member_of(row) for row in connection.execute(_MEMBERS, asked)])
+    if not members:
+        return 0
+    partitions = list({member.partition for member in members})
+    earlier = connection.execute(_EARLIER_FOLDS, {"dataset_id": dataset_id, "partitions": partitions})
+    _carry_out(connection, dataset_id, plan_folds(members, [_member_of(row) for row in earlier]))
+    return len(members)
+
+
+def mark_folded(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds) -> None:
+    hold_fences(connection, [(dataset_id, fence)])
+    connection.execute(_MARK_FOLDED, {"dataset_id": dataset_id, "keep": bounds.keep})
+
+
+def _carry_out(connection: Connection, dataset_id: DatasetId, folds: Sequence[Fold]) -> None:
+    pairs = [(member, each.survivor) for each in folds for member in each.all]
+    members, survivors = [member for member, _survivor in pairs], [survivor for _member, survivor in pairs]
+    given = {"members": members, "survivors": survivors}
+    others = [other for each in folds for other in each.others]
+    lock_sequences(connection, members)
+    before = connection.execute(_TOTALS, {"members": members}).one()
+    connection.execute(_DROP_UNSEALED, {"members": members})
+    _join_segments(connection, dataset_id, given)
+    reach(Failpoint.FOLD_SEGMENTS_JOINED)
+    _join_entries(connection, given)
+    for statement in _POINT_TO_SURVIVORS:
+        connection.execute(statement, {**given, "dataset_id": dataset_id})
+    for statement in _DROP_PLANS:
+        connection.execute(statement, {"members": members})
+    connection.execute(_REMEMBER, {"others": others, "dataset_id": dataset_id})
+    summed = {row.sequence_id: row.details for row in connection.execute(_SUM_UP, given)}
+    require_each(map(SequenceId, summed), "the fold", [each.survivor for each in folds])
+    _seal_again(connection, summed)
+    require_each(connection.execute(_DROP_SEQUENCES, {"others": others}).scalars(), "the fold", others)
+    if connection.execute(_TOTALS, {"members": list(summed)}).one() != before:
+        raise CorruptionError(
+            f"a fold of dataset {dataset_id} would have other files than the publications that it is made of",
+            hint="Report this: nothing was changed.",
+        )
+
+
+def _join_segments(connection: Connection, dataset_id: DatasetId, given: Mapping[str, object]) -> None:
+    """The lists of files of small segments become one; the others change their sequence alone."""
+    parts: dict[SequenceId, list[FoldSegment]] = defaultdict(list)
+    for row in connection.execute(_SMALL_SEGMENTS, {**given, "files_max": FILES_JOINED_MAX}):
+        parts[SequenceId(row.survivor)].append(FoldSegment(row.segment_id, row.version, segment_of(row)))
+    small = [part.segment_id for found in parts.values() for part in found]
+    connection.execute(_DROP_SEGMENTS, {"segment_ids": small})
+    connection.execute(_TAKE_SEGMENTS, given)
+    rows = [
+        {
+            "segment_id": segment_id,
+            "sequence_id": survivor,
+            "number": number,
+            "role": segment.role.value,
+            "partition": segment.partition,
+            "payload": segment.payload,
+            "digest": segment.digest,
+            "step_count": segment.step_count,
+            "file_count": segment.file_count,
+            "row_count": segment.row_count,
+            "file_bytes": segment.file_bytes,
+            "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
+            "version": segment.version,
+        }
+        for survivor, found in parts.items()
+        for number, (segment_id, segment) in enumerate(join_segments(survivor, found))
+    ]
+    if rows:
+        connection.execute(_ADD_SEGMENTS, {**in_columns(rows), "dataset_id": dataset_id})
+
+
+def _join_entries(connection: Connection, given: Mapping[str, Sequence[SequenceId]]) -> None:
+    """The survivors take the ledger's entries; intervals that touch become one."""
+    connection.execute(_TAKE_ENTRIES, given)
+    found: dict[tuple[SequenceId, int], list[PublishedInterval]] = defaultdict(list)
+    ids: dict[tuple[SequenceId, int], list[int]] = defaultdict(list)
+    for row in connection.execute(_ENTRIES, {"survivors": list(set(given["survivors"]))}):
+        place = SequenceId(row.sequence_id), row.key_id
+        found[place].append(_interval_of(row))
+        ids[place].append(row.ledger_id)
+    joined = {place: join_intervals(entries) for place, entries in found.items()}
+    changed = {place: entries for place, entries in joined.items() if len(entries) < len(found[place])}
+    if not changed:
+        return
+    # Before their like are added: two that overlap are refused.
+    connection.execute(_DROP_ENTRIES, {"ledger_ids": [number for place in changed for number in ids[place]]})
+    rows = [
+        {
+            "key_id": key_id,
+            "sequence_id": survivor,
+            "low": watermark_to_jsonb(each.interval.low),
+            "high": watermark_to_jsonb(each.interval.high),
+            "low_bytes": each.interval.low_bytes(),
+            "high_bytes": each.interval.high_bytes(),
+            "reread_from": watermark_to_jsonb(each.reread_from),
+        }
+        for (survivor, key_id), entries in changed.items()
+        for each in entries
+    ]
+    connection.execute(_ADD_ENTRIES, in_columns(rows))
+
+
+def _seal_again(connection: Connection, survivors: Mapping[SequenceId, Mapping[str, object]]) -> None:
+    """Count and digest are those of the segments that a survivor has now."""
+    digests: dict[SequenceId, list[bytes]] = {survivor: [] for survivor in survivors}
+    for row in connection.execute(_DIGESTS, {"survivors": list(survivors)}):
+        digests[SequenceId(row.sequence_id)].append(bytes(row.digest))
+    rows = [
+        {
+            "sequence_id": survivor,
+            "digest": combine_digests(digests[survivor]),
+            "segment_count": len(digests[survivor]),
+            "details": to_jsonb(shorten_details(details)),
+        }
+        for survivor, details in survivors.items()
+    ]
+    connection.execute(_SEAL_AGAIN, in_columns(rows))
+
+
+def _member_of(row: Row[Any]) -> FoldMember:
+    return FoldMember(
+        SequenceId(row.sequence_id), row.partition, row.root_uri, row.result_version, row.entry_count, row.moved
+    )
+
+
+def _interval_of(row: Row[Any]) -> PublishedInterval:
+    low = None if row.low is None else parse_watermark(row.low)
+    again = None if row.reread_from is None else parse_watermark(row.reread_from)
+    return PublishedInterval(Interval(low, parse_watermark(row.high)), again)

@@ -1,0 +1,98 @@
+"""What is older than a job keeps history goes: retired publications without files, and aborted sequences."""
+
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from gobblin_assets.commit.folding import FoldBounds, list_named_sequences
+from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences
+from gobblin_assets.model.state import DatasetId, SequenceId
+
+_IS_CLEAN: Final = """
+    NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
+"""
+
+# The newest schema of a role is all that tells the columns of a dataset that has no files any more.
+_RETIRED = text(f"""
+    SELECT s.sequence_id
+      FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
+     WHERE d.dataset_id = :dataset_id AND s.state = 'DONE' AND s.announced_at IS NOT NULL
+       AND s.result_version <= d.version - :keep
+       AND s.done_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
+       AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND l.active)
+       AND NOT EXISTS (
+               SELECT FROM gobblin.segment g
+                WHERE g.sequence_id = s.sequence_id AND g.sealed
+                  AND (g.removed_at IS NULL OR g.removed_at > clock_timestamp() - make_interval(secs => :history_s)
+                       OR g.file_schema IS NOT NULL AND NOT EXISTS (
+                              SELECT FROM gobblin.segment n JOIN gobblin.commit_sequence m USING (sequence_id)
+                               WHERE n.dataset_id = s.dataset_id AND n.role = g.role AND n.sealed
+                                 AND n.file_schema IS NOT NULL AND m.state = 'DONE'
+                                 AND m.result_version > s.result_version))
+           )
+       AND NOT EXISTS (SELECT FROM gobblin.segment g WHERE g.retired_by = s.sequence_id)
+       AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.retired_by = s.sequence_id)
+     ORDER BY s.result_version
+     LIMIT :limit
+""")
+
+_ABORTED = text(f"""
+    SELECT s.sequence_id FROM gobblin.commit_sequence s
+     WHERE s.dataset_id = :dataset_id AND s.state = 'ABORTED'
+       AND s.aborted_at <= clock_timestamp() - make_interval(secs => :history_s) AND {_IS_CLEAN}
+     ORDER BY s.aborted_at, s.sequence_id
+     LIMIT :limit
+""")
+
+_PAYLOADS = text("""
+    SELECT payload, digest FROM gobblin.segment
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND sealed
+""")
+
+# Their directories are gone, so that nobody will ask for them.
+_FORGET_PAST = text("""
+    DELETE FROM gobblin.past_sequence WHERE sequence_id = ANY (CAST(:named AS uuid[])) AND dataset_id = :dataset_id
+""")
+
+_REMEMBER_ABORTED = text("""
+    INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, state)
+    SELECT sequence_id, dataset_id, 'ABORTED' FROM gobblin.commit_sequence
+     WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'ABORTED' AND digest IS NOT NULL
+""")
+
+_FORGET = (
+    text("""
+        UPDATE gobblin.run_dataset SET sequence_id = NULL WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
+    """),
+    *(
+        text(f"DELETE FROM gobblin.{table} WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))")
+        for table in (
+            "planned_interval",
+            "planned_move",
+            "work_unit",
+            "ledger",
+            "segment",
+            "attempt",
+            "commit_sequence",
+        )
+    ),
+)
+
+
+def forget(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
+    """How many sequences went; fewer than ``limit``: there are no more."""
+    hold_fences(connection, [(dataset_id, fence)])
+    asked = {"dataset_id": dataset_id, "keep": bounds.keep_remembered, "history_s": bounds.history_s, "limit": limit}
+    retired = list(connection.execute(_RETIRED, asked).scalars())
+    aborted = list(connection.execute(_ABORTED, {**asked, "limit": limit - len(retired)}).scalars())
+    ids = {"sequence_ids": [*retired, *aborted]}
+    if not ids["sequence_ids"]:
+        return 0
+    lock_sequences(connection, [SequenceId(sequence_id) for sequence_id in ids["sequence_ids"]])
+    payloads = connection.execute(_PAYLOADS, {"sequence_ids": retired}).all()
+    named = list_named_sequences((bytes(row.payload), bytes(row.digest)) for row in payloads)
+    connection.execute(_FORGET_PAST, {"named": list(named), "dataset_id": dataset_id})
+    connection.execute(_REMEMBER_ABORTED, ids)
+    for statement in _FORGET:
+        connection.execute(statement, ids)
+    return len(ids["sequence_ids"])

@@ -1,0 +1,130 @@
+"""A fold that is killed, paused past its lease, or not acknowledged: readers and the log see the same as before."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.commit.folding import FoldBounds
+from gobblin_assets.commit.forgotten import Examination
+from gobblin_assets.commit.markers import list_markers
+from gobblin_assets.commit.published.verification import Progress, Verification
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from tests.support.lake import JOB, Lake, World, start_worker
+
+OF_A_FOLD = (Failpoint.FOLD_SEGMENTS_JOINED, Failpoint.FOLD_COMMITTED)
+KILLED = -signal.SIGKILL
+
+
+@pytest.fixture
+def folding(lake: Lake, world: World) -> Lake:
+    """Three publications of each dataset, and rows for one more, after which all are folded."""
+    for _publication in range(3):
+        world.run()
+        for urn in lake.urns:
+            lake.add_rows(urn, 4)
+    return replace(lake, folds=True)
+
+
+def count_folds(world: World) -> object:
+    return world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE publication_count > 1")
+
+
+def check_nothing_is_strange(world: World) -> None:
+    """What `verify` and `reconcile` say of every dataset."""
+    job, clock = JobName(JOB), SystemClock()
+    fs, root = open_file_system(world.lake.root)
+    stores = world.stores
+    progress = Progress(clock, lambda _line: None)
+    verification = Verification(stores.commits, stores.published, open_file_system, world.lake.root, job, progress)
+    examination = Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
+    for urn in map(DatasetUrn, world.lake.urns):
+        dataset_id = stores.datasets.load(job, [urn])[urn].dataset_id
+        assert verification.verify(urn, dataset_id, checksums=True).faults == []
+        finding = examination.look_at(urn, thoroughly=True)
+        assert (finding.forgotten, finding.missing, finding.is_behind) == ((), (), False)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("point", OF_A_FOLD, ids=str)
+def test_a_killed_fold_is_whole_or_nothing(folding: Lake, world: World, point: Failpoint, count: int) -> None:
+    worker = start_worker(folding, failpoint=f"{point}=kill@{count}")
+    assert worker.wait() == KILLED
+    assert worker.reached()
+    world.check_exactly_once()
+    check_nothing_is_strange(world)
+    world.expire_leases()
+
+    folder = World(folding)
+    folder.run()
+    folder.run()
+    folder.close()
+
+    world.check_exactly_once()
+    check_nothing_is_strange(world)
+    assert count_folds(world) == len(folding.urns)
+
+
+def test_a_fold_that_is_not_acknowledged_is_done_once(folding: Lake, world: World) -> None:
+    worker = start_worker(folding, failpoint=f"{Failpoint.FOLD_COMMITTED}=lose")
+    assert worker.wait() == 0
+    assert worker.reached()
+
+    world.check_exactly_once()
+    check_nothing_is_strange(world)
+    assert count_folds(world) == len(folding.urns)
+
+
+def test_who_is_paused_past_the_lease_folds_nothing_any_more(folding: Lake, world: World) -> None:
+    """It wakes up between two folds, when others have refreshed all that it was about to fold."""
+    worker = start_worker(folding, failpoint=f"{Failpoint.FOLD_COMMITTED}=stop")
+    worker.wait_until_stopped()
+    world.expire_leases()
+    world.run(mode=Mode.REFRESH)
+    before = world.scalar("SELECT count(*) FROM gobblin.commit_sequence")
+
+    worker.wake_up()
+    worker.wait()
+
+    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence") == before
+    world.check_exactly_once()
+    check_nothing_is_strange(world)
+
+
+def test_a_reader_whose_list_is_from_before_the_fold_finds_its_files(folding: Lake, world: World) -> None:
+    paths = {urn: world.published_paths(urn) for urn in folding.urns}
+    folder = World(folding)
+    folder.run()
+    folder.close()
+
+    for urn in folding.urns:
+        assert set(paths[urn]) < set(world.published_paths(urn))
+        assert all(Path(path).exists() for path in paths[urn])
+
+
+def test_what_was_folded_is_refreshed_and_forgotten(folding: Lake, world: World) -> None:
+    folder = World(folding)
+    folder.run()
+    folder.run(mode=Mode.REFRESH)
+    with world.engine.begin() as connection:
+        for table, column in (("commit_sequence", "done_at"), ("segment", "removed_at")):
+            connection.exec_driver_sql(f"UPDATE gobblin.{table} SET {column} = {column} - interval '1000 days'")
+
+    for urn in map(DatasetUrn, folding.urns):
+        state = folder.stores.datasets.load(JobName(JOB), [urn])[urn]
+        fs, root = open_file_system(folding.root)
+        for marker in list_markers(fs, root, JobName(JOB), urn)[:-1]:
+            fs.remove_file(marker.path, marker.identity)
+        bounds = FoldBounds(keep=0, count_min=0, age_s=0.0, keep_marked=0)
+        folder.operations().clean(state, root_uri=folding.root, retire_grace_s=0.0, fold=bounds)
+    folder.close()
+
+    world.check_exactly_once()
+    check_nothing_is_strange(world)
+    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence") == len(folding.urns)
+    assert world.scalar("SELECT count(*) FROM gobblin.past_sequence") == 0

@@ -1,0 +1,99 @@
+"""Compaction of the small world of ``tests.support.lake``: a few lines of pyarrow stand for Spark."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gobblin_assets import failpoints
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.compaction import Compaction
+from gobblin_assets.ingest.extraction import OutputDirectory, SessionFacts
+from gobblin_assets.ingest.job_spec import CompactionSpec, DatasetSpec
+from gobblin_assets.ingest.rewriting import RewriteOrder
+from gobblin_assets.ingest.run_values import RunPorts, RunRequest
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.state import JobState, WorkingState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from tests.support.lake import FORKS, JOB, Lake, Worker, World
+
+ALL = CompactionSpec(files_min=2, quiet_s=0.0)
+
+
+class ArrowRewriter:
+    """Writes all rows into one file; of these, ``loses`` are left out."""
+
+    def __init__(self, root: str, *, loses: int = 0) -> None:
+        self._fs, _root = open_file_system(root)
+        self._loses = loses
+
+    def session_facts(self) -> SessionFacts:
+        return SessionFacts()
+
+    def rewrite(self, order: RewriteOrder) -> Sequence[OutputDirectory]:
+        tables = [pq.ParquetFile(file.path).read() for segment in order.segments for file in segment.files()]
+        table = pa.concat_tables(tables)
+        path = Path(order.directory, "part-0.parquet")
+        path.parent.mkdir(parents=True)
+        pq.write_table(table.slice(self._loses), path, write_page_checksum=True)
+        identity = self._fs.find_identity(str(path))
+        if identity is None:
+            # Put out of the way by whoever took the dataset over while this process slept.
+            raise FileNotFoundError(f"{path} is gone")
+        file = DataFile(path.name, identity, table.num_rows - self._loses)
+        return [OutputDirectory(order.role, order.directory, "", (file,))]
+
+
+class CompactingWorld(World):
+    """Its runs and streams compact whatever they may."""
+
+    def _request(self, urns: Sequence[str], *, mode: Mode, by_hand: bool) -> RunRequest:
+        request = super()._request(urns, mode=mode, by_hand=by_hand)
+        return replace(request, job=request.job.model_copy(update={"compaction": ALL}))
+
+    def _ports(self) -> RunPorts:
+        return replace(super()._ports(), open_rewriter=lambda: ArrowRewriter(self.lake.root))
+
+
+def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
+    """Compact the dataset's files, as the command does."""
+    operations, lake = world.operations(), world.lake
+    name, job = DatasetUrn(urn), JobName(JOB)
+    run_id = operations.holder.run_id
+    world.stores.runs.begin(JobState(run_id, job, WorkingState.RUNNING, operations.clock.now()), owner="test")
+    fs, root = open_file_system(lake.root)
+    with operations.hold(world.stores.datasets.load(job, [name])[name].dataset_id) as (keeper, lease):
+        compaction = Compaction(
+            job=lake.job(),
+            datasets={name: DatasetSpec()},
+            run_id=run_id,
+            driver=operations.driver(keeper),
+            published=world.stores.published,
+            fs=fs,
+            root=root,
+            clock=SystemClock(),
+            report=world.lines.append,
+            require=keeper.require,
+            open_rewriter=lambda: ArrowRewriter(lake.root, loses=loses),
+        )
+        return compaction.compact(name, "", lease, spec=ALL)
+
+
+def start_compaction(lake: Lake, failpoint: str) -> Worker:
+    """Compact every dataset in a process of its own."""
+    log = Path(lake.directory, f"{failpoint}.log")
+    process = FORKS.Process(target=_work, args=(lake, failpoint, str(log)))
+    process.start()
+    return Worker(process, log)
+
+
+def _work(lake: Lake, failpoint: str, log: str) -> None:
+    world = World(lake)
+    failpoints.arm(failpoint, log)
+    for urn in lake.urns:
+        compact(world, urn)

@@ -1,0 +1,27 @@
+"""Which partitions are compacted: a rule without anything else."""
+
+from gobblin_assets.commit.published.port import PublishedPartition
+from gobblin_assets.ingest.compaction import plan_compaction
+from gobblin_assets.ingest.job_spec import CompactionSpec
+
+SPEC = CompactionSpec(files_min=10, file_bytes_target=100, quiet_s=60.0)
+
+
+def plan(*partitions: tuple[str, int, int, float], spec: CompactionSpec = SPEC) -> list[str]:
+    return [each.partition for each in plan_compaction([PublishedPartition(*each) for each in partitions], spec)]
+
+
+def test_many_small_files_that_rest_are_compacted_most_first() -> None:
+    assert plan(("few", 9, 90, 61.0), ("some", 10, 100, 61.0), ("many", 50, 100, 60.0)) == ["many", "some"]
+
+
+def test_a_partition_that_was_published_to_waits() -> None:
+    assert plan(("open", 50, 100, 59.9)) == []
+    assert plan(("open", 50, 100, 0.0), spec=SPEC.model_copy(update={"quiet_s": 0.0})) == ["open"]
+
+
+def test_files_that_would_stay_as_many_are_left_alone() -> None:
+    assert plan(("large", 10, 1_000, 99.0)) == [], "each is as large as it should be"
+    assert plan(("half", 10, 501, 99.0)) == [], "six files of ten"
+    assert plan(("half", 10, 500, 99.0)) == ["half"]
+    assert plan(("empty", 10, 0, 99.0)) == ["empty"]
