@@ -29,14 +29,15 @@ def gobblin_resources(
 ) -> dict[str, object]:
     """What the jobs of a code location ask for, under the keys that they ask by; ``connections`` under their names.
 
-    Without ``spark``, sessions run inside the run's process, with Postgres' driver; without ``stores``, the log
-    is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres. RejectedError for a password written out.
+    Without ``spark``, sessions run inside the run's process, with the connectors that its job needs; without
+    ``stores``, the log is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres. RejectedError for a password
+    written out.
     """
     for name, connection in connections.items():
         require_no_written_secret(name, connection)
     return {
         STORES_KEY: stores or CommitStoreResource(),
         FILE_SYSTEMS_KEY: file_systems or FileSystemsResource(),
-        SPARK_KEY: spark or GobblinSparkResource(capabilities=["postgres"]),
+        SPARK_KEY: spark or GobblinSparkResource(),
         **connections,
     }

@@ -9,7 +9,7 @@ from sqlalchemy import URL, make_url
 
 from gobblin_assets.db import embedded
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings
+from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, make_home
 
 DATABASE: Final = "dagster"
 URL_VARIABLE: Final = "GOBBLIN_DAGSTER_URL"
@@ -28,7 +28,8 @@ def prepare_instance(settings: Settings, report: Callable[[str], None]) -> dict[
     folder = settings.home / "dagster"
     configuration = folder / _CONFIGURATION
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_home(settings.home)
+        folder.mkdir(exist_ok=True)
         if not configuration.exists():
             configuration.write_text(_read_shipped(), encoding="utf-8")
     except OSError as error:

@@ -18,7 +18,8 @@ from gobblin_assets.ingest.sources.port import PlanSession
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.ingest.spark.session import open_session
 from gobblin_assets.ingest.spark.settings import SparkSettings
-from gobblin_assets.settings import read_settings
+from gobblin_assets.settings import make_home, read_settings
+from resources.connections import list_capabilities
 
 
 class GobblinSparkResource(LazyPySparkResource):
@@ -28,14 +29,15 @@ class GobblinSparkResource(LazyPySparkResource):
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own configuration, by its keys.")
-    master: str = Field(
-        default="local[*]", description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`."
+    master: str | None = Field(
+        default=None,
+        description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`. Default: local[*].",
     )
     remote: str | None = Field(
         default=None, repr=False, description="Spark Connect, as EnvVar since it holds a token: sc://host:port/;token=…"
     )
     capabilities: list[str] = Field(
-        default_factory=list, description="Connectors that are resolved from Maven, such as postgres."
+        default_factory=list, description="Connectors from Maven beside those that a run's job needs, such as avro."
     )
     coordinates: dict[str, str] = Field(default_factory=dict, description="Maven coordinates by capability.")
     jars: str | None = Field(default=None, description="A folder with jars, instead of the resolver.")
@@ -46,29 +48,36 @@ class GobblinSparkResource(LazyPySparkResource):
     _session: SparkSession | None = PrivateAttr(default=None)
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
-    def settings(self) -> SparkSettings:
+    def settings(self, job: JobSpec | None = None) -> SparkSettings:
+        """``job``: its connectors belong to it as well."""
+        needed = [] if job is None else list_capabilities([job])
         folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
         return SparkSettings(
             work_folder=folder.expanduser().absolute(),
-            master=self.master,
+            master=self.master or "local[*]",
             remote=self.remote,
             conf={key: str(value) for key, value in self.spark_config.items()},
-            capabilities=tuple(self.capabilities),
+            capabilities=tuple(dict.fromkeys([*self.capabilities, *needed])),
             coordinates=self.coordinates,
             jars=None if self.jars is None else Path(self.jars),
         )
 
-    def get_session(self) -> SparkSession:
-        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss."""
+    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss.
+
+        ``job`` is what the run reads for, and says which connectors a session of this process gets.
+        """
         with self._lock:
             if self._session is None:
-                self._session = open_session(self.settings())
+                if self.work_folder is None:
+                    make_home(read_settings().home)
+                self._session = open_session(self.settings(job))
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
         """What reads what ``session`` planned, and writes it into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkExtractor(self.get_session(), fs, stores.published, session)
+        return SparkExtractor(self.get_session(job), fs, stores.published, session)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End what a dead attempt may still be writing on the Connect server, if there is one."""

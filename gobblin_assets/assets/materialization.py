@@ -173,7 +173,7 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
 
     def get_session() -> SparkSession:
         with starting():
-            return engine.get_session()
+            return engine.get_session(job)
 
     def open_extractor(session: PlanSession) -> Extractor:
         with starting():

@@ -64,7 +64,7 @@ class SparkChoice:
         """
         remote = self.remote or (None if self.master else self._find_warm())
         capabilities = [] if job is None else list_capabilities([job])
-        return GobblinSparkResource(master=self.master or "local[*]", remote=remote, capabilities=capabilities)
+        return GobblinSparkResource(master=self.master, remote=remote, capabilities=capabilities)
 
     def _find_warm(self) -> str | None:
         server = connect_server.find(read_settings().home)

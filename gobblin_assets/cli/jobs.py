@@ -28,7 +28,7 @@ from gobblin_assets.ingest.sources.discovery import select_tables, write_discove
 from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.settings import read_settings
+from gobblin_assets.settings import make_home, read_settings
 
 _RANGE_MARK = "..."
 
@@ -201,7 +201,9 @@ def discover(job_file: Path, master: str | None, remote: str | None, as_json: bo
     job = read_job_file(job_file)
     engine = SparkChoice(master, remote).open(job)
     names = open_source(job).discover(engine.get_session)
-    path = read_settings().discovery_path(job.job)
+    settings = read_settings()
+    make_home(settings.home)
+    path = settings.discovery_path(job.job)
     found = write_discovery(path, names, job.source, SystemClock().now())
     chosen = select_tables(found.tables, job.source)
     if as_json:

@@ -33,6 +33,7 @@ from gobblin_assets.ingest.spark.java import check_java
 from gobblin_assets.ingest.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.ingest.spark.session import explain_failed_start
 from gobblin_assets.ingest.spark.settings import SparkSettings, plan_conf
+from gobblin_assets.settings import make_home
 
 START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""
@@ -97,7 +98,8 @@ def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) ->
     digest = hashlib.sha256(json.dumps([pyspark.__version__, conf], sort_keys=True).encode()).hexdigest()
     files = _Files(home.absolute() / "spark")
     with families("keep Spark's files in", str(files.folder)):
-        files.folder.mkdir(parents=True, exist_ok=True)
+        make_home(home.absolute())
+        files.folder.mkdir(exist_ok=True)
         with _locked(files):
             running = _read(files)
             if running is not None and find_start_mark(running.pid) == running.start_mark:
