@@ -1,6 +1,8 @@
 """The Spark session of a run: inside its process, on a cluster's master, or on a Spark Connect server."""
 
 import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.sources.port import PlanSession
+from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
-from gobblin_assets.ingest.spark.session import open_session
+from gobblin_assets.ingest.spark.session import open_session, runs_spark_itself
 from gobblin_assets.ingest.spark.settings import SparkSettings
 from gobblin_assets.settings import make_home, read_settings
 from resources.connections import list_capabilities
@@ -31,7 +34,8 @@ class GobblinSparkResource(LazyPySparkResource):
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own configuration, by its keys.")
     master: str | None = Field(
         default=None,
-        description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`. Default: local[*].",
+        description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`. Default: the warm server of "
+        "GOBBLIN_HOME, if it runs, else local[*].",
     )
     remote: str | None = Field(
         default=None, repr=False, description="Spark Connect, as EnvVar since it holds a token: sc://host:port/;token=…"
@@ -46,6 +50,7 @@ class GobblinSparkResource(LazyPySparkResource):
     )
 
     _session: SparkSession | None = PrivateAttr(default=None)
+    _url: str | None = PrivateAttr(default=None)
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def settings(self, job: JobSpec | None = None) -> SparkSettings:
@@ -65,13 +70,16 @@ class GobblinSparkResource(LazyPySparkResource):
     def get_session(self, job: JobSpec | None = None) -> SparkSession:
         """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss.
 
-        ``job`` is what the run reads for, and says which connectors a session of this process gets.
+        Where neither ``remote`` nor anything else says otherwise, it is one of GOBBLIN_HOME's warm server, if that runs
+        and has the connectors that ``job`` needs.
         """
         with self._lock:
             if self._session is None:
                 if self.work_folder is None:
                     make_home(read_settings().home)
-                self._session = open_session(self.settings(job))
+                settings = self.settings(job)
+                self._url = self.remote or self._find_warm(settings)
+                self._session = open_session(replace(settings, remote=self._url))
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
@@ -81,7 +89,18 @@ class GobblinSparkResource(LazyPySparkResource):
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End what a dead attempt may still be writing on the Connect server, if there is one."""
-        interrupt_attempt(self.remote, attempt)
+        remote = self.remote or self._url
+        if remote is None and attempt.spark_session_id is not None:
+            # Whoever made it may have had the warm server's session, whatever this process would take.
+            server = connect_server.find(read_settings().home)
+            remote = None if server is None else server.url
+        interrupt_attempt(remote, attempt)
+
+    def _find_warm(self, settings: SparkSettings) -> str | None:
+        """The warm server's URL. A resource that says how its session shall be gets one of its own."""
+        if self.master or self.spark_config or self.coordinates or self.jars or runs_spark_itself():
+            return None
+        return find_warm(settings.capabilities, dg.get_dagster_logger().info)
 
     @property
     def spark_session(self) -> SparkSession:
@@ -93,5 +112,22 @@ class GobblinSparkResource(LazyPySparkResource):
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002  Dagster's signature
         # A classic session is its process's, which may have more runs to serve; a server keeps a remote one for hours.
-        if self._session is not None and self.remote is not None:
+        if self._session is not None and self._url is not None:
             self._session.stop()
+
+
+def find_warm(needed: Iterable[str], report: Callable[[str], None]) -> str | None:
+    """The URL of GOBBLIN_HOME's warm server, if it answers and has these connectors."""
+    server = connect_server.find(read_settings().home)
+    if server is None:
+        return None
+    missing = sorted(set(needed) - set(server.capabilities))
+    if missing:
+        options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
+        report(
+            f"Spark: a session of this process, since the warm server has no connector for {', '.join(missing)}; "
+            f"to use it: gobblin-assets spark stop, then spark start {options}"
+        )
+        return None
+    report(f"Spark: the warm Connect server on port {server.port}")
+    return server.url

@@ -37,7 +37,10 @@ def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
     resource = GobblinSparkResource(master=master, capabilities=list(capabilities))
     server = connect_server.start(read_settings().home, resource.settings(), say)
-    say(f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself.")
+    say(
+        f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "
+        "that Dagster launches."
+    )
 
 
 @spark.command("stop")

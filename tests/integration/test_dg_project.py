@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +12,7 @@ import pytest
 from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from tests.support.dg_project import imported, make_project
 from tests.support.postgres import Database
+from tests.support.spark import in_child
 
 COMPONENT = "gobblin_assets.assets.component.GobblinJobComponent"
 PROGRAM = "import sys; from dagster_dg_cli.cli import main; sys.argv[0] = 'dg'; main()"
@@ -26,7 +26,7 @@ def project(
     database_url: str,
     connect: ConnectServer,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Path]:
+) -> Path:
     """With one component that `dg` scaffolded, and the variables that its file asks for."""
     with fresh_database.connect() as connection:
         connection.execute("CREATE TABLE customers AS SELECT n AS id FROM generate_series(1, 5) n")
@@ -34,16 +34,16 @@ def project(
     for name, value in {
         "PYTHONPATH": os.pathsep.join([str(root / "src"), str(Path(__file__).parents[2])]),
         "GOBBLIN_DATABASE_URL": database_url,
-        "GOBBLIN_HOME": str(tmp_path / "home"),
-        "GOBBLIN_SPARK_REMOTE": connect.url,
+        "GOBBLIN_HOME": str(connect.log_path.parents[1]),
         "GOBBLIN_JDBC_SALES_URL": fresh_database.jdbc_url,
         "GOBBLIN_JDBC_SALES_USER": fresh_database.user,
         "GOBBLIN_JDBC_SALES_PASSWORD": fresh_database.password,
     }.items():
         monkeypatch.setenv(name, value)
+    for name in ("GOBBLIN_SPARK_MASTER", "GOBBLIN_SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
     run_dg(root, "scaffold", "defs", COMPONENT, "shop", "--connection", "sales")
-    with imported(root):
-        yield root
+    return root
 
 
 def run_dg(root: Path, *arguments: str) -> str:
@@ -53,13 +53,20 @@ def run_dg(root: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_scaffolded_component_is_materialized(project: Path) -> None:
+def test_a_scaffolded_component_is_materialized_on_the_warm_spark_of_the_home(project: Path) -> None:
     """Through Spark."""
-    definitions = dg.ComponentTree.for_project(project / "src" / "warehouse").build_defs()
-    with dg.instance_for_test() as instance:
-        assert definitions.resolve_job_def("shop_whole").execute_in_process(instance=instance).success
-        assert instance.get_latest_materialization_event(KEY) is not None
+    said = in_child(materialize, str(project))
     assert published(project) == [1, 2, 3, 4, 5]
+    assert any("Spark: the warm Connect server" in line for line in said)
+
+
+def materialize(project: str) -> list[str]:
+    """The lines of the run's log. A process has Spark inside or on a server, and so this is a process of its own."""
+    with imported(Path(project)), dg.instance_for_test() as instance:
+        definitions = dg.ComponentTree.for_project(Path(project, "src", "warehouse")).build_defs()
+        result = definitions.resolve_job_def("shop_whole").execute_in_process(instance=instance)
+        assert instance.get_latest_materialization_event(KEY) is not None
+        return [entry.user_message for entry in instance.all_logs(result.run_id)]
 
 
 @pytest.mark.thorough

@@ -54,7 +54,10 @@ _TAKEN: Final = "BindException"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConnectServer:
-    """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later namesake."""
+    """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later namesake.
+
+    ``capabilities``: the connectors that it was started with.
+    """
 
     url: str
     pid: int
@@ -62,6 +65,7 @@ class ConnectServer:
     start_mark: str
     conf_digest: str
     log_path: Path
+    capabilities: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ConnectServer(port={self.port}, pid={self.pid})"
@@ -106,7 +110,7 @@ def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) ->
                 return _keep(files, running, digest, report)
             check_java()
             for tries in range(1, PORT_TRIES_MAX + 1):
-                server = _launch(files, conf, digest)
+                server = _launch(files, conf, digest, settings.capabilities)
                 report(f"Spark Connect server starts on port {server.port} (log: {files.log})")
                 try:
                     _wait(server, report)
@@ -157,7 +161,7 @@ def _keep(files: _Files, running: ConnectServer, digest: str, report: Callable[[
     return running
 
 
-def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServer:
+def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: tuple[str, ...]) -> ConnectServer:
     port, token = _find_free_port(), secrets.token_hex(32)
     files.log.unlink(missing_ok=True)
     _write_private(
@@ -201,6 +205,7 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServe
         start_mark=find_start_mark(pid) or "",
         conf_digest=digest,
         log_path=files.log,
+        capabilities=capabilities,
     )
     _write(files, server)
     return server
@@ -272,6 +277,7 @@ def _write(files: _Files, server: ConnectServer) -> None:
         "port": server.port,
         "start_mark": server.start_mark,
         "conf_digest": server.conf_digest,
+        "capabilities": server.capabilities,
     }
     _write_private(files.state, json.dumps(facts))
 
@@ -279,6 +285,7 @@ def _write(files: _Files, server: ConnectServer) -> None:
 def _read(files: _Files) -> ConnectServer | None:
     try:
         facts = json.loads(files.state.read_text(encoding="utf-8"))
-        return ConnectServer(**facts, log_path=files.log)
+        capabilities = tuple(facts.pop("capabilities", ()))
+        return ConnectServer(**facts, log_path=files.log, capabilities=capabilities)
     except (FileNotFoundError, json.JSONDecodeError, TypeError):
         return None
