@@ -1,6 +1,6 @@
 """Dataset states between runs, and the history of runs, as ports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -80,6 +80,10 @@ class RunStore(Protocol):
         ...
 
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...
+
+    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+        """Those runs of Dagster's that are RUNNING here: begun, and not ended."""
+        ...
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         """Runs of Dagster's that are RUNNING here without a live lease, oldest first."""

@@ -6,7 +6,7 @@ transaction for each dataset, as in Postgres: what was taken before a refusal st
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -217,6 +217,13 @@ class SimRunStore:
                 raise ConstraintError(f"a run is never {state}")
             ended = replace(row, state=state, error=error, figures=json_text(figures), ended_at=db.now_s)
             db.runs.put(run_id, ended)
+
+    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+        return {
+            row.dagster_run_id
+            for row in self._db.runs.values()
+            if (row.job, row.state) == (job, WorkingState.RUNNING) and row.dagster_run_id in dagster_run_ids
+        }
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         db = self._db

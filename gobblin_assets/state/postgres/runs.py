@@ -1,6 +1,6 @@
 """``RunStore`` in Postgres: the history of runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
@@ -52,6 +52,12 @@ _LIST_LAPSED = text("""
 """)
 
 
+_LIST_WORKING = text("""
+    SELECT dagster_run_id FROM gobblin.run
+     WHERE job = :job AND state = 'RUNNING' AND dagster_run_id = ANY (CAST(:ids AS text[]))
+""")
+
+
 class PostgresRunStore:
     """``RunStore`` over ``run`` and ``run_dataset``."""
 
@@ -91,6 +97,12 @@ class PostgresRunStore:
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None:
         arguments = {"run_id": run_id, "state": state.value, "error": error, "figures": to_jsonb(figures)}
         transact(self._engine, "end run", lambda c: c.execute(_END_RUN, arguments).rowcount)
+
+    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+        arguments = {"job": job, "ids": list(dagster_run_ids)}
+        return set(
+            transact(self._engine, "list working runs", lambda c: c.execute(_LIST_WORKING, arguments).scalars().all())
+        )
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         arguments = {"job": job, "limit": limit}
