@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gobblin_assets import __version__
-from gobblin_assets.cli import jobs, publications, reconciling, servers, streams, verifying, views
+from gobblin_assets.cli import jobs, publications, reconciling, reporting, servers, streams, verifying, views
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import GobblinError, RejectedError
 
@@ -33,6 +33,7 @@ class _Commands(click.Group):
 
 _COMMANDS: Final[Sequence[click.Command]] = (
     jobs.run,
+    reporting.report,
     streams.stream,
     jobs.plan,
     jobs.discover,

@@ -11,8 +11,8 @@ import click
 
 from gobblin_assets.assets.factory import build_gobblin_layout
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.runless import RunlessEvents, find_runless_events
 from gobblin_assets.cli.output import say
+from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.db.engine import connect
 from gobblin_assets.fs.registry import open_file_system
@@ -22,7 +22,6 @@ from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, Stores
 from gobblin_assets.ingest.runner import owner_text
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.sources.port import Source
-from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.ingest.upkeep import Upkeep
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -32,7 +31,7 @@ from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.overview.port import Overview
 from gobblin_assets.state.overview.postgres import PostgresOverview
 from resources.connections import ConnectionResource, connection_from_environment, list_capabilities, require_variables
-from resources.spark import GobblinSparkResource
+from resources.spark import GobblinSparkResource, find_warm
 from resources.stores import open_stores
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -62,16 +61,9 @@ class SparkChoice:
 
         ``job`` says which connectors a session of this process needs; a server has those it was started with.
         """
-        remote = self.remote or (None if self.master else self._find_warm())
         capabilities = [] if job is None else list_capabilities([job])
+        remote = self.remote or (None if self.master else find_warm(capabilities, say))
         return GobblinSparkResource(master=self.master, remote=remote, capabilities=capabilities)
-
-    def _find_warm(self) -> str | None:
-        server = connect_server.find(read_settings().home)
-        if server is None:
-            return None
-        say(f"Spark: the warm Connect server on port {server.port}")
-        return server.url
 
 
 def spark_options(command: _Command) -> _Command:
@@ -98,22 +90,13 @@ def open_log() -> Iterator[Log]:
 
 
 @contextmanager
-def open_ports(layout: JobLayout, job: JobSpec, spark: SparkChoice) -> Iterator[tuple[RunPorts, RunlessEvents | None]]:
-    """What a run of ``job`` needs, and the Dagster instance that is told of it, if DAGSTER_HOME names one.
-
-    ``job`` is the layout's, or as it is run now.
-    """
+def open_ports(job: JobSpec, spark: SparkChoice, tell: Callable[[DatasetReport], None]) -> Iterator[RunPorts]:
+    """What a run of ``job`` needs; ``tell`` is shown each publication."""
     source = open_source(job)
     fs, root = open_file_system(job.destination, umask=job.umask)
-    events = find_runless_events(layout, say)
     engine = spark.open(job)
-
-    def tell(report: DatasetReport) -> None:
-        if events is not None:
-            events.report_publication(report)
-
     with open_log() as log:
-        ports = RunPorts(
+        yield RunPorts(
             stores=log.stores,
             fs=fs,
             root=root,
@@ -126,7 +109,6 @@ def open_ports(layout: JobLayout, job: JobSpec, spark: SparkChoice) -> Iterator[
             report=say,
             on_publication=tell,
         )
-        yield ports, events
 
 
 def open_source(job: JobSpec) -> Source:
@@ -161,10 +143,11 @@ def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) ->
     return replace(operations, lease_ttl_s=job.lease.ttl_s, tries_max=job.publish_tries_max)
 
 
-def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | None) -> Upkeep:
-    """A run of upkeep on the job. With its layout known, DAGSTER_HOME's instance is told of what it finishes."""
+@contextmanager
+def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | None) -> Iterator[Upkeep]:
+    """A run of upkeep on the job. With its layout known, Dagster is told of what it finishes."""
     if layout is None:
-        return Upkeep(open_operations(log, spark), log.stores, job)
-    events = find_runless_events(layout, say)
-    send = None if events is None else events.report_publication
-    return Upkeep(open_operations(log, spark, layout.job), log.stores, job, send)
+        yield Upkeep(open_operations(log, spark), log.stores, job)
+        return
+    with telling_events(layout) as telling:
+        yield Upkeep(open_operations(log, spark, layout.job), log.stores, job, telling.report_publication)

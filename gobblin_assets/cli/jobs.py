@@ -19,6 +19,7 @@ from gobblin_assets.cli.connections import (
 )
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.telling import dagster_option, telling_run
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.ingest.job_files import read_job_file
@@ -89,6 +90,7 @@ def _build_request(
     "--start-at", "starts", multiple=True, type=PartitionOffset(), help="A topic: go on from there; may be repeated."
 )
 @spark_options
+@dagster_option
 @json_option
 def run(
     job_file: Path,
@@ -101,7 +103,8 @@ def run(
     starts: Sequence[tuple[int, int]],
     master: str | None,
     remote: str | None,
-    as_json: bool,  # noqa: FBT001  an option that click passes by name
+    with_dagster: bool,  # noqa: FBT001  the same
+    as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Materialize datasets of the job in JOB_FILE, after completing what earlier runs left open.
 
@@ -111,10 +114,10 @@ def run(
     request = _build_request(layout, datasets, partitions, ranges, mode)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
     request = replace(request, restart=_read_restart(request, asked, dict(starts)))
-    with open_ports(layout, layout.job, SparkChoice(master, remote)) as (ports, events):
-        report = run_job(request, ports)
-        if events is not None:
-            events.report_unpublished(report)
+    with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
+        with open_ports(layout.job, SparkChoice(master, remote), telling.report_publication) as ports:
+            report = run_job(replace(request, dagster_run_id=telling.run_id), ports)
+        telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(1)
