@@ -14,6 +14,8 @@ from gobblin_assets.db import embedded
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, make_home
 
+Instance = dg.DagsterInstance
+
 DATABASE: Final = "dagster"
 URL_VARIABLE: Final = "GOBBLIN_DAGSTER_URL"
 HOME_VARIABLE: Final = "DAGSTER_HOME"

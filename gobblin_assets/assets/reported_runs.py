@@ -105,10 +105,12 @@ class ReportedRun:
             self._send(DagsterEventType.RUN_START, None, "Started outside of Dagster.", at_s=self._begun_at_s)
             self._send(DagsterEventType.STEP_START, None, None, at_s=self._begun_at_s)
             if error is None:
-                self._send(DagsterEventType.STEP_SUCCESS, StepSuccessData(duration_ms), None)  # type: ignore[no-untyped-call]
+                success = StepSuccessData(duration_ms)  # type: ignore[no-untyped-call]  # Dagster leaves it untyped
+                self._send(DagsterEventType.STEP_SUCCESS, success, None)
                 self._send(DagsterEventType.RUN_SUCCESS, None, None)
             else:
-                self._send(DagsterEventType.STEP_FAILURE, StepFailureData(info, None), error)  # type: ignore[no-untyped-call]
+                failure = StepFailureData(info, None)  # type: ignore[no-untyped-call]  # the same
+                self._send(DagsterEventType.STEP_FAILURE, failure, error)
                 data = JobFailureData(info, RunFailureReason.STEP_FAILURE, None)
                 self._send(DagsterEventType.RUN_FAILURE, data, error)
 

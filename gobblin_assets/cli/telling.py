@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
-import dagster as dg
 
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.reported_runs import ReportedRun
@@ -23,7 +22,7 @@ from gobblin_assets.ingest.announcements import UntoldError
 from gobblin_assets.ingest.run_values import DatasetReport, RunReport
 from gobblin_assets.settings import read_settings
 from resources.connections import require_variables
-from resources.instance import find_instance
+from resources.instance import Instance, find_instance
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -117,9 +116,7 @@ def telling_events(layout: JobLayout | None, *, is_wanted: bool = True) -> Itera
 
 
 @contextmanager
-def open_instance(
-    *, is_wanted: bool, environment: Mapping[str, str] = os.environ
-) -> Iterator[dg.DagsterInstance | None]:
+def open_instance(*, is_wanted: bool, environment: Mapping[str, str] = os.environ) -> Iterator[Instance | None]:
     """None where nobody wants one, or it can't be opened, which is said."""
     instance = None
     try:
@@ -135,7 +132,7 @@ def open_instance(
 
 
 @contextmanager
-def require_instance() -> Iterator[dg.DagsterInstance]:
+def require_instance() -> Iterator[Instance]:
     """RejectedError where there is none."""
     instance = find_instance(read_settings(), os.environ, say)
     if instance is None:
@@ -151,7 +148,7 @@ def require_instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _begin(
-    layout: JobLayout, selection: Selection, instance: dg.DagsterInstance | None, by: str, mode: str
+    layout: JobLayout, selection: Selection, instance: Instance | None, by: str, mode: str
 ) -> ReportedRun | None:
     if instance is None:
         return None
