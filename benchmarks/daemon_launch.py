@@ -20,9 +20,9 @@ from benchmarks.marks import JOB_VARIABLE, LOCATION, MARKS_VARIABLE, Mark, read_
 from benchmarks.tables import Options, Samples, Table
 from benchmarks.world import World, add_events, connection_of, count_events, describe_events
 from gobblin_assets.assets.run_config import MODE_TAG
-from gobblin_assets.definitions import REMOTE_VARIABLE
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
+from resources.environment import REMOTE_VARIABLE
 
 WARM_UP_RUNS = 1
 

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from benchmarks.marks import IMPORTED_AT, JOB_VARIABLE, MARKS_VARIABLE, Mark, MarkFile, find_process_start
 from gobblin_assets import failpoints
 from gobblin_assets.assets.factory import build_gobblin_definitions
-from gobblin_assets.definitions import REMOTE_VARIABLE
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.sources.port import Source
 from resources import CommitStoreResource, GobblinSparkResource, JdbcConnectionResource, gobblin_resources
+from resources.environment import REMOTE_VARIABLE
 from resources.jdbc import connection_from_environment
 
 _marks = MarkFile(Path(os.environ[MARKS_VARIABLE]))
@@ -49,11 +49,11 @@ class MarkedConnection(JdbcConnectionResource):
 
 
 class MarkedSpark(GobblinSparkResource):
-    def get_session(self) -> SparkSession:
+    def get_session(self, job: JobSpec | None = None) -> SparkSession:
         if self._session is not None:
-            return super().get_session()
+            return super().get_session(job)
         _marks.note(Mark.SESSION_ASKED)
-        session = super().get_session()
+        session = super().get_session(job)
         _marks.note(Mark.SESSION_OPENED)
         return session
 

@@ -12,7 +12,6 @@ YAML component instead.
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 import dagster as dg
 
@@ -22,11 +21,7 @@ from gobblin_assets.ingest.job_files import list_job_files, read_job_file, requi
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
-from resources import GobblinSparkResource, gobblin_resources
-from resources.connections import connection_from_environment, list_capabilities, plan_driver_jars
-
-MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
-REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
+from resources.environment import resources_from_environment
 
 
 def build_definitions(
@@ -34,15 +29,7 @@ def build_definitions(
 ) -> dg.Definitions:
     """All jobs in one code location, sharing connections, Spark and the commit log."""
     require_distinct_jobs(jobs)
-    variables = os.environ if environment is None else environment
-    spark = GobblinSparkResource(
-        master=variables.get(MASTER_VARIABLE) or "local[*]",
-        remote=dg.EnvVar(REMOTE_VARIABLE) if variables.get(REMOTE_VARIABLE) else None,
-        capabilities=list_capabilities(jobs, variables),
-        spark_config=plan_driver_jars(jobs),
-    )
-    connections = {job.source.connection: connection_from_environment(job.source, variables) for job in jobs}
-    resources = gobblin_resources(connections, spark=spark)
+    resources = resources_from_environment(jobs, environment)
     return dg.Definitions.merge(
         dg.Definitions(resources=resources, executor=dg.in_process_executor),
         *(

@@ -29,6 +29,20 @@ class Settings:
         return self.home / "discovery" / f"{job}.json"
 
 
+def make_home(home: Path) -> None:
+    """Make the folder unless it is there. One that is made is kept out of git: it holds a database and its password.
+
+    Raises OSError.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir()
+    except FileExistsError:
+        # Somebody's own folder, or made by another process, which sees to it.
+        return
+    (home / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     """Read ``GOBBLIN_HOME`` (default ``.gobblin`` in the working directory) and ``GOBBLIN_DATABASE_URL``."""
     variables = os.environ if environment is None else environment

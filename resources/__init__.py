@@ -29,9 +29,9 @@ def gobblin_resources(
 ) -> dict[str, object]:
     """What the jobs of a code location ask for, under the keys that they ask by; ``connections`` under their names.
 
-    Without ``spark``, sessions run inside the run's process, with the connections' drivers; without ``stores``, the
-    log is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres, which this process then brings back if it
-    dies. RejectedError for a password written out.
+    Without ``spark``, sessions run inside the run's process, with the connectors that its job and the connections
+    need; without ``stores``, the log is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres, which this
+    process then brings back if it dies. RejectedError for a password written out.
     """
     supervise_embedded(stores or CommitStoreResource())
     for name, connection in connections.items():

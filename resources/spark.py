@@ -1,6 +1,9 @@
 """The Spark session of a run: inside its process, on a cluster's master, or on a Spark Connect server."""
 
+import os
 import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.rewriting import Rewriter
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.ingest.sources.port import PlanSession
+from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.ingest.spark.rewriter import SparkRewriter
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
-from gobblin_assets.settings import read_settings
+from gobblin_assets.ingest.spark.session import open_session, runs_spark_itself
+from gobblin_assets.ingest.spark.settings import SparkSettings, merge_jars
+from gobblin_assets.settings import make_home, read_settings
+from resources.connections import list_capabilities, plan_driver_jars
 
 
 class GobblinSparkResource(LazyPySparkResource):
@@ -30,14 +35,16 @@ class GobblinSparkResource(LazyPySparkResource):
     """
 
     spark_config: dict[str, Any] = Field(default_factory=dict, description="Spark's own configuration, by its keys.")
-    master: str = Field(
-        default="local[*]", description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`."
+    master: str | None = Field(
+        default=None,
+        description="local[n], spark://host:7077, yarn, k8s://…; not used with `remote`. Default: the warm server of "
+        "GOBBLIN_HOME, if it runs, else local[*].",
     )
     remote: str | None = Field(
         default=None, repr=False, description="Spark Connect, as EnvVar since it holds a token: sc://host:port/;token=…"
     )
     capabilities: list[str] = Field(
-        default_factory=list, description="Connectors that are resolved from Maven, such as postgres."
+        default_factory=list, description="Connectors from Maven beside those that a run's job needs, such as avro."
     )
     coordinates: dict[str, str] = Field(default_factory=dict, description="Maven coordinates by capability.")
     jars: str | None = Field(default=None, description="A folder with jars, instead of the resolver.")
@@ -46,40 +53,63 @@ class GobblinSparkResource(LazyPySparkResource):
     )
 
     _session: SparkSession | None = PrivateAttr(default=None)
+    _url: str | None = PrivateAttr(default=None)
     _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
-    def settings(self) -> SparkSettings:
+    def settings(self, job: JobSpec | None = None) -> SparkSettings:
+        """``job``: its connectors belong to it as well."""
+        jobs = [] if job is None else [job]
+        needed = list_capabilities(jobs, os.environ)
         folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
         return SparkSettings(
             work_folder=folder.expanduser().absolute(),
-            master=self.master,
+            master=self.master or "local[*]",
             remote=self.remote,
-            conf={key: str(value) for key, value in self.spark_config.items()},
-            capabilities=tuple(self.capabilities),
+            conf=merge_jars(plan_driver_jars(jobs), {key: str(value) for key, value in self.spark_config.items()}),
+            capabilities=tuple(dict.fromkeys([*self.capabilities, *needed])),
             coordinates=self.coordinates,
             jars=None if self.jars is None else Path(self.jars),
         )
 
-    def get_session(self) -> SparkSession:
-        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss."""
+    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss.
+
+        Where neither ``remote`` nor anything else says otherwise, it is one of GOBBLIN_HOME's warm server, if that runs
+        and has the connectors that ``job`` needs.
+        """
         with self._lock:
             if self._session is None:
-                self._session = open_session(self.settings())
+                if self.work_folder is None:
+                    make_home(read_settings().home)
+                settings = self.settings(job)
+                self._url = self.remote or self._find_warm(settings)
+                self._session = open_session(replace(settings, remote=self._url))
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
         """What reads what ``session`` planned, and writes it into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkExtractor(self.get_session(), fs, stores.published, session)
+        return SparkExtractor(self.get_session(job), fs, stores.published, session)
 
     def open_rewriter(self, job: JobSpec) -> Rewriter:
         """What writes the job's published rows anew, for compaction."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkRewriter(self.get_session(), fs)
+        return SparkRewriter(self.get_session(job), fs)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End what a dead attempt may still be writing on the Connect server, if there is one."""
-        interrupt_attempt(self.remote, attempt)
+        remote = self.remote or self._url
+        if remote is None and attempt.spark_session_id is not None:
+            # Whoever made it may have had the warm server's session, whatever this process would take.
+            server = connect_server.find(read_settings().home)
+            remote = None if server is None else server.url
+        interrupt_attempt(remote, attempt)
+
+    def _find_warm(self, settings: SparkSettings) -> str | None:
+        """The warm server's URL. A resource that says how its session shall be gets one of its own."""
+        if self.master or self.spark_config or self.coordinates or self.jars or runs_spark_itself():
+            return None
+        return find_warm(settings.capabilities, dg.get_dagster_logger().info)
 
     @property
     def spark_session(self) -> SparkSession:
@@ -91,5 +121,22 @@ class GobblinSparkResource(LazyPySparkResource):
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002  Dagster's signature
         # A classic session is its process's, which may have more runs to serve; a server keeps a remote one for hours.
-        if self._session is not None and self.remote is not None:
+        if self._session is not None and self._url is not None:
             self._session.stop()
+
+
+def find_warm(needed: Iterable[str], report: Callable[[str], None]) -> str | None:
+    """The URL of GOBBLIN_HOME's warm server, if it answers and has these connectors."""
+    server = connect_server.find(read_settings().home)
+    if server is None:
+        return None
+    missing = sorted(set(needed) - set(server.capabilities))
+    if missing:
+        options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
+        report(
+            f"Spark: a session of this process, since the warm server has no connector for {', '.join(missing)}; "
+            f"to use it: gobblin-assets spark stop, then spark start {options}"
+        )
+        return None
+    report(f"Spark: the warm Connect server on port {server.port}")
+    return server.url

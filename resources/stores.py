@@ -11,6 +11,7 @@ import dagster as dg
 from pydantic import Field
 from sqlalchemy import Engine
 
+from gobblin_assets.assets.lost_runs import PROCESS_TAG, describe_this_process
 from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
 from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
@@ -38,6 +39,9 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Stores]:
+        if context.run is not None and context.instance is not None:
+            # Before anything that may take long: a run that dies from here on can be told from one that is slow.
+            context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: describe_this_process()})
         report = context.log.info if context.log is not None else _say_nothing
         engine = connect(self.settings(), report)
         try:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dagster as dg
+from dagster.components.core.decl import ComponentDecl
+from dagster.components.core.defs_module import PythonFileComponent
 from dagster.components.resolved.context import ResolutionContext
 from dagster.components.resolved.core_models import AssetAttributesModel
 from dagster.components.utils.translation import TranslatorResolvingInfo
@@ -18,11 +20,14 @@ from pydantic_core import core_schema
 
 from gobblin_assets.assets.factory import build_gobblin_definitions
 from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator
+from gobblin_assets.assets.scaffolding import JobScaffolder
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_files import place_destination
 from gobblin_assets.ingest.job_parsing import parse_job
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.spec_errors import refuse
+from resources.environment import resources_from_environment
 
 
 class ComponentOptions(BaseModel):
@@ -36,6 +41,11 @@ class ComponentOptions(BaseModel):
     executor: Literal["in_process", "project"] = Field(
         "in_process",
         description="in_process: this job brings the code location's executor; project: the project has its own.",
+    )
+    resources: Literal["component", "project"] = Field(
+        "component",
+        description="component: this job brings the resources that no Python file of the defs folder provides; "
+        "project: the project provides all of them.",
     )
 
 
@@ -65,12 +75,14 @@ class GobblinJobAttributes(BaseModel):
         return _Documented.model_json_schema(schema_generator=_PlainSchema) | {"title": cls.__name__}
 
 
+@dg.scaffold_with(JobScaffolder)
 class GobblinJobComponent(dg.Component):
-    """Tables of a JDBC connection as partitioned assets, each publication exactly once.
+    """Tables of a JDBC connection, or topics of a Kafka cluster, as assets, each publication exactly once.
 
     ``attributes`` are a job: ``job``, ``source``, ``destination``, ``datasets``, …, and besides ``translation``,
-    ``discovered`` and ``executor``. The code location must hold ``resources.gobblin_resources``. Override
-    ``get_asset_spec`` to change how a dataset looks.
+    ``discovered``, ``executor`` and ``resources``. The component brings its resources, as the environment says
+    (``resources.environment``), but for those that the project's Python files provide. Override ``get_asset_spec`` to
+    change how a dataset looks.
     """
 
     def __init__(
@@ -93,8 +105,8 @@ class GobblinJobComponent(dg.Component):
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         return dg.ComponentTypeSpec(
-            description="Tables of a JDBC connection as partitioned assets, published exactly once.",
-            tags=["gobblin", "spark", "jdbc"],
+            description="Tables of a JDBC connection, or topics of Kafka, as assets that are published exactly once.",
+            tags=["gobblin", "spark", "jdbc", "kafka"],
             produces=["asset", "asset_check", "job", "sensor"],
         )
 
@@ -106,21 +118,28 @@ class GobblinJobComponent(dg.Component):
         translation = written.pop("translation", None)
         filled = {key: resolution.at_path(key).resolve_value(value) for key, value in written.items()}
         options = {key: filled.pop(key) for key in ComponentOptions.model_fields.keys() & filled.keys()}
+        folder = context.path if context.path.is_dir() else context.path.parent
         return cls(
-            parse_job(filled),
+            parse_job(place_destination(filled, folder)),
             options=_parse_options(options),
             translation=_parse_translation(translation, resolution),
-            folder=context.path if context.path.is_dir() else context.path.parent,
+            folder=folder,
         )
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's signature
-        return build_gobblin_definitions(
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        built = build_gobblin_definitions(
             self.job,
             discovered=self._read_discovered(),
             discovery_path=self._discovery_path,
             translator=_ComponentTranslator(self),
             executor=dg.in_process_executor if self.options.executor == "in_process" else None,
         )
+        if self.options.resources == "project":
+            return built
+        provided = _list_provided(context)
+        resources = resources_from_environment([self.job])
+        brought = {key: resource for key, resource in resources.items() if key not in provided}
+        return dg.Definitions.merge(built, dg.Definitions(resources=brought))
 
     def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
         """How one role of one dataset looks: the default, changed by ``translation``."""
@@ -156,6 +175,19 @@ class _ComponentTranslator(GobblinTranslator):
 
     def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
         return self._component.get_asset_spec(data)
+
+
+def _list_provided(context: dg.ComponentLoadContext) -> set[str]:
+    """The keys of the resources in the Python files of the project's defs folder, where `dg` puts them."""
+    if not isinstance(context.component_decl, ComponentDecl):
+        # It stands alone (`dg.build_defs_for_component`): Dagster's tree of it is the working directory.
+        return set()
+    tree = context.component_tree
+    provided: set[str] = set()
+    for file in tree.get_all_components(PythonFileComponent):
+        # Dagster keeps what it builds here for when it comes to this file itself.
+        provided |= set(tree.build_defs_at_path(file.path).resources or {})
+    return provided
 
 
 def _parse_options(written: Mapping[str, object]) -> ComponentOptions:

@@ -15,7 +15,7 @@ from gobblin_assets.assets.layout import JobLayout, build_layout
 from gobblin_assets.assets.materialization import materialize
 from gobblin_assets.assets.naming import GobblinTranslator
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
-from gobblin_assets.assets.recovery import build_recovery_job, recovery_job_name
+from gobblin_assets.assets.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
 from gobblin_assets.assets.run_config import GobblinRunConfig
 from gobblin_assets.assets.sensors import build_recovery_sensor
 from gobblin_assets.assets.topic_sensors import build_discovery_sensor, build_new_data_sensor
@@ -111,7 +111,7 @@ def build_gobblin_sensors(
 
     ``jobs`` are those of ``build_gobblin_jobs``: the very ones that are in the definitions beside the sensors.
     """
-    sensors, source = [build_recovery_sensor(layout)], layout.job.source
+    sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.job.source
     if isinstance(source, KafkaSourceSpec):
         sensors.append(build_new_data_sensor(layout, source, jobs))
         if source.include:
@@ -127,7 +127,7 @@ def build_gobblin_definitions(
     translator: GobblinTranslator | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> dg.Definitions:
-    """Assets, checks, jobs, the recovery job and the sensors of one job.
+    """Assets, checks, jobs, the jobs of recovery and resuming, and the sensors of one job.
 
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
@@ -137,7 +137,7 @@ def build_gobblin_definitions(
     jobs = build_gobblin_jobs(layout)
     return dg.Definitions(
         assets=[build_gobblin_assets(layout)],
-        jobs=[*jobs, build_recovery_job(layout)],
+        jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
@@ -148,7 +148,7 @@ class _JobNames:
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._taken = {job, recovery_job_name(job)}
+        self._taken = {job, recovery_job_name(job), resume_job_name(job)}
 
     def pick(self, partitions: dg.PartitionsDefinition[str] | None) -> str:
         wanted = f"{self._job}_{_kind_of(partitions)}"

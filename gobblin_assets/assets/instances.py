@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from gobblin_assets.errors import RetryableError
 
@@ -19,6 +20,18 @@ def telling(key: dg.AssetKey) -> Iterator[None]:
             f"Dagster does not take the event of {key.to_user_string()}: {type(error).__name__}",
             hint="What was published is safe. Look after Dagster's storage, then run again to tell it.",
         ) from error
+
+
+def find_latest(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """The latest materialization of an asset's partition, which its checks are about."""
+    wanted = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
+    for record in instance.fetch_materializations(wanted, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=record.storage_id, run_id=record.event_log_entry.run_id, timestamp=record.timestamp
+        )
+    return None
 
 
 def aware_moment(moment: dt.datetime) -> dt.datetime:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from pyspark.sql import SparkSession
 
-from gobblin_assets.assets.instances import aware_moment, telling
+from gobblin_assets.assets.instances import aware_moment, find_latest, telling
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization, is_recovered
 from gobblin_assets.assets.outcomes import decide_error, decide_failed
@@ -30,6 +29,7 @@ from gobblin_assets.assets.ports import (
     connection_key,
 )
 from gobblin_assets.assets.progress import ProgressLog
+from gobblin_assets.assets.published_checks import evaluate_published
 from gobblin_assets.assets.run_config import (
     GobblinRunConfig,
     decide_mode,
@@ -37,7 +37,7 @@ from gobblin_assets.assets.run_config import (
     is_by_hand,
     require_stream,
 )
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
 from gobblin_assets.ingest.runner import run_job, run_stream
@@ -77,7 +77,7 @@ class EventLog:
     def log_checks(self, report: DatasetReport) -> None:
         key = self.layout.get_key(report.urn)
         with telling(key):
-            latest = self._find_latest(key, report.partition)
+            latest = find_latest(self.context.instance, key, report.partition.key)
         for evaluation in build_evaluations(key, report, latest):
             self._send(evaluation)
 
@@ -85,17 +85,6 @@ class EventLog:
         with telling(event.asset_key):
             # Dagster takes both here; only its annotation of what it takes has not been told.
             self.context.log_event(event)  # type: ignore[arg-type]  # see above
-
-    def _find_latest(
-        self, key: dg.AssetKey, partition: AssetPartition
-    ) -> AssetCheckEvaluationTargetMaterializationData | None:
-        """The partition's latest materialization, which the checks are about."""
-        wanted = dg.AssetRecordsFilter(key, asset_partitions=None if partition.key is None else [partition.key])
-        for record in self.context.instance.fetch_materializations(wanted, limit=1).records:
-            return AssetCheckEvaluationTargetMaterializationData(
-                storage_id=record.storage_id, run_id=record.event_log_entry.run_id, timestamp=record.timestamp
-            )
-        return None
 
 
 def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
@@ -105,6 +94,9 @@ def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: Go
     """
     stop = StopRequest()
     try:
+        if not context.selected_asset_keys:
+            evaluate_published(context, layout, getattr(context.resources, STORES_KEY))
+            return
         request = _plan_request(context, layout, config)
         if not request.selection:
             context.log.info("All of this run's partitions were published by its earlier try.")
@@ -173,7 +165,7 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
 
     def get_session() -> SparkSession:
         with starting():
-            return engine.get_session()
+            return engine.get_session(job)
 
     def open_extractor(session: PlanSession) -> Extractor:
         with starting():
@@ -200,12 +192,6 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
 
 
 def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> RunRequest:
-    if not context.selected_asset_keys:
-        raise RejectedError(
-            "only checks were selected, and they are evaluated while their asset is published",
-            field="selection",
-            hint="Materialize the asset instead; its checks come with it.",
-        )
     tags = context.run.tags
     mode = decide_mode(config.mode, tags)
     selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)

@@ -16,7 +16,7 @@ RECOVERED: Final = "gobblin/recovered"
 PUBLISHED_CHECK: Final = "gobblin_published"
 
 # Dagster compares it to tell whether what lies upstream has changed.
-_DATA_VERSION_TAG: Final = "dagster/data_version"
+DATA_VERSION_TAG: Final = "dagster/data_version"
 _KEYS_SHOWN_MAX: Final = 100
 
 
@@ -45,10 +45,9 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
         metadata.update(_describe_lag(report.lag))
     metadata.update(_describe_watermarks(publication))
     metadata.update(_describe_figures(report.figures))
-    # Only a sequence that replaced or began everything knows how many rows there are in all.
-    if publication.replaces or all(before is None for before, _ in publication.watermarks.values()):
-        name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
-        metadata[name] = dg.MetadataValue.int(row_count)
+    # Of the partition, not of the publication: an append of nothing hides no rows.
+    name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
+    metadata[name] = dg.MetadataValue.int(publication.rows_total)
     if report.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
             dg.TableSchema(columns=[dg.TableColumn(name, kind) for name, kind in report.columns.items()])
@@ -66,7 +65,7 @@ def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *
         partition=report.partition.key,
         description=_summarize(report, role),
         metadata=describe_publication(report, role, uri=uri),
-        tags={_DATA_VERSION_TAG: str(publication.sequence_id)},
+        tags={DATA_VERSION_TAG: str(publication.sequence_id)},
     )
 
 

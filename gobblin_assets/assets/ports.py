@@ -29,8 +29,8 @@ RESERVED_KEYS: Final = frozenset({STORES_KEY, SPARK_KEY, FILE_SYSTEMS_KEY, "io_m
 class Engine(Protocol):
     """Under ``SPARK_KEY``: what reads and writes. Nothing starts before the first use."""
 
-    def get_session(self) -> SparkSession:
-        """The run's session; started or connected to at the first call. Any thread may call."""
+    def get_session(self, job: JobSpec) -> SparkSession:
+        """The session of a run of ``job``; started or connected to at the first call. Any thread may call."""
         ...
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:

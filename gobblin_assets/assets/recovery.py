@@ -13,6 +13,7 @@ from gobblin_assets.assets.materialization import EventLog
 from gobblin_assets.assets.outcomes import RETRY_TRIES_MAX, decide_error
 from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, Engine, FileSystems
 from gobblin_assets.assets.progress import ProgressLog
+from gobblin_assets.assets.published_checks import list_blocked
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.sweep import SweepBounds, SweepReport
 from gobblin_assets.errors import GobblinError
@@ -32,6 +33,39 @@ stays readable, and what a longer run had finished could not be told apart from 
 
 def recovery_job_name(job: str) -> str:
     return f"{job}_recovery"
+
+
+def resume_job_name(job: str) -> str:
+    return f"{job}_resume"
+
+
+class ResumeConfig(dg.Config):
+    """Run configuration of the resume job. ``sequence_id``: that publication only; default: all that are BLOCKED."""
+
+    sequence_id: str | None = None
+
+
+def build_resume_job(layout: JobLayout) -> dg.JobDefinition:
+    """What a person launches once the cause of a BLOCKED publication is mended. It runs without Spark, too."""
+    name = resume_job_name(layout.job.job)
+
+    @dg.op(
+        name=f"{name}_op",
+        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
+        description="Tries BLOCKED publications again; their tries are counted anew.",
+    )
+    def resume_blocked(context: dg.OpExecutionContext, config: ResumeConfig) -> None:
+        resume(context, layout, config)
+
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        description=f"Try the BLOCKED publications of {layout.job.job} again: all, or `sequence_id`.",
+    )
+    def resume_job() -> None:
+        resume_blocked()
+
+    return resume_job
 
 
 def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
@@ -68,6 +102,38 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     finally:
         progress.close()
     _raise_failures(report)
+
+
+def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConfig) -> None:
+    """Resume what is BLOCKED. Raises Failure after all that could be finished was finished and logged."""
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    blocked = list_blocked(stores, layout)
+    chosen = [each for each in blocked if config.sequence_id in (None, str(each.sequence_id))]
+    if not chosen:
+        ids = ", ".join(str(each.sequence_id) for each in blocked) or "none"
+        raise dg.Failure(
+            f"expected a BLOCKED publication of {layout.job.job}, found {config.sequence_id or 'none'}; BLOCKED: {ids}",
+            allow_retries=False,
+        )
+    progress = ProgressLog(context.log.info)
+    failures = []
+    try:
+        for each in chosen:
+            # A run of its own in the log for each: what it did to one is not told of another.
+            holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
+            operations = _open_operations(context, layout, holder, progress)
+            upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
+            try:
+                upkeep.resume(each.sequence_id)
+            except GobblinError as error:
+                failures.append(f"- {each.urn}: {error}")
+    finally:
+        progress.close()
+    if failures:
+        raise dg.Failure(
+            description=f"{len(failures)} of {len(chosen)} publications could not be finished:\n" + "\n".join(failures),
+            allow_retries=False,
+        )
 
 
 def _open_operations(

@@ -1,21 +1,14 @@
-"""Events of runs that Dagster did not start: reported to the instance that DAGSTER_HOME names, if it names one."""
+"""Events of work that is no run of Dagster's: streams of the command line, and what finishes others' work."""
 
-import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import dagster as dg
-from dagster import DagsterError
 
 from gobblin_assets.assets.instances import telling
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import build_evaluations, build_materialization
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.run_values import DatasetReport, RunReport
 from gobblin_assets.model.urn import Role
-
-HOME_VARIABLE: Final = "DAGSTER_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +49,3 @@ class RunlessEvents:
     def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
         with telling(event.asset_key):
             self.instance.report_runless_asset_event(event)
-
-
-def find_runless_events(
-    layout: JobLayout, report: Callable[[str], None], environment: Mapping[str, str] | None = None
-) -> RunlessEvents | None:
-    """Open the configured instance; None where there is none. RejectedError when it can't be opened."""
-    folder = (os.environ if environment is None else environment).get(HOME_VARIABLE)
-    if not folder:
-        return None
-    try:
-        instance = dg.DagsterInstance.get()
-    except (DagsterError, OSError) as error:
-        raise RejectedError(
-            f"the Dagster instance in {folder!r} can't be opened: {error}",
-            field=HOME_VARIABLE,
-            hint="Correct it, or unset it to run without telling Dagster.",
-        ) from error
-    report(f"Materializations are reported to the Dagster instance in {folder}")
-    return RunlessEvents(layout, instance)

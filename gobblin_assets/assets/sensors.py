@@ -1,15 +1,17 @@
 """The recovery sensor: finds what dead runs left in the log, and has it finished.
 
 Each tick: if a sequence is open and its lease free, or finished and never announced, one run of the recovery job is
-asked for, which takes all of them; and runs of Dagster's that died while they held leases are reported as failed,
-since nothing else does that after a code server or a machine went down with them. The log says what is due, by
-indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's runs say what died on the
-way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number of the try.
+asked for, which takes all of them; and runs of Dagster's that died are reported as failed, since nothing else does
+that after a code server or a machine went down with them: by their leases, or (``lost_runs``) by their processes.
+The log says what is due, by indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's
+runs say what died on the way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number
+of the try.
 """
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final
 
 import dagster as dg
@@ -17,9 +19,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from gobblin_assets.assets.instances import aware_moment
 from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.lost_runs import report_lost_runs
 from gobblin_assets.assets.ports import STORES_KEY
-from gobblin_assets.assets.recovery import recovery_job_name
+from gobblin_assets.assets.published_checks import find_untold_blocks, list_blocked
+from gobblin_assets.assets.recovery import recovery_job_name, resume_job_name
+from gobblin_assets.assets.reported_runs import report_blocked
 from gobblin_assets.assets.run_config import find_stream_s
+from gobblin_assets.commit.driver import describe_ways_out
+from gobblin_assets.commit.sequence import SequenceRecord
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.model.state import SequenceId, WorkingState
 from gobblin_assets.model.urn import JobName
@@ -40,13 +47,22 @@ _DOUBLINGS_MAX: Final = 16
 # What a run does without a lease, besides waiting for a busy dataset, takes it seconds.
 IDLE_MARGIN_S: Final = 120.0
 
-_NAMED_STATES: Final = frozenset({dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING})
+_NAMED_STATES: Final = frozenset({
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+    # Of the command line.
+    dg.DagsterRunStatus.MANAGED,
+})  # fmt: skip
 _FIRST_SEEN: Final = TypeAdapter(dict[str, float])
 
 
-def build_recovery_sensor(layout: JobLayout, *, interval_s: int = INTERVAL_S) -> dg.SensorDefinition:
-    """The job's recovery sensor, running unless it is stopped."""
+def build_recovery_sensor(
+    layout: JobLayout, job_names: Collection[str] = (), *, interval_s: int = INTERVAL_S
+) -> dg.SensorDefinition:
+    """The job's recovery sensor, running unless it is stopped. ``job_names``: those of its assets in Dagster."""
     job = JobName(layout.job.job)
+    names = {*job_names, recovery_job_name(job), resume_job_name(job)}
+    keys = {spec.key for spec in layout.specs.values()}
 
     @dg.sensor(
         name=f"{job}_recovery_sensor",
@@ -64,11 +80,25 @@ def build_recovery_sensor(layout: JobLayout, *, interval_s: int = INTERVAL_S) ->
         # with it would go what tells that the run before is dead.
         request = _find_request(context.instance, stores, job, now)
         cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
+        lost = report_lost_runs(context.instance, names, keys, partial(stores.runs.list_working, job), now)
+        if lost:
+            context.log.warning("Reported as failed, since their processes are gone: %s", ", ".join(lost))
+        blocked = list_blocked(stores, layout)
+        if untold := find_untold_blocks(layout, blocked, context.instance):
+            report_blocked(layout, untold, context.instance)
         if request is None:
-            return dg.SensorResult(skip_reason=f"No publication of {job} waits for recovery now.", cursor=cursor)
+            return dg.SensorResult(skip_reason=_describe_rest(job, blocked), cursor=cursor)
         return dg.SensorResult(run_requests=[request], cursor=cursor)
 
     return look
+
+
+def _describe_rest(job: JobName, blocked: Sequence[SequenceRecord]) -> str:
+    """Why a tick asks for nothing."""
+    if not blocked:
+        return f"No publication of {job} waits for recovery now."
+    ways = f"Launch the job {resume_job_name(job)}, or: {describe_ways_out(blocked[0].sequence_id)}"
+    return f"{len(blocked)} publications of {job} wait for a person, the first of {blocked[0].urn}. {ways}"
 
 
 def report_dead_runs(

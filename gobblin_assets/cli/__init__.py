@@ -19,6 +19,7 @@ from gobblin_assets.cli import (
     jobs,
     publications,
     reconciling,
+    reporting,
     servers,
     streams,
     verifying,
@@ -48,6 +49,7 @@ class _Commands(click.Group):
 
 _COMMANDS: Final[Sequence[click.Command]] = (
     jobs.run,
+    reporting.report,
     streams.stream,
     jobs.plan,
     jobs.discover,

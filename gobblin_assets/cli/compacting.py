@@ -14,6 +14,7 @@ from gobblin_assets.cli.connections import (
     read_layout,
     spark_options,
 )
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
@@ -83,7 +84,8 @@ def compact(
 
         known = stores.datasets.load(name, find_datasets(layout, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        done, failures = open_upkeep(log, spark, name, layout).compact(ids, check, prepare, work)
+        with open_upkeep(log, spark, name, layout) as upkeep:
+            done, failures = upkeep.compact(ids, check, prepare, work)
     if as_json:
         print_json(done)
     else:
@@ -92,4 +94,4 @@ def compact(
     for urn, error in failures.items():
         say(f"{urn}: {error}")
     if failures:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_FAILED)

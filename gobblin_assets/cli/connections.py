@@ -1,7 +1,7 @@
 """What commands connect to: the commit log, the source, Spark. The same as Dagster's resources give to its runs."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +11,8 @@ import click
 
 from gobblin_assets.assets.factory import build_gobblin_layout
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.runless import RunlessEvents, find_runless_events
 from gobblin_assets.cli.output import say
+from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.db.engine import connect
 from gobblin_assets.fs.registry import open_file_system
@@ -22,8 +22,7 @@ from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, Stores
 from gobblin_assets.ingest.runner import owner_text
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.sources.port import Source
-from gobblin_assets.ingest.spark import connect_server
-from gobblin_assets.ingest.spark.settings import plan_jars
+from gobblin_assets.ingest.spark.settings import merge_jars, plan_jars
 from gobblin_assets.ingest.upkeep import Upkeep
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -39,7 +38,7 @@ from resources.connections import (
     plan_driver_jars,
     require_variables,
 )
-from resources.spark import GobblinSparkResource
+from resources.spark import GobblinSparkResource, find_warm
 from resources.stores import open_stores
 
 _META: Final = "gobblin_assets.spark"
@@ -71,22 +70,16 @@ class SparkChoice:
 
         ``job`` says which connectors a session of this process needs; a server has those it was started with.
         """
-        remote = self.remote or (None if self.master else self._find_warm())
         given = find_jar_options()
         jobs = [] if job is None else [job]
+        capabilities = list_capabilities(jobs, os.environ)
+        remote = self.remote or (None if self.master else find_warm(capabilities, say))
         return GobblinSparkResource(
-            master=self.master or "local[*]",
+            master=self.master,
             remote=remote,
-            capabilities=list_capabilities(jobs, os.environ),
+            capabilities=capabilities,
             spark_config=merge_jars(plan_driver_jars(jobs), given),
         )
-
-    def _find_warm(self) -> str | None:
-        server = connect_server.find(read_settings().home)
-        if server is None:
-            return None
-        say(f"Spark: the warm Connect server on port {server.port}")
-        return server.url
 
 
 def jar_options(command: _Command) -> _Command:
@@ -119,12 +112,6 @@ def _keep_option(context: click.Context, parameter: click.Parameter, value: str 
     context.meta[f"{_META}.{parameter.name}"] = value
 
 
-def merge_jars(*confs: Mapping[str, str]) -> dict[str, str]:
-    """One configuration of jars from several."""
-    keys = dict.fromkeys(key for conf in confs for key in conf)
-    return {key: ",".join(conf[key] for conf in confs if key in conf) for key in keys}
-
-
 def spark_options(command: _Command) -> _Command:
     """--master and --remote, which the command takes as they are, and those of ``jar_options``."""
     master = click.option(
@@ -149,22 +136,13 @@ def open_log() -> Iterator[Log]:
 
 
 @contextmanager
-def open_ports(layout: JobLayout, job: JobSpec, spark: SparkChoice) -> Iterator[tuple[RunPorts, RunlessEvents | None]]:
-    """What a run of ``job`` needs, and the Dagster instance that is told of it, if DAGSTER_HOME names one.
-
-    ``job`` is the layout's, or as it is run now.
-    """
+def open_ports(job: JobSpec, spark: SparkChoice, tell: Callable[[DatasetReport], None]) -> Iterator[RunPorts]:
+    """What a run of ``job`` needs; ``tell`` is shown each publication."""
     source = open_source(job)
     fs, root = open_file_system(job.destination, umask=job.umask)
-    events = find_runless_events(layout, say)
     engine = spark.open(job)
-
-    def tell(report: DatasetReport) -> None:
-        if events is not None:
-            events.report_publication(report)
-
     with open_log() as log:
-        ports = RunPorts(
+        yield RunPorts(
             stores=log.stores,
             fs=fs,
             root=root,
@@ -178,7 +156,6 @@ def open_ports(layout: JobLayout, job: JobSpec, spark: SparkChoice) -> Iterator[
             on_publication=tell,
             open_rewriter=lambda: engine.open_rewriter(job),
         )
-        yield ports, events
 
 
 def open_source(job: JobSpec) -> Source:
@@ -213,10 +190,11 @@ def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) ->
     return replace(operations, lease_ttl_s=job.lease.ttl_s, tries_max=job.publish_tries_max)
 
 
-def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | None) -> Upkeep:
-    """A run of upkeep on the job. With its layout known, DAGSTER_HOME's instance is told of what it finishes."""
+@contextmanager
+def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | None) -> Iterator[Upkeep]:
+    """A run of upkeep on the job. With its layout known, Dagster is told of what it finishes."""
     if layout is None:
-        return Upkeep(open_operations(log, spark), log.stores, job)
-    events = find_runless_events(layout, say)
-    send = None if events is None else events.report_publication
-    return Upkeep(open_operations(log, spark, layout.job), log.stores, job, send)
+        yield Upkeep(open_operations(log, spark), log.stores, job)
+        return
+    with telling_events(layout) as telling:
+        yield Upkeep(open_operations(log, spark, layout.job), log.stores, job, telling.report_publication)

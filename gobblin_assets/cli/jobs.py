@@ -20,6 +20,7 @@ from gobblin_assets.cli.connections import (
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.telling import dagster_option, telling_run
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.ingest.job_files import read_job_file
@@ -32,7 +33,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.settings import read_settings
+from gobblin_assets.settings import make_home, read_settings
 
 _RANGE_MARK = "..."
 
@@ -100,6 +101,7 @@ def _build_request(
     "--start-at", "starts", multiple=True, type=PartitionOffset(), help="A topic: go on from there; may be repeated."
 )
 @spark_options
+@dagster_option
 @json_option
 def run(
     job_file: Path,
@@ -114,7 +116,8 @@ def run(
     starts: Sequence[tuple[int, int]],
     master: str | None,
     remote: str | None,
-    as_json: bool,  # noqa: FBT001  an option that click passes by name
+    with_dagster: bool,  # noqa: FBT001  the same
+    as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Materialize datasets of the job in JOB_FILE, after completing what earlier runs left open.
 
@@ -125,13 +128,13 @@ def run(
     request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
     request = replace(request, restart=_read_restart(request, asked, dict(starts)))
-    with open_ports(layout, layout.job, SparkChoice(master, remote)) as (ports, events):
-        _say_what_is_left_out(layout, datasets, request)
-        if missing_only:
-            request = _leave_out_published(request, ports)
-        report = _run(request, ports)
-        if events is not None:
-            events.report_unpublished(report)
+    with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
+        with open_ports(layout.job, SparkChoice(master, remote), telling.report_publication) as ports:
+            _say_what_is_left_out(layout, datasets, request)
+            if missing_only:
+                request = _leave_out_published(request, ports)
+            report = _run(replace(request, dagster_run_id=telling.run_id), ports)
+        telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(EXIT_FAILED)
@@ -262,7 +265,9 @@ def discover(job_file: Path, master: str | None, remote: str | None, as_json: bo
     job = read_job_file(job_file)
     engine = SparkChoice(master, remote).open(job)
     names = open_source(job).discover(engine.get_session)
-    path = read_settings().discovery_path(job.job)
+    settings = read_settings()
+    make_home(settings.home)
+    path = settings.discovery_path(job.job)
     found = write_discovery(path, names, job.source, SystemClock().now())
     chosen = select_tables(found.tables, job.source)
     if as_json:

@@ -108,7 +108,7 @@ def show_sequence(sequence_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT00
 job_file_option = click.option(
     "--job-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The job's file: only its sequences, by its rules, and Dagster is told at once (DAGSTER_HOME).",
+    help="The job's file: only its sequences, by its rules, and Dagster is told at once.",
 )
 
 
@@ -127,7 +127,10 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
     published: list[Publication] = []
     with open_log() as log:
         jobs = _find_jobs(log, find_job(job), layout)
-        reports = [open_upkeep(log, spark, each, layout).recover(seen=published.append) for each in jobs]
+        reports = []
+        for each in jobs:
+            with open_upkeep(log, spark, each, layout) as upkeep:
+                reports.append(upkeep.recover(seen=published.append))
     aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
     failures = [
         {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error}
@@ -168,7 +171,8 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
     layout = None if job_file is None else read_layout(job_file)
     with open_log() as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
-        recovered = open_upkeep(log, SparkChoice(master, remote), job, layout).resume(SequenceId(sequence_id))
+        with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
+            recovered = upkeep.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
 
@@ -180,7 +184,8 @@ def abandon(sequence_id: uuid.UUID, reason: str, master: str | None, remote: str
     """Give an open sequence up: what it made visible is taken back, and its rows are read again by the next run."""
     with open_log() as log:
         job = log.stores.commits.get(SequenceId(sequence_id)).job
-        open_upkeep(log, SparkChoice(master, remote), job, None).abandon(SequenceId(sequence_id), reason=reason)
+        with open_upkeep(log, SparkChoice(master, remote), job, None) as upkeep:
+            upkeep.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")
 

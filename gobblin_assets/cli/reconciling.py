@@ -58,9 +58,9 @@ def reconcile(
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_datasets(layout, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            upkeep = open_upkeep(log, SparkChoice(master, remote), job, layout)
-            reconciliation = Reconciliation(upkeep.operations, examination, layout.job.destination)
-            done, failures = upkeep.reconcile(reconciliation, behind, Way(way))
+            with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
+                reconciliation = Reconciliation(upkeep.operations, examination, layout.job.destination)
+                done, failures = upkeep.reconcile(reconciliation, behind, Way(way))
     if as_json:
         shown = {finding.urn: _finding_to_plain(finding) for finding in behind}
         errors = {urn: str(error) for urn, error in failures.items()}

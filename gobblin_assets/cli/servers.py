@@ -38,7 +38,10 @@ def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
     resource = GobblinSparkResource(master=master, capabilities=list(capabilities), spark_config=find_jar_options())
     server = connect_server.start(read_settings().home, resource.settings(), say)
-    say(f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself.")
+    say(
+        f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "
+        "that Dagster launches."
+    )
 
 
 @spark.command("stop")

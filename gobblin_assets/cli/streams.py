@@ -10,6 +10,7 @@ from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.telling import dagster_option, telling_events
 from gobblin_assets.ingest.run_values import RunRequest
 from gobblin_assets.ingest.runner import run_stream
 from gobblin_assets.ingest.stop_signals import StopRequest, heed_stop_signals
@@ -23,6 +24,7 @@ from gobblin_assets.model.extract import Mode
 @click.option("--every", "every_s", type=click.FloatRange(min=0, min_open=True), help="Seconds between publications.")
 @click.option("--records-max", type=click.IntRange(min=1), help="Publish at once when so many records wait.")
 @spark_options
+@dagster_option
 @json_option
 def stream(
     job_file: Path,
@@ -31,6 +33,7 @@ def stream(
     records_max: int | None,
     master: str | None,
     remote: str | None,
+    with_dagster: bool,  # noqa: FBT001  an option that click passes by name
     as_json: bool,  # noqa: FBT001  an option that click passes by name
 ) -> None:
     """Follow the topics of the job in JOB_FILE: publish what comes every few seconds, until SIGTERM or Ctrl-C.
@@ -44,14 +47,16 @@ def stream(
     job = plan_stream_job(layout.job.model_copy(update={"stream": pace}))
     selection = select_open_partitions(layout, urns=datasets)
     request = RunRequest(job, layout.datasets, selection, mode=Mode.APPEND, by_hand=False)
-    with open_ports(layout, job, SparkChoice(master, remote)) as (ports, events):
+    with (
+        telling_events(layout, is_wanted=with_dagster) as telling,
+        open_ports(job, SparkChoice(master, remote), telling.report_publication) as ports,
+    ):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.spark()
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = run_stream(request, ports, stop.wait)
-        if events is not None:
-            events.report_unpublished(report)
+        telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(EXIT_FAILED)

@@ -3,12 +3,14 @@
 ``execution`` says how; only a sequence all of whose steps were found done is finished.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.execution import Execution, Executor, OpenFileSystem
-from gobblin_assets.commit.sequence import Publication, SealedSequence
+from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.sequence import Publication, SealedSequence, SequenceRecord
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
@@ -62,7 +64,7 @@ class Driver:
             each.error = error
         outcomes |= {each.sequence_id: each.error for each in executions if each.error is not None}
         failures = {sequence_id: error for sequence_id, error in outcomes.items() if isinstance(error, GobblinError)}
-        self._count_failures(failures, dict(prepared))
+        outcomes |= self._count_failures(failures, dict(prepared))
         self._load_publications([each.sequence_id for each in executions if each.error is None], outcomes)
         return [outcomes[sequence_id] for sequence_id, _lease in prepared]
 
@@ -94,29 +96,59 @@ class Driver:
     def _finish(self, executed: Sequence[Execution]) -> None:
         self.store.finish_all({each.sequence_id: each.lease.fence for each in executed})
 
-    def _count_failures(self, failures: Mapping[SequenceId, GobblinError], leases: Mapping[SequenceId, Lease]) -> None:
-        """Count a try of each, unless whoever reads the log next knows more than we do."""
+    def _count_failures(
+        self, failures: Mapping[SequenceId, GobblinError], leases: Mapping[SequenceId, Lease]
+    ) -> dict[SequenceId, GobblinError]:
+        """Count a try of each, unless whoever reads the log next knows more than we do.
+
+        Returns the errors of those that are BLOCKED now: they say so, and what a person can do.
+        """
+        blocked: dict[SequenceId, GobblinError] = {}
         for sequence_id, error in failures.items():
             if isinstance(error, FencedError | OutcomeUnknownError):
                 continue
             try:
-                self._record_failure(sequence_id, leases[sequence_id], error)
+                record = self._record_failure(sequence_id, leases[sequence_id], error)
+                if record.state is SequenceState.BLOCKED:
+                    blocked[sequence_id] = _say_blocked(error, record)
             except (RetryableError, OutcomeUnknownError):
                 # The log is out of reach: no need to wait for it once more for each of the others.
-                return
+                break
             except GobblinError:
                 # Taken over meanwhile, or the log says that there is nothing to try (it may have gone back behind the
                 # seal, or behind the sequence). The error itself is what the caller needs.
                 continue
+        return blocked
 
-    def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> None:
+    def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> SequenceRecord:
         failed_tries = self.store.get(sequence_id).failed_tries
-        self.store.record_failure(
+        blocks = isinstance(error, ConflictError) or failed_tries + 1 >= self.tries_max
+        return self.store.record_failure(
             sequence_id,
             fence=lease.fence,
-            error=f"{type(error).__name__}: {error}",
+            # What its hint says of the next try is not so if there is none.
+            error=f"{type(error).__name__}: {error.message if blocks else error}",
             tries_max=self.tries_max,
             retry_in_s=min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2**failed_tries),
             # Repeating can't help against a contradiction: a person must look.
             block=isinstance(error, ConflictError),
         )
+
+
+def _say_blocked(error: GobblinError, record: SequenceRecord) -> GobblinError:
+    """The same error, with what can be done now in place of its hint."""
+    said = copy.copy(error)
+    said.__cause__ = error.__cause__
+    said.hint = (
+        f"The publication is BLOCKED after {record.failed_tries} failed tries, until a person says how it goes on: "
+        f"{describe_ways_out(record.sequence_id)}"
+    )
+    return said
+
+
+def describe_ways_out(sequence_id: SequenceId) -> str:
+    """What a person can do about a BLOCKED sequence."""
+    return (
+        f"`gobblin-assets commit resume {sequence_id}` tries it again, and "
+        f"`gobblin-assets commit abandon {sequence_id} --reason …` gives it up."
+    )

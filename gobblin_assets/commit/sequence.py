@@ -192,8 +192,9 @@ class AttemptRecord:
 class Publication:
     """A finished sequence, with what its events and a person's summary need.
 
-    ``watermarks`` maps each moved key to its position (before, after) as text; ``recovered`` tells that
-    another run than the one that sealed it finished it.
+    ``watermarks`` maps each moved key to its position (before, after) as text; ``rows_total``: the data rows that its
+    partition has now, whoever published them; ``recovered`` tells that another run than the one that sealed it finished
+    it.
     """
 
     sequence_id: SequenceId
@@ -212,4 +213,5 @@ class Publication:
     rows_by_role: Mapping[str, int]
     watermarks: Mapping[str, tuple[str | None, str | None]]
     details: Mapping[str, object]
+    rows_total: int = 0
     recovered: bool = False

@@ -206,6 +206,10 @@ class CommitStepStore(Protocol):
         """DONE sequences whose events have not been acknowledged by Dagster."""
         ...
 
+    def list_latest(self, job: JobName) -> Sequence[SequenceId]:
+        """The sequence that was DONE last of each partition of the job's datasets."""
+        ...
+
     def mark_announced(self, *sequence_ids: SequenceId) -> None: ...
 
     # Cleaning -------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from gobblin_assets.db.account import Account, check_reachable, run_as
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
+from gobblin_assets.settings import make_home
 
 POSTGRES_MAJOR = "18"
 SUPERUSER = "gobblin"
@@ -214,7 +215,7 @@ def sync_directory(path: Path) -> None:
 
 def prepare_root(files: ClusterFiles) -> None:
     """Make ``<home>/postgres``. Safe to repeat, and by several processes at once."""
-    files.home.mkdir(parents=True, exist_ok=True)
+    make_home(files.home)
     files.root.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -10,12 +10,21 @@ from typing import Any, Final
 
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.lag import lag_from_json
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
+
+
+class UntoldError(RetryableError):
+    """Nobody took the event just now. The publication stays unannounced, and is told of by whoever comes next."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody took the event of a publication", hint="It is told of later.")
+
 
 # One run sends at most so many events that earlier ones left; the rest waits for the next.
 ANNOUNCED_PER_RUN_MAX: Final = 1_000
@@ -50,13 +59,16 @@ def is_compaction(publication: Publication) -> bool:
 
 
 def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Callable[[DatasetReport], None]) -> None:
-    """Send an event for each publication, then remember that they were sent. A compaction is no event."""
+    """Send an event for each publication, then remember which were taken. A compaction is no event."""
     sent: list[SequenceId] = []
     for report in reports:
         if report.publication is not None:
             reach(Failpoint.FINISHED_BEFORE_EVENTS)
-            if not is_compaction(report.publication):
-                send(report)
+            try:
+                if not is_compaction(report.publication):
+                    send(report)
+            except UntoldError:
+                continue
             sent.append(report.publication.sequence_id)
     if sent:
         store.mark_announced(*sent)

@@ -15,7 +15,7 @@ JOBS_VARIABLE: Final = "GOBBLIN_JOBS"
 
 _DEFAULT_JOBS: Final = "demo/*.yaml"
 # What a component's file says about Dagster, beside the job's own options.
-_COMPONENT_OPTIONS: Final = frozenset({"translation", "discovered", "executor"})
+_COMPONENT_OPTIONS: Final = frozenset({"translation", "discovered", "executor", "resources"})
 
 
 def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
@@ -46,10 +46,16 @@ def read_job_file(path: Path) -> JobSpec:
             hint="Begin with `job: <name>`, or with a component's `type:` and `attributes:`.",
         )
     options = {key: value for key, value in attributes.items() if key not in _COMPONENT_OPTIONS}
-    destination = options.get("destination")
+    return parse_job(place_destination(options, path.absolute().parent))
+
+
+def place_destination(options: Mapping[str, object], folder: Path) -> dict[str, object]:
+    """The options, their destination beside the file in ``folder`` if it begins with ``./`` or ``../``."""
+    placed = dict(options)
+    destination = placed.get("destination")
     if isinstance(destination, str) and destination.startswith(("./", "../")):
-        options["destination"] = os.path.normpath(path.absolute().parent / destination)
-    return parse_job(options)
+        placed["destination"] = os.path.normpath(folder.absolute() / destination)
+    return placed
 
 
 def require_distinct_jobs(jobs: Sequence[JobSpec], files: Sequence[str] = ()) -> None:

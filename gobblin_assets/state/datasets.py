@@ -1,6 +1,6 @@
 """Dataset states between runs, and the history of runs, as ports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +83,10 @@ class RunStore(Protocol):
 
     def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
         """Drop runs that ended, or began and died, so long ago and whose sequences are gone; returns how many."""
+        ...
+
+    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+        """Those runs of Dagster's that are RUNNING here: begun, and not ended."""
         ...
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:

@@ -91,6 +91,16 @@ def test_a_run_lapses_when_no_lease_of_it_lives(log: LogWorld) -> None:
     assert lapsed(log) == {"d-1": False}, "others took over all that it held"
 
 
+def test_runs_of_dagster_work_from_their_beginning_to_their_end(log: LogWorld) -> None:
+    log.start_run()
+    log.start_run(dagster_run_id="elsewhere", job=JobName("warehouse"))
+    log.start_run(dagster_run_id="unasked")
+    run_id = log.start_run(dagster_run_id="asked")
+    assert set(log.runs.list_working(JOB, ["asked", "elsewhere", "unknown"])) == {"asked"}
+    log.runs.end(run_id, WorkingState.COMMITTED, error=None, figures={})
+    assert set(log.runs.list_working(JOB, ["asked"])) == set()
+
+
 def test_lapsed_runs_come_oldest_first_and_only_so_many(log: LogWorld) -> None:
     for name in ("first", "second", "third"):
         log.start_run(dagster_run_id=name)

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from gobblin_assets.cli import main
 from gobblin_assets.db import embedded
 from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from resources.spark import find_warm
 from tests.support import postgres
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
@@ -283,6 +284,9 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     numbers = sorted(n for file in files for n in pq.read_table(file["path"])["n"].to_pylist())
     assert numbers == [0, 1, 2, 3, 4, 5]
     assert _read_materialized(shell.environment) == [JANUARY, FEBRUARY]
+    # The killed one is told apart by the recovery sensor, once its lease has run out.
+    assert _read_run_statuses(shell.environment) == ["MANAGED", "SUCCESS"]
+    assert shell("report", "shop.yaml") == []
 
 
 def test_a_killed_run_is_completed_by_hand_and_told_to_dagster_at_once(shell: Shell) -> None:
@@ -349,12 +353,14 @@ class TestServers:
             started = invoke("spark", "start", "--master", "local[1]")
             again = invoke("spark", "start", "--master", "local[1]")
             found = ask("spark", "status")
+            taken = [find_warm(needed, print) is not None for needed in (["postgres"], ["kafka", "postgres"])]
             other = invoke("spark", "start", "--master", "local[2]")
         finally:
             stopped = invoke("spark", "stop")
 
         assert (started.exit_code, again.exit_code) == (0, 0), started.output + again.output
         assert found["running"]
+        assert taken == [True, False], "a server without the connectors of a job was taken for it"
         assert str(found["pid"]) in started.stderr
         assert str(found["pid"]) in again.stderr
         assert other.exit_code == 2
@@ -364,12 +370,17 @@ class TestServers:
 
 
 def _read_materialized(environment: dict[str, str]) -> list[str]:
-    """The partitions that the Dagster instance knows, asked in a process that has its DAGSTER_HOME."""
-    code = (
-        "import dagster as dg, json;"
-        "print(json.dumps(sorted(dg.DagsterInstance.get()"
-        ".get_materialized_partitions(dg.AssetKey(['shop', 'public.orders'])))))"
-    )
+    """The partitions that the Dagster instance knows."""
+    return _ask_dagster(environment, "sorted(i.get_materialized_partitions(dg.AssetKey(['shop', 'public.orders'])))")
+
+
+def _read_run_statuses(environment: dict[str, str]) -> list[str]:
+    return _ask_dagster(environment, "sorted(run.status.value for run in i.get_runs())")
+
+
+def _ask_dagster(environment: dict[str, str], question: str) -> list[str]:
+    """Asked in a process that has its DAGSTER_HOME; ``i`` is the instance."""
+    code = f"import dagster as dg, json; i = dg.DagsterInstance.get(); print(json.dumps({question}))"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     found: list[str] = json.loads(done.stdout)
     return found

@@ -109,17 +109,6 @@ class TestOneRun:
         (record,) = shop.instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert record.status.value == "FAILED"
 
-    def test_a_run_of_checks_alone_is_refused_with_what_to_do_instead(self, shop: Shop) -> None:
-        shop.write(ORDERS, None, 1)
-        job = build_world(shop.folder, shop.database_url, **OPTIONS).resolve_implicit_global_asset_job_def()
-        check = dg.AssetCheckKey(KEYS[ORDERS], "gobblin_published")
-        result = job.get_subset(asset_selection=set(), asset_check_selection={check}).execute_in_process(
-            instance=shop.instance, raise_on_error=False
-        )
-        assert not result.success
-        assert "Materialize the asset instead" in shop.failure_of(result)
-        assert shop.numbers == []
-
     def test_one_partition_is_materialized_and_no_other(self, shop: Shop) -> None:
         shop.write(MONTHLY, JANUARY, 1)
         shop.write(MONTHLY, FEBRUARY, 2)
@@ -156,6 +145,14 @@ class TestModes:
         ]
         assert [event.metadata["gobblin/rows"].value for event in shop.events(ORDERS)] == [1, 1, 2, 2]
         assert shop.numbers == [1, 2]
+
+    def test_an_append_of_nothing_shows_the_rows_that_lie_there(self, shop: Shop) -> None:
+        shop.write(MONTHLY, JANUARY, 1, 2)
+        for mode in ("refresh", "append"):
+            assert shop.run("shop_monthly", partition_key=JANUARY, tags={"gobblin/mode": mode}).success
+        shown = [event.metadata for event in shop.events(MONTHLY)]
+        assert [each["gobblin/rows"].value for each in shown] == [2, 0]
+        assert [each["dagster/partition_row_count"].value for each in shown] == [2, 2]
 
     def test_a_run_that_a_sensor_asked_for_appends(self, shop: Shop) -> None:
         shop.write(ORDERS, None, 1)

@@ -1,6 +1,13 @@
 """The recovery sensor, tick by tick: what it asks for, how often, and whom it reports as dead."""
 
 import datetime as dt
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +19,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
+from gobblin_assets.assets.lost_runs import PROCESS_TAG, describe_this_process
 from gobblin_assets.assets.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try, report_dead_runs
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.ingest.run_values import Stores
@@ -176,3 +184,66 @@ class TestDeadRuns:
         run, _ = shop.start_run(take=False)
         shop.look_for_dead("not ours", 0)
         assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+
+
+class TestLostRuns:
+    """Runs whose process died while the log knew of no work of theirs."""
+
+    def start(self, shop: Shop, marks: str, job: str = "shop_whole") -> dg.DagsterRun:
+        definition = shop.definitions.resolve_job_def(job)
+        tags = {PROCESS_TAG: marks}
+        return shop.instance.create_run_for_job(definition, status=dg.DagsterRunStatus.STARTED, tags=tags)
+
+    def test_four_that_hold_all_slots_are_failed_by_one_tick(self, shop: Shop) -> None:
+        (mark,) = json.loads(describe_this_process())
+        dead = json.dumps([[mark[0], mark[1], "another:1"]])
+        runs = [self.start(shop, dead, job) for job in ("shop_whole", "shop_whole", "shop_recovery", "shop_whole")]
+        shop.tick()
+        assert [shop.status_of(run) for run in runs] == [dg.DagsterRunStatus.FAILURE] * 4
+
+    def test_those_that_live_or_are_registered_or_can_t_be_seen_are_left_alone(self, shop: Shop) -> None:
+        living, elsewhere = describe_this_process(), json.dumps([["elsewhere", 1, "boot:1"]])
+        runs = [self.start(shop, marks) for marks in (living, elsewhere, "")]
+        registered, _ = shop.start_run(take=False)
+        shop.instance.add_run_tags(registered.run_id, {PROCESS_TAG: json.dumps([["elsewhere", 1, "boot:1"]])})
+        shop.tick()
+        assert {shop.status_of(run) for run in (*runs, registered)} == {dg.DagsterRunStatus.STARTED}
+
+    def test_one_that_is_slow_to_make_its_resources_lives_until_it_is_killed(self, shop: Shop, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            # It takes the connection and never says a word, as a database does that hangs.
+            url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/nothing"
+            environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "DAGSTER_HOME": str(tmp_path)}
+            child = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), url], env=environment)
+            try:
+                run = self.find_marked(shop, child)
+                shop.tick()
+                assert shop.status_of(run) is dg.DagsterRunStatus.STARTED
+            finally:
+                child.send_signal(signal.SIGKILL)
+                child.wait(30)
+            assert shop.status_of(run) is dg.DagsterRunStatus.STARTED, "somebody told Dagster: this proves nothing"
+            shop.tick()
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+
+    def find_marked(self, shop: Shop, child: "subprocess.Popen[bytes]") -> dg.DagsterRun:
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            assert child.poll() is None, "it ended by itself"
+            for run in shop.instance.get_runs():
+                if PROCESS_TAG in run.tags and run.status is dg.DagsterRunStatus.STARTED:
+                    return run
+            time.sleep(0.2)
+        raise AssertionError("it never began to make its resources")
+
+
+RUN = """
+import sys
+from pathlib import Path
+import dagster as dg
+from tests.support.dagster_world import build_world
+folder, url = sys.argv[1:]
+job = build_world(Path(folder), url, datasets=[{"table": "t"}]).resolve_job_def("shop_whole")
+with dg.DagsterInstance.get() as instance:
+    job.execute_in_process(instance=instance)
+"""

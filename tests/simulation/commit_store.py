@@ -145,6 +145,9 @@ class SimCommitStepStore:
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
         return log_looking.list_unannounced(self._db, job, limit)
 
+    def list_latest(self, job: JobName) -> Sequence[SequenceId]:
+        return log_looking.list_latest(self._db, job)
+
     def mark_announced(self, *sequence_ids: SequenceId) -> None:
         with self._db.transaction() as db:
             for sequence_id in sequence_ids:

@@ -11,7 +11,7 @@ from gobblin_assets.commit.standing import stand
 from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, SequenceId
-from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.destination_store import find_binding
@@ -153,6 +153,20 @@ def load_publication(db: SimDatabase, sequence_id: SequenceId) -> Publication:
         rows_by_role=dict(roles),
         watermarks={name: (_shown(move.old), _shown(move.new)) for name, move in moves},
         details=json.loads(row.details),
+        rows_total=_count_active_rows(db, row),
+    )
+
+
+def _count_active_rows(db: SimDatabase, of: SequenceRow) -> int:
+    """Of the partition that the sequence published."""
+    return sum(
+        segment.row_count
+        for segment in db.segments.values()
+        if (segment.dataset_id, segment.partition) == (of.dataset_id, of.partition)
+        and segment.role is Role.DATA
+        and segment.sealed
+        and segment.retired_by is None
+        and db.sequences[segment.sequence_id].state is SequenceState.DONE
     )
 
 
@@ -184,6 +198,17 @@ def list_unannounced(db: SimDatabase, job: JobName, limit: int) -> list[Publicat
     ]
     rows.sort(key=lambda row: row.done_at or 0.0)
     return [load_publication(db, row.sequence_id) for row in rows[:limit]]
+
+
+def list_latest(db: SimDatabase, job: JobName) -> list[SequenceId]:
+    latest: dict[tuple[str, str], SequenceRow] = {}
+    for row in db.sequences.values():
+        dataset = db.datasets[row.dataset_id]
+        if row.state is SequenceState.DONE and dataset.job == job:
+            before = latest.get((dataset.urn, row.partition))
+            if before is None or (before.result_version or 0) < (row.result_version or 0):
+                latest[dataset.urn, row.partition] = row
+    return [latest[key].sequence_id for key in sorted(latest)]
 
 
 def record_of(db: SimDatabase, row: SequenceRow) -> SequenceRecord:

@@ -6,7 +6,7 @@ transaction for each dataset, as in Postgres: what was taken before a refusal st
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -238,6 +238,13 @@ class SimRunStore:
             for run_id in ids:
                 db.runs.drop(run_id)
         return len(old)
+
+    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+        return {
+            row.dagster_run_id
+            for row in self._db.runs.values()
+            if (row.job, row.state) == (job, WorkingState.RUNNING) and row.dagster_run_id in dagster_run_ids
+        }
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         db = self._db

@@ -58,7 +58,7 @@ class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
 
     folder: str
 
-    def get_session(self) -> SparkSession:
+    def get_session(self, job: JobSpec) -> SparkSession:
         raise AssertionError("this world has no Spark")
 
     def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:

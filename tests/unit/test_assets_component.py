@@ -57,7 +57,7 @@ class TestDefinitions:
         assert describe(build(backfill=backfill)) == describe(build_gobblin_definitions({**JOB, "backfill": backfill}))
 
     def test_hold_a_job_for_each_partitions_definition_and_one_for_recovery(self) -> None:
-        assert describe(build())["jobs"] == {"shop_monthly", "shop_whole", "shop_recovery"}
+        assert describe(build())["jobs"] == {"shop_monthly", "shop_whole", "shop_recovery", "shop_resume"}
 
     def test_a_translation_changes_key_group_and_tags(self) -> None:
         found = build(

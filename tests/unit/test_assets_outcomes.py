@@ -57,6 +57,7 @@ def published(partition: AssetPartition = WHOLE, **changes: object) -> DatasetRe
         "rows_by_role": {"data": 10, "quarantine": 2},
         "watermarks": {"orders": ("2013-01-31", "2013-02-28")},
         "details": {},
+        "rows_total": 45,
     }
     return DatasetReport(
         URN,
@@ -132,6 +133,7 @@ class TestMaterialization:
             "gobblin/complete": True,
             "gobblin/recovered": False,
             "gobblin/rows": 10,
+            "dagster/partition_row_count": 45,
             "gobblin/files": 2,
             "gobblin/bytes": 4_096,
             "gobblin/watermark_before": "2013-01-31",
@@ -146,10 +148,12 @@ class TestMaterialization:
     @pytest.mark.parametrize(
         ("partition", "name"), [(WHOLE, "dagster/row_count"), (AssetPartition("a"), "dagster/partition_row_count")]
     )
-    def test_says_the_row_count_where_the_sequence_is_all_there_is(self, partition: AssetPartition, name: str) -> None:
-        for report in (published(partition, replaces=True), published(partition, watermarks={"orders": (None, "5")})):
-            assert build_materialization(KEY, report, Role.DATA, uri="/x").metadata[name].value == 10
-        assert name not in build_materialization(KEY, published(partition), Role.DATA, uri="/x").metadata
+    def test_says_the_rows_of_the_partition_beside_those_of_the_publication(
+        self, partition: AssetPartition, name: str
+    ) -> None:
+        report = published(partition, rows_by_role={"data": 0}, rows_total=10)
+        shown = build_materialization(KEY, report, Role.DATA, uri="/x").metadata
+        assert (shown[name].value, shown["gobblin/rows"].value) == (10, 0)
 
     def test_the_log_line_says_what_was_published(self) -> None:
         event = build_materialization(KEY, published(AssetPartition("a"), recovered=True), Role.DATA, uri="/x")

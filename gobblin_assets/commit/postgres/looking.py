@@ -101,7 +101,11 @@ _IS_OPEN_AND_HELD = text("""
 """)
 
 _PUBLICATION = text(f"""
-    SELECT {_SEQUENCE_COLUMNS}, s.complete, s.result_version, s.row_count, s.file_count, s.file_bytes
+    SELECT {_SEQUENCE_COLUMNS}, s.complete, s.result_version, s.row_count, s.file_count, s.file_bytes,
+           (SELECT coalesce(sum(g.row_count), 0)::bigint
+              FROM gobblin.segment g JOIN gobblin.commit_sequence o USING (sequence_id)
+             WHERE g.dataset_id = s.dataset_id AND g.partition = s.partition AND g.role = 'data'
+               AND g.sealed AND g.retired_by IS NULL AND o.state = 'DONE') AS rows_total
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
      WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
@@ -125,6 +129,14 @@ _LIST_UNANNOUNCED = text("""
      WHERE s.state = 'DONE' AND s.announced_at IS NULL AND d.job = :job
      ORDER BY s.done_at, s.sequence_id
      LIMIT :limit
+""")
+
+
+_LIST_LATEST = text("""
+    SELECT DISTINCT ON (d.urn, s.partition) s.sequence_id
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE d.job = :job AND s.state = 'DONE'
+     ORDER BY d.urn, s.partition, s.result_version DESC
 """)
 
 
@@ -243,12 +255,17 @@ def _publication_of(
         rows_by_role=roles,
         watermarks=watermarks,
         details=row.details,
+        rows_total=row.rows_total,
     )
 
 
 def list_unannounced(connection: Connection, job: JobName, limit: int) -> list[Publication]:
     ids = connection.execute(_LIST_UNANNOUNCED, {"job": job, "limit": limit}).scalars().all()
     return load_publications(connection, [SequenceId(sequence_id) for sequence_id in ids])
+
+
+def list_latest(connection: Connection, job: JobName) -> list[SequenceId]:
+    return [SequenceId(each) for each in connection.execute(_LIST_LATEST, {"job": job}).scalars()]
 
 
 def record_of(row: Row[Any]) -> SequenceRecord:

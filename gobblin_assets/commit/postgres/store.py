@@ -235,6 +235,9 @@ class PostgresCommitStepStore:
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
         return transact(self._engine, "list unannounced", lambda c: looking.list_unannounced(c, job, limit))
 
+    def list_latest(self, job: JobName) -> Sequence[SequenceId]:
+        return transact(self._engine, "list latest", lambda c: looking.list_latest(c, job))
+
     def mark_announced(self, *sequence_ids: SequenceId) -> None:
         arguments = {"sequence_ids": list(sequence_ids)}
         transact(self._engine, "mark announced", lambda c: c.execute(_MARK_ANNOUNCED, arguments).rowcount)

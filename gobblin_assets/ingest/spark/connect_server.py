@@ -35,6 +35,7 @@ from gobblin_assets.ingest.spark.java import check_java
 from gobblin_assets.ingest.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.ingest.spark.session import explain_failed_start
 from gobblin_assets.ingest.spark.settings import SparkSettings, is_local, plan_conf
+from gobblin_assets.settings import make_home
 
 START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""
@@ -55,7 +56,10 @@ _TAKEN: Final = "BindException"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConnectServer:
-    """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later namesake."""
+    """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later namesake.
+
+    ``capabilities``: the connectors that it was started with.
+    """
 
     url: str
     pid: int
@@ -63,6 +67,7 @@ class ConnectServer:
     start_mark: str
     conf_digest: str
     log_path: Path
+    capabilities: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ConnectServer(port={self.port}, pid={self.pid})"
@@ -103,7 +108,8 @@ def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) ->
     digest = hashlib.sha256(json.dumps([pyspark.__version__, conf], sort_keys=True).encode()).hexdigest()
     files = _Files(home.absolute() / "spark")
     with families("keep Spark's files in", str(files.folder)):
-        files.folder.mkdir(parents=True, exist_ok=True)
+        make_home(home.absolute())
+        files.folder.mkdir(exist_ok=True)
         with _locked(files):
             running = _read(files)
             if running is not None and find_start_mark(running.pid) == running.start_mark:
@@ -111,7 +117,7 @@ def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) ->
             check_java()
             _remove_temporary(files)
             for tries in range(1, PORT_TRIES_MAX + 1):
-                server = _launch(files, conf, digest)
+                server = _launch(files, conf, digest, settings.capabilities)
                 report(f"Spark Connect server starts on port {server.port} (log: {files.log})")
                 try:
                     _wait(server, report)
@@ -163,7 +169,7 @@ def _keep(files: _Files, running: ConnectServer, digest: str, report: Callable[[
     return running
 
 
-def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServer:
+def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: tuple[str, ...]) -> ConnectServer:
     port, token = _find_free_port(), secrets.token_hex(32)
     files.log.unlink(missing_ok=True)
     files.temporary.mkdir(mode=0o700, exist_ok=True)
@@ -206,6 +212,7 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str) -> ConnectServe
         start_mark=find_start_mark(pid) or "",
         conf_digest=digest,
         log_path=files.log,
+        capabilities=capabilities,
     )
     _write(files, server)
     return server
@@ -300,6 +307,7 @@ def _write(files: _Files, server: ConnectServer) -> None:
         "port": server.port,
         "start_mark": server.start_mark,
         "conf_digest": server.conf_digest,
+        "capabilities": server.capabilities,
     }
     _write_private(files.state, json.dumps(facts))
 
@@ -307,6 +315,7 @@ def _write(files: _Files, server: ConnectServer) -> None:
 def _read(files: _Files) -> ConnectServer | None:
     try:
         facts = json.loads(files.state.read_text(encoding="utf-8"))
-        return ConnectServer(**facts, log_path=files.log)
+        capabilities = tuple(facts.pop("capabilities", ()))
+        return ConnectServer(**facts, log_path=files.log, capabilities=capabilities)
     except (FileNotFoundError, json.JSONDecodeError, TypeError):
         return None

@@ -29,6 +29,22 @@ def find_start_mark(pid: int) -> str | None:
     return None if fields[0] in {"Z", "X"} else f"{_boot_id()}:{fields[19]}"
 
 
+def find_started_at_s(pid: int) -> float | None:
+    """When the process began, in Unix time, to about a second; None when there is none, or only its zombie.
+
+    Where the system has no /proc, 0.0 for any process: all that is known is that it is there.
+    """
+    mark = find_start_mark(pid)
+    if mark is None:
+        return None
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return 0.0
+    booted_at_s = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
+    return booted_at_s + int(mark.rpartition(":")[2]) / os.sysconf("SC_CLK_TCK")
+
+
 def signal_and_wait(pid: int, start_mark: str, patience_s: float) -> bool:
     """Terminate it, after ``patience_s`` kill it; False when it was not running. RetryableError if it stays."""
     if not start_mark or find_start_mark(pid) != start_mark:

@@ -115,6 +115,11 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
     return session
 
 
+def runs_spark_itself() -> bool:
+    """Whether this process has a classic session, beside which it can have no remote one."""
+    return SparkContext._active_spark_context is not None  # noqa: SLF001  the public ways start a context to answer
+
+
 def parse_address(remote: str) -> tuple[str, int]:
     """Host and port of a Connect URL; RejectedError if it is none. Its parameters are never shown."""
     found = _ADDRESS.fullmatch(remote)
@@ -129,7 +134,7 @@ def parse_address(remote: str) -> tuple[str, int]:
 
 def _open_classic(settings: SparkSettings) -> SparkSession:
     conf = plan_conf(settings)
-    active = SparkContext._active_spark_context is not None  # noqa: SLF001  the public ways start a context to answer
+    active = runs_spark_itself()
     if active and _this_process.opened is not None and _this_process.opened[0] == settings:
         return _this_process.opened[1]
     if active:

@@ -43,6 +43,7 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Of every session, of either kind, where the user gives nothing else."""
 
+_JAR_LISTS: Final = frozenset({"spark.jars", "spark.jars.packages"})
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 # As Spark's own spark.redaction.regex, a little wider.
@@ -72,6 +73,16 @@ class SparkSettings:
         """Without values of ``conf`` and the parameters of ``remote``: either may hold a secret."""
         where = f"remote={hide_parameters(self.remote)!r}" if self.remote else f"master={self.master!r}"
         return f"SparkSettings({where}, capabilities={self.capabilities!r}, conf={sorted(self.conf)!r})"
+
+
+def merge_jars(*confs: Mapping[str, str]) -> dict[str, str]:
+    """One configuration from several: their lists of jars are joined, of everything else the last one holds."""
+    merged: dict[str, str] = {}
+    for conf in confs:
+        for key, value in conf.items():
+            listed = f"{merged[key]},{value}" if key in _JAR_LISTS and key in merged else value
+            merged[key] = ",".join(dict.fromkeys(listed.split(","))) if key in _JAR_LISTS else value
+    return merged
 
 
 def plan_jars(packages: Iterable[str], jars: Iterable[str], *, field: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """``RunStore`` in Postgres: the history of runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
@@ -73,6 +73,11 @@ _FORGET_RUNS = text("""
 
 _DROP_RUNS = text("DELETE FROM gobblin.run WHERE run_id = ANY (CAST(:run_ids AS uuid[]))")
 
+_LIST_WORKING = text("""
+    SELECT dagster_run_id FROM gobblin.run
+     WHERE job = :job AND state = 'RUNNING' AND dagster_run_id = ANY (CAST(:ids AS text[]))
+""")
+
 
 class PostgresRunStore:
     """``RunStore`` over ``run`` and ``run_dataset``."""
@@ -122,6 +127,12 @@ class PostgresRunStore:
             return len(ids)
 
         return transact(self._engine, "forget runs", body)
+
+    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+        arguments = {"job": job, "ids": list(dagster_run_ids)}
+        return set(
+            transact(self._engine, "list working runs", lambda c: c.execute(_LIST_WORKING, arguments).scalars().all())
+        )
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
         arguments = {"job": job, "limit": limit}

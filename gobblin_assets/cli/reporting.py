@@ -1,0 +1,50 @@
+"""The command that tells Dagster again what the log has published: report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.assets.published_checks import load_latest
+from gobblin_assets.assets.reporting import begin_reported_run, find_untold
+from gobblin_assets.assets.selection import find_datasets
+from gobblin_assets.cli.connections import job_file_argument, open_log, read_layout
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.telling import require_instance
+from gobblin_assets.ingest.run_values import DatasetReport
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.urn import DatasetUrn
+
+
+@click.command()
+@job_file_argument
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@click.option("--all", "with_told", is_flag=True, help="Also what Dagster knows already.")
+@json_option
+def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
+    """Tell Dagster what is published: the latest publication of each partition that Dagster does not show as such."""
+    layout = read_layout(job_file)
+    urns = set(find_datasets(layout, datasets))
+    with open_log() as log, require_instance() as instance:
+        latest = [each for each in load_latest(log.stores, layout) if each.urn in urns]
+        wanted = latest if with_told else find_untold(layout, latest, instance)
+        if wanted:
+            run = begin_reported_run(layout, _selection_of(wanted), instance, by="gobblin-assets report")
+            for each in wanted:
+                run.report_publication(each)
+                if each.publication is not None:
+                    log.stores.commits.mark_announced(each.publication.sequence_id)
+            run.close()
+    rows = [(each.urn, each.partition.key, p.sequence_id, p.row_count) for each in wanted if (p := each.publication)]
+    if as_json:
+        print_json([dict(zip(("dataset", "partition", "sequence", "rows"), row, strict=True)) for row in rows])
+        return
+    print_table("told to Dagster", ("dataset", "partition", "sequence", "rows"), rows)
+    say(f"{len(rows)} of {len(latest)} publications were told; the others Dagster knows.")
+
+
+def _selection_of(reports: Sequence[DatasetReport]) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    chosen: dict[DatasetUrn, tuple[AssetPartition, ...]] = {}
+    for each in reports:
+        chosen[each.urn] = (*chosen.get(each.urn, ()), each.partition)
+    return chosen

@@ -1,0 +1,119 @@
+"""Components in a project: what `dg scaffold` writes, and whose resources are whose."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from gobblin_assets.assets.component import GobblinJobComponent
+from gobblin_assets.assets.scaffolding import JobScaffolder, JobScaffoldParams
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_files import read_job_file
+from gobblin_assets.settings import make_home
+from resources import GobblinSparkResource, JdbcConnectionResource
+from resources.environment import resources_from_environment
+from tests.support.dg_project import defs_folder, imported, make_project
+
+TYPE = "gobblin_assets.assets.component.GobblinJobComponent"
+OURS = {"gobblin_stores", "gobblin_spark", "gobblin_file_systems"}
+
+RESOURCES = """
+import dagster as dg
+from resources import GobblinSparkResource, JdbcConnectionResource
+
+@dg.definitions
+def resources() -> dg.Definitions:
+    sales = JdbcConnectionResource(url="jdbc:postgresql://mine/sales")
+    return dg.Definitions(resources={"sales": sales, "gobblin_spark": GobblinSparkResource(master="local[7]")})
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    root = make_project(tmp_path)
+    with imported(root):
+        yield root
+
+
+def scaffold(root: Path, name: str, **params: object) -> Path:
+    folder = defs_folder(root) / name
+    folder.mkdir(parents=True)
+    request = dg.ScaffoldRequest(TYPE, folder, "yaml", root, JobScaffoldParams.model_validate(params))
+    JobScaffolder().scaffold(request)
+    return folder / "defs.yaml"
+
+
+def load(root: Path) -> dg.Definitions:
+    definitions = dg.ComponentTree.for_project(root / "src" / "warehouse").build_defs()
+    dg.Definitions.validate_loadable(definitions)
+    return definitions
+
+
+def keys(definitions: dg.Definitions) -> set[str]:
+    return set(definitions.resources or {})
+
+
+class TestResources:
+    def test_components_bring_what_their_jobs_ask_for_and_share_it(self, project: Path) -> None:
+        scaffold(project, "shop", connection="sales")
+        scaffold(project, "store", connection="sales")
+        scaffold(project, "web", source="kafka", connection="bus")
+        assert keys(load(project)) == OURS | {"sales", "bus"}
+
+    def test_what_the_project_s_python_files_provide_stays_theirs(self, project: Path) -> None:
+        scaffold(project, "shop", connection="sales")
+        (defs_folder(project) / "resources.py").write_text(RESOURCES, encoding="utf-8")
+        found = load(project).resources or {}
+        assert set(found) == OURS | {"sales"}
+        sales, spark = found["sales"], found["gobblin_spark"]
+        assert isinstance(sales, JdbcConnectionResource)
+        assert isinstance(spark, GobblinSparkResource)
+        assert (sales.url, spark.master) == ("jdbc:postgresql://mine/sales", "local[7]")
+
+    def test_a_project_that_provides_all_of_them_elsewhere_says_so(self, project: Path) -> None:
+        path = scaffold(project, "shop")
+        path.write_text(path.read_text(encoding="utf-8") + "  resources: project\n", encoding="utf-8")
+        assert keys(dg.ComponentTree.for_project(project / "src" / "warehouse").build_defs()) == set()
+        assert read_job_file(path).job == "shop", "the command line does not take the component's file"
+
+    def test_one_name_for_a_database_and_a_cluster_is_refused(self, project: Path) -> None:
+        files = [scaffold(project, kind, source=kind, connection="sales") for kind in ("jdbc", "kafka")]
+        with pytest.raises(RejectedError, match="'sales' is the connection of tables and of topics"):
+            resources_from_environment([read_job_file(path) for path in files], {})
+
+
+class TestScaffolding:
+    @pytest.mark.parametrize(
+        ("params", "assets"),
+        [
+            ({}, {"shop/public.customers"}),
+            ({"job": "crm", "table": ["public.a", "public.b: c"]}, {"crm/public.a", "crm/public.b: c"}),
+            ({"source": "kafka", "table": ["views"]}, {"shop/views"}),
+        ],
+    )
+    def test_the_file_loads_as_it_is(self, project: Path, params: dict[str, object], assets: set[str]) -> None:
+        path = scaffold(project, "shop", **params)
+        component = dg.ComponentTree.for_project(project / "src" / "warehouse").load_component(path.parent)
+        assert isinstance(component, GobblinJobComponent)
+        assert component.job.destination == str(project / "lake")
+        assert read_job_file(path) == component.job
+        keys_found = {key.to_user_string() for key in load(project).resolve_asset_graph().get_all_asset_keys()}
+        assert keys_found == assets
+
+    def test_what_gives_no_job_is_refused_and_leaves_no_file(self, project: Path) -> None:
+        with pytest.raises(RejectedError, match="job"):
+            scaffold(project, "shop", job="not a name")
+        assert not list(defs_folder(project).rglob("defs.yaml"))
+
+    def test_a_name_that_is_no_job_s_is_made_one(self, project: Path) -> None:
+        assert read_job_file(scaffold(project, "my-shop v2")).job == "my_shop_v2"
+
+
+def test_a_home_that_is_made_is_kept_out_of_git_and_somebody_s_folder_is_not(tmp_path: Path) -> None:
+    made = tmp_path / "project" / ".gobblin"
+    make_home(made)
+    make_home(made)
+    assert (made / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    make_home(tmp_path)
+    assert not (tmp_path / ".gitignore").exists()
