@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import Segment
@@ -12,6 +13,9 @@ from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
+
+COMPACTION: Final = "compaction"
+"""Among a sequence's details: its rows were published before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.commit.sequence import COMPACTION, Publication
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
@@ -28,10 +28,6 @@ class UntoldError(RetryableError):
 
 # One run sends at most so many events that earlier ones left; the rest waits for the next.
 ANNOUNCED_PER_RUN_MAX: Final = 1_000
-
-
-COMPACTION: Final = "compaction"
-"""Among a sequence's details: its rows were published before."""
 
 
 def report_of(publication: Publication, partition: AssetPartition | None = None) -> DatasetReport:

@@ -24,7 +24,7 @@ from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
-from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
+from gobblin_assets.commit.sequence import COMPACTION, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import RenameDirectory
 from gobblin_assets.errors import (
     ConflictError,
@@ -36,7 +36,6 @@ from gobblin_assets.errors import (
 )
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.ingest.announcements import COMPACTION
 from gobblin_assets.ingest.extraction import OutputDirectory
 from gobblin_assets.ingest.job_spec import CompactionSpec, DatasetSpec, JobSpec
 from gobblin_assets.ingest.rewriting import RewriteOrder, Rewriter

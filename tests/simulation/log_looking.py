@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.sequence import KeyMove, Publication, PublishedInterval, SequenceRecord
+from gobblin_assets.commit.sequence import COMPACTION, KeyMove, Publication, PublishedInterval, SequenceRecord
 from gobblin_assets.commit.standing import stand
 from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.interval import Interval
@@ -204,7 +204,7 @@ def list_latest(db: SimDatabase, job: JobName) -> list[SequenceId]:
     latest: dict[tuple[str, str], SequenceRow] = {}
     for row in db.sequences.values():
         dataset = db.datasets[row.dataset_id]
-        if row.state is SequenceState.DONE and dataset.job == job:
+        if row.state is SequenceState.DONE and dataset.job == job and COMPACTION not in json.loads(row.details):
             before = latest.get((dataset.urn, row.partition))
             if before is None or (before.result_version or 0) < (row.result_version or 0):
                 latest[dataset.urn, row.partition] = row

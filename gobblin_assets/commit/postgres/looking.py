@@ -12,7 +12,7 @@ from gobblin_assets.commit.postgres.destinations import find_binding
 from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
 from gobblin_assets.commit.postgres.guards import past_sequence, unexpected_state, unknown_sequence
 from gobblin_assets.commit.postgres.sealed import find_known
-from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.sequence import COMPACTION, Publication, SequenceRecord
 from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.extract import Mode
@@ -135,7 +135,7 @@ _LIST_UNANNOUNCED = text("""
 _LIST_LATEST = text("""
     SELECT DISTINCT ON (d.urn, s.partition) s.sequence_id
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE d.job = :job AND s.state = 'DONE'
+     WHERE d.job = :job AND s.state = 'DONE' AND s.details -> :compaction IS NULL
      ORDER BY d.urn, s.partition, s.result_version DESC
 """)
 
@@ -265,7 +265,9 @@ def list_unannounced(connection: Connection, job: JobName, limit: int) -> list[P
 
 
 def list_latest(connection: Connection, job: JobName) -> list[SequenceId]:
-    return [SequenceId(each) for each in connection.execute(_LIST_LATEST, {"job": job}).scalars()]
+    return [
+        SequenceId(each) for each in connection.execute(_LIST_LATEST, {"job": job, "compaction": COMPACTION}).scalars()
+    ]
 
 
 def record_of(row: Row[Any]) -> SequenceRecord:
