@@ -70,7 +70,7 @@ def test_an_event_time_from_such_a_record_goes_by_the_rule_for_missing_ones(
     event_time = {"column": "kafka_timestamp", "on_missing": "dead_letter", "on_future": "directory"}
     ingestion = ingest({
         "topic": name,
-        "kafka": {"value": {"format": "json", "schema": "id bigint"}, "keep": ["timestamp"]},
+        "kafka": {"value": {"format": "json", "schema": "id bigint"}, "keep": ["timestamp", "offset"]},
         "writer": {"event_time": event_time},
         "quality": {"dead_letter_fraction_max": 1},
     })  # fmt: skip
@@ -81,7 +81,7 @@ def test_an_event_time_from_such_a_record_goes_by_the_rule_for_missing_ones(
     directories = Counter(row[0] for row in ingestion.read(name).select("event_time").collect())
     assert directories == Counter({"1970-01-01": 4, "future": 2})
     letters = ingestion.read(name, role=Role.DEAD_LETTER).collect()
-    assert {(row.dead_letter_offset, row.dead_letter_timestamp) for row in letters} == {(1, None), (4, None), (6, None)}
+    assert {(row.id, row.kafka_offset, row.kafka_timestamp) for row in letters} == {(n, n, None) for n in (1, 4, 6)}
 
 
 def test_more_such_records_than_fit_this_process_are_refused_with_the_way_out(
@@ -97,7 +97,7 @@ def test_more_such_records_than_fit_this_process_are_refused_with_the_way_out(
     assert failed.error_family == RejectedError.__name__
     assert "records_per_partition_max" in str(failed.error)
     kafka = {**dataset["kafka"], "records_per_partition_max": 1}  # type: ignore[dict-item]  # it is a mapping
-    ingestion = ingest({**dataset, "kafka": kafka}, job="bounded")
+    ingestion = ingest({**dataset, "kafka": kafka})
     for _ in TIMES_MS:
         assert not ingestion.run().failed
     assert Counter(ingestion.read(name).select("kafka_offset").collect()) == Counter((n,) for n in range(len(TIMES_MS)))

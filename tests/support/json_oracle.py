@@ -17,9 +17,14 @@ _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Number(str):
-    """A number's token, as it was sent."""
+    """A number's token, as it was sent: no text, even if it reads the same."""
 
     __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and str.__eq__(self, other)
+
+    __hash__ = str.__hash__
 
 
 class Members(list[tuple[str, Any]]):
@@ -112,7 +117,7 @@ def _fit_decimal(number: Decimal, data_type: t.DecimalType) -> Decimal:
     scaled, rest = (whole * 10**shift, 0) if shift >= 0 else divmod(whole, 10**-shift)
     if rest or abs(scaled) >= 10**data_type.precision:
         raise _DeadError
-    return Decimal(scaled).scaleb(-data_type.scale)
+    return Decimal((int(scaled < 0), tuple(map(int, str(abs(scaled)))), -data_type.scale))
 
 
 def _once(members: list[tuple[str, Any]], keys: list[str]) -> list[tuple[str, Any]]:

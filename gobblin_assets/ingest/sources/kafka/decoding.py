@@ -128,8 +128,9 @@ def _type_of(decoder: PartDecoder, spark: SparkSession) -> t.DataType:
 def _prepare(frame: DataFrame, decoder: PartDecoder, part: str, name: str) -> DataFrame:
     """The frame with what the decoder made of a part as the column ``name``."""
     prepared = frame.select("*", _once(decoder.prepare(named(part))).alias(name))
-    completed = decoder.complete(named(part), named(name))
-    return prepared if completed is None else prepared.withColumn(name, _once(completed))
+    for step in decoder.complete(named(part)):
+        prepared = prepared.withColumn(name, _once(step(named(name))))
+    return prepared
 
 
 def _once(prepared: Column) -> Column:

@@ -50,6 +50,15 @@ _OBJECT: Final = "map<string,string>"
 _Check = Callable[[tuple[Column, ...], t.DataType], Column | None]
 
 
+def apart(value: Column, make: Callable[[Column], Column]) -> Column:
+    """``make(value)``, with ``value`` evaluated once, and by no code of the row's own.
+
+    Java leaves a method of 8,000 bytes uncompiled, and with it all that every row needs; what few rows need must not be
+    in it. Spark interprets the functions of its functions of arrays.
+    """
+    return f.get(f.transform(f.array(value), make), f.lit(0))
+
+
 def text_type(data_type: t.DataType) -> t.DataType | None:
     """The type of the second reading: places that can lose something, as text. None: there are none."""
     match data_type:
@@ -110,6 +119,10 @@ def may_lose_digits(text: Column, data_type: t.DataType) -> Column | None:
     return text.contains("\\") | text.rlike(f"{number}|{_ODD_NUMBER}")
 
 
+def has_texts(data_type: t.DataType) -> bool:
+    return any(isinstance(each, t.StringType) for each in _leaf_types(data_type))
+
+
 def has_times(data_type: t.DataType) -> bool:
     return any(isinstance(each, _TIMES) for each in _leaf_types(data_type))
 
@@ -159,7 +172,7 @@ def fits_exactly(value: Column, text: Column, data_type: t.DataType) -> Column |
 
 def restore_texts(value: Column, text: Column, data_type: t.DataType) -> Column:
     """``value`` with its texts as they were sent, by the second reading."""
-    if not any(isinstance(each, t.StringType) for each in _leaf_types(data_type)):
+    if not has_texts(data_type):
         return value
     match data_type:
         case t.StructType():
@@ -206,34 +219,41 @@ def has_loose_colon(text: Column) -> Column:
 
 def names_are_plain(text: Column, data_type: t.DataType) -> Column:
     """Whether no object has a field of the schema twice, or a key that differs from one by case alone."""
-    conditions: list[Column] = []
     match data_type:
         case t.StructType():
             nested = [each for each in data_type.fields if _has_keys(each.dataType)]
-            texts = f.from_json(text, _OBJECT) if nested else None
-            keys = f.json_object_keys(text) if texts is None else f.map_keys(texts)
-            conditions.append(_are_plain(keys, [each.name for each in data_type.fields]))
-            if texts is not None:
-                conditions += [names_are_plain(f.try_element_at(texts, f.lit(e.name)), e.dataType) for e in nested]
+            names = [each.name for each in data_type.fields]
+            if not nested:
+                plain = apart(f.json_object_keys(text), lambda keys: _are_plain(keys, names))
+            else:
+                plain = apart(f.from_json(text, _OBJECT), lambda found: _object_is_plain(found, names, nested))
         case t.ArrayType() if _has_keys(data_type):
             element = data_type.elementType
             found = f.from_json(text, t.ArrayType(t.StringType()))
-            conditions.append(f.forall(found, lambda each: names_are_plain(each, element)))
+            plain = f.forall(found, lambda each: names_are_plain(each, element))
         case t.MapType() if _has_keys(data_type.valueType):
             values = f.map_values(f.from_json(text, _OBJECT))
-            conditions.append(f.forall(values, lambda each: names_are_plain(each, data_type.valueType)))
+            plain = f.forall(values, lambda each: names_are_plain(each, data_type.valueType))
         case _:
-            pass
-    plain = reduce(and_, (f.coalesce(each, f.lit(False)) for each in conditions), f.lit(True))
-    return f.when(text.isNull(), f.lit(True)).otherwise(plain)
+            return f.lit(True)
+    return f.when(text.isNull(), f.lit(True)).otherwise(f.coalesce(plain, f.lit(False)))
+
+
+def _object_is_plain(found: Column, names: list[str], nested: list[t.StructField]) -> Column:
+    plain = apart(f.map_keys(found), lambda keys: _are_plain(keys, names))
+    inner = [names_are_plain(f.try_element_at(found, f.lit(each.name)), each.dataType) for each in nested]
+    return reduce(and_, inner, plain)
 
 
 def _are_plain(keys: Column, names: list[str]) -> Column:
     """By lower case, as Spark tells columns apart."""
-    lowered = [f.lower(f.lit(name)) for name in names]
-    ours = f.filter(keys, lambda key: f.array_contains(f.array(*lowered), f.lower(key)))
-    exact = f.array(*(f.lit(name) for name in names))
-    return (f.size(f.array_distinct(ours)) == f.size(ours)) & f.forall(ours, lambda key: f.array_contains(exact, key))
+    lowered, exact = f.array(*(f.lower(f.lit(name)) for name in names)), f.array(*(f.lit(name) for name in names))
+    ours = f.filter(keys, lambda key: f.array_contains(lowered, f.lower(key)))
+    return apart(ours, lambda each: (f.size(f.array_distinct(each)) == f.size(each)) & _all_in(each, exact))
+
+
+def _all_in(keys: Column, names: Column) -> Column:
+    return f.size(f.array_except(keys, names)) == 0
 
 
 def _has_keys(data_type: t.DataType) -> bool:
@@ -280,7 +300,7 @@ def _text_leaves(value: Column, data_type: t.DataType) -> list[Column]:
             return [value]
         case t.StructType():
             return [leaf for each in data_type.fields for leaf in _text_leaves(value[each.name], each.dataType)]
-        case t.ArrayType() | t.MapType() if any(isinstance(e, t.StringType) for e in _leaf_types(data_type)):
+        case t.ArrayType() | t.MapType() if has_texts(data_type):
             return [f.lit("0")]
         case _:
             return []

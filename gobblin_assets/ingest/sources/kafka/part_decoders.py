@@ -5,7 +5,7 @@ Each works in steps. ``prepare`` decodes, once, and ``complete`` adds what a sec
 good record; NULL bytes are a good record.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
@@ -33,6 +33,9 @@ _AVRO_OPTIONS: Final = {
 }
 
 
+Steps = Sequence[Callable[[Column], Column]]
+
+
 class PartDecoder(Protocol):
     @property
     def is_record(self) -> bool:
@@ -41,8 +44,8 @@ class PartDecoder(Protocol):
 
     def prepare(self, content: Column) -> Column: ...
 
-    def complete(self, content: Column, prepared: Column) -> Column | None:
-        """What stands in the place of ``prepared`` from then on; None: it stays."""
+    def complete(self, content: Column) -> Steps:
+        """What is made of ``prepared`` after that, one of the other; each is a step of its own, and made once."""
         ...
 
     def reason(self, content: Column, prepared: Column) -> Column: ...
@@ -57,8 +60,8 @@ class BytesDecoder:
     def prepare(self, content: Column) -> Column:
         return content
 
-    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
-        return None
+    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
+        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  any bytes are good
         return f.lit(None).cast("string")
@@ -76,8 +79,8 @@ class StringDecoder:
     def prepare(self, content: Column) -> Column:
         return content.cast("string")
 
-    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
-        return None
+    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
+        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:  # noqa: ARG002  the bytes say it
         return f.when(~is_utf8(content), f.lit("it is not UTF-8"))
@@ -115,8 +118,8 @@ class AvroDecoder:
             decoded = f.when(is_of, of_writer) if decoded is None else decoded.when(is_of, of_writer)
         return cast("Column", decoded)
 
-    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
-        return None
+    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
+        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:
         good = content.isNull() | f.coalesce(prepared[END_FIELD] == f.lit(END), f.lit(False))
@@ -159,8 +162,8 @@ class ProtobufDecoder:
             record = f.when(begins, rest) if record is None else record.when(begins, rest)
         return decode(cast("Column", record))
 
-    def complete(self, content: Column, prepared: Column) -> Column | None:  # noqa: ARG002  once is enough
-        return None
+    def complete(self, content: Column) -> Steps:  # noqa: ARG002  once is enough
+        return ()
 
     def reason(self, content: Column, prepared: Column) -> Column:
         name = self.message.name
