@@ -29,7 +29,7 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
 def spark_says_one(spark: SparkSession) -> SparkSays:
     """Whether the session's resolver, or the check of names before a write, takes two names for one."""
     assert spark.conf.get("spark.sql.caseSensitive") == "false"
-    resolver = spark._jsparkSession.sessionState().analyzer().resolver()  # type: ignore[attr-defined]
+    resolver = spark._jsparkSession.sessionState().analyzer().resolver()  # type: ignore[attr-defined]  # only the classic session has it
     assert spark._jvm is not None
     text, root = spark._jvm.org.apache.commons.lang3.StringUtils, spark._jvm.java.util.Locale.ROOT
 
