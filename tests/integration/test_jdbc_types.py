@@ -14,7 +14,7 @@ from tests.support import mariadb as mariadb_server
 from tests.support.databases import Database, open_database
 from tests.support.jdbc import Bench, new_state, publish, request_for
 from tests.support.mariadb import MariaDb
-from tests.support.reading import read_types, run
+from tests.support.reading import firsts, read_types, run
 
 MARIADB = ("mariadb-by-mariadb", "mariadb-by-mysql")
 
@@ -94,7 +94,7 @@ H2_TYPES = (
     ("bigint", "9223372036854775807", "bigint", "9223372036854775807"),
     ("decimal(38,5)", "-123456789012345678901234567890123.12345", "decimal(38,5)",
      "-123456789012345678901234567890123.12345"),
-    ("decimal(20,10)", "0.0000000001", "decimal(20,10)", "1E-10"),
+    ("decimal(20,10)", "0.0000000001", "decimal(20,10)", "0.0000000001"),
     ("double precision", "0.1", "double", "0.1"),
     ("boolean", "true", "boolean", "true"),
     ("varchar(9)", "'it''s '", "string", "it's "),
@@ -212,6 +212,46 @@ def test_newest_rows_of_every_precision_are_read_once(database: Database, bench:
         database.execute(f"INSERT INTO {name} VALUES (9223372036854775808, '2020-01-01 12:00:00')")
         with pytest.raises(RejectedError, match=r"1 rows of .*no positions of type long"):
             bench.plan(request_for(keyed))
+
+
+POSITIONS = {
+    "mariadb-by-mysql": (
+        ("tinyint(1)", ("-3", "0", "7")),
+        ("int unsigned", ("0", "5", "4294967295")),
+        ("bigint unsigned", ("0", "5", "9223372036854775806")),
+        ("decimal(18,0)", ("-999999999999999999", "0", "7")),
+        ("date", ("'0001-01-01'", "'2020-02-29'", "'2020-03-01'")),
+        ("datetime(3)", ("'2020-01-01 10:00:00.001'", "'2020-01-01 10:00:00.002'", "'2020-01-01 10:00:00.003'")),
+    ),
+    "duckdb": (
+        ("utinyint", ("0", "7", "255")),
+        ("uinteger", ("0", "7", "4294967295")),
+        ("ubigint", ("0", "7", "9223372036854775806")),
+        ("decimal(18,0)", ("-999999999999999999", "0", "7")),
+        ("timestamp_s", ("'2020-01-01 10:00:00'", "'2020-01-01 10:00:01'", "'2020-01-01 10:00:02'")),
+        ("timestamp_ms", ("'2020-01-01 10:00:00'", "'2020-01-01 10:00:00.001'", "'2020-01-01 10:00:00.002'")),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_every_type_of_position_splits_and_goes_on(kind: str, database: Database, bench: Bench) -> None:
+    for number, (declared, (first, second, third)) in enumerate(POSITIONS[kind]):
+        database.execute(
+            f"CREATE TABLE t{number} (n int, p {declared})",
+            f"INSERT INTO t{number} VALUES (1, {first}), (2, {second})",
+        )
+        data = {
+            "urn": f"{database.schema}.t{number}", "extract": "append_only", "watermark": {"column": "p"},
+            "split": {"work_unit_rows": 1},
+        }  # fmt: skip
+        plan, rows = run(bench, request_for(data))
+        assert (firsts(rows), len(plan.work_units)) == (["1", "2"], 2), declared
+        database.execute(f"INSERT INTO t{number} VALUES (3, {third})")
+        if declared.endswith(("int", "unsigned")):
+            keyed = {"urn": data["urn"], "primary_key": ["p"], "split": {"work_unit_rows": 1}}
+            assert firsts(run(bench, request_for(keyed))[1]) == ["1", "2", "3"], declared
+        assert firsts(run(bench, request_for(data, publish(new_state(data["urn"]), plan)))[1]) == ["3"], declared
 
 
 def test_a_position_of_sqlite_is_of_one_form(spark: SparkSession, tmp_path: Path) -> None:

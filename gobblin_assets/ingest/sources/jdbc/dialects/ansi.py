@@ -41,6 +41,7 @@ class AnsiDialect:
     row_address: str | None = None
     binary_text_query: str | None = None
     session_statement: str | None = None
+    clock_is_utc = False
     clock_query = "SELECT CAST(CURRENT_TIMESTAMP AS VARCHAR(64)) AS clock"
     schema_query = "SELECT CURRENT_SCHEMA AS table_schema"
     tables_query = (
@@ -75,7 +76,7 @@ class AnsiDialect:
     def in_order(self, expression: str, _kind: WatermarkType) -> str:
         return expression
 
-    def hide(self, expression: str, _kind: WatermarkType) -> str:
+    def hide(self, expression: str, _kind: WatermarkType, _type_text: str) -> str:
         return expression
 
     def show(self, expression: str, kind: WatermarkType) -> str:
@@ -174,6 +175,8 @@ class AnsiDialect:
 
 class KnownDialect(AnsiDialect):
     """Of a database whose times need no probe."""
+
+    clock_is_utc = True
 
     def __init__(self) -> None:
         super().__init__()
