@@ -64,7 +64,8 @@ class DuckDbDialect(KnownDialect):
         return _instant(expression) if kind is WatermarkType.TIMESTAMP else expression
 
     def show(self, expression: str, kind: WatermarkType) -> str:
-        return f"decode({expression})" if kind is WatermarkType.STRING else super().show(expression, kind)
+        # Numbers as text as well: Spark knows no type of the driver's for UBIGINT.
+        return f"decode({expression})" if kind is WatermarkType.STRING else self.as_text(expression)
 
     def as_text(self, expression: str) -> str:
         return f"CAST({expression} AS VARCHAR)"
