@@ -103,7 +103,8 @@ def jar_options(command: _Command) -> _Command:
 
 def find_jar_options() -> dict[str, str]:
     """Spark's configuration for what the running command was given by ``jar_options``."""
-    meta = click.get_current_context().meta
+    context = click.get_current_context(silent=True)
+    meta = {} if context is None else context.meta
     packages, jars = (str(meta.get(f"{_META}.{name}") or "") for name in ("packages", "jars"))
     return plan_jars([p for p in packages.split(",") if p], [j for j in jars.split(",") if j], field="spark")
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,14 @@ MOMENTS = (
 )
 
 
-@pytest.fixture(params=KINDS)
+def few(*often: str, among: Iterable[str] = KINDS) -> pytest.MarkDecorator:
+    """``often`` in every run of the tests, the others in the thorough ones: each is a dozen queries."""
+    slow = [pytest.mark.thorough]
+    kinds = [pytest.param(kind, marks=[] if kind in often else slow) for kind in among]
+    return pytest.mark.parametrize("database", kinds, indirect=True)
+
+
+@pytest.fixture
 def database(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Database]:
     fixture = {"p": "fresh_database", "m": "mariadb"}.get(request.param[0], "")
     yield from open_database(request.param, spark, tmp_path, lambda: request.getfixturevalue(fixture))
@@ -64,6 +71,7 @@ def name_of(database: Database, table: str) -> str:
     return f"{database.schema}.{table}"
 
 
+@few("mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
 def test_hostile_names_and_texts_come_through(database: Database, bench: Bench) -> None:
     table, column = 'My "Table"; `--?', 'Ev"il`; --?'
     quoted = [database.quote(name) for name in (table, "id", column)]
@@ -84,6 +92,7 @@ def test_hostile_names_and_texts_come_through(database: Database, bench: Bench) 
         assert rows == Counter([(str(TEXTS.index(key)), key)])
 
 
+@few("postgres", "mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
 def test_wall_clocks_come_through_and_consecutive_plans_meet(database: Database, bench: Bench) -> None:
     database.execute(
         f"CREATE TABLE t (id {database.word('bigint')} NOT NULL PRIMARY KEY, seen {database.word('moment')} NOT NULL)",
@@ -120,7 +129,7 @@ def test_wall_clocks_come_through_and_consecutive_plans_meet(database: Database,
     assert firsts(run(bench, request_for(pair, publish(new_state(table), plan)))[1]) == ["14"]
 
 
-@pytest.mark.parametrize("database", WITH_INSTANTS, indirect=True)
+@few("mariadb-by-mariadb", "mariadb-by-mysql", "duckdb", among=WITH_INSTANTS)
 def test_instants_are_instants_whatever_zone_server_and_sessions_are_in(database: Database, bench: Bench) -> None:
     database.execute(
         f"CREATE TABLE t (id bigint NOT NULL, seen {database.word('instant')})",
@@ -146,6 +155,7 @@ def test_instants_are_instants_whatever_zone_server_and_sessions_are_in(database
     assert firsts(run(bench, request_for(daily, partition=AssetPartition("d", window)))[1]) == ["1", "3"]
 
 
+@few("mariadb-by-mysql", "sqlite", "duckdb")
 def test_dates_windows_and_missing_positions(database: Database, bench: Bench) -> None:
     database.execute(
         f"CREATE TABLE t (id {database.word('bigint')} NOT NULL PRIMARY KEY, d date)",
@@ -176,6 +186,7 @@ def test_dates_windows_and_missing_positions(database: Database, bench: Bench) -
     assert firsts(run(bench, request_for(snapshot))[1]) == ["0", "1", "2", "3", "4", "5", "6", "7"]
 
 
+@few("mariadb-by-mysql", "sqlite", "h2")
 def test_numbers_to_the_ends_of_64_bits_are_positions(database: Database, bench: Bench) -> None:
     lowest, low, high = -(2**63), -(2**63) + 1, 2**63 - 2
     database.execute(
@@ -194,7 +205,7 @@ def test_numbers_to_the_ends_of_64_bits_are_positions(database: Database, bench:
     assert run(bench, request_for(keyed))[1] == both
 
 
-@pytest.mark.parametrize("database", WITH_TEXT_POSITIONS, indirect=True)
+@few("mariadb-by-mysql", "sqlite", "duckdb", among=WITH_TEXT_POSITIONS)
 def test_text_positions_compare_byte_by_byte(database: Database, bench: Bench) -> None:
     database.execute(
         f"CREATE TABLE t (c {database.word('text')} NOT NULL)",
@@ -210,6 +221,7 @@ def test_text_positions_compare_byte_by_byte(database: Database, bench: Bench) -
     assert firsts(rows) == sorted(["it's ", "it's\\", "ü", "\U0001f600"])
 
 
+@few("mariadb-by-mariadb", "sqlite", "duckdb")
 def test_what_is_wrong_names_its_field(database: Database, bench: Bench) -> None:
     long, moment, words = (database.word(name) for name in ("bigint", "moment", "text"))
     database.execute(f"CREATE TABLE t (id {long} NOT NULL, seen {moment}, v {words})")

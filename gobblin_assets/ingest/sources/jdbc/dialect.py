@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """The expression so that it compares as watermarks of ``kind`` do."""
         ...
 
-    def hide(self, expression: str, kind: WatermarkType) -> str:
+    def hide(self, expression: str, kind: WatermarkType, type_text: str) -> str:
         """A column of positions as one of a type that Spark knows; conditions speak of it, and it is not fetched."""
         ...
 
@@ -94,7 +94,12 @@ class SparkDialect(Dialect, Protocol):
 
     @property
     def clock_query(self) -> str:
-        """Gives the current instant as text, as a column ``clock``: in UTC where it names no offset."""
+        """Gives the current instant as text, as a column ``clock``."""
+        ...
+
+    @property
+    def clock_is_utc(self) -> bool:
+        """Whether a clock that names no offset is that of UTC; else nobody knows."""
         ...
 
     @property

@@ -78,12 +78,16 @@ def hidden_columns(dialect: Dialect, layout: Layout, split_by: object) -> dict[s
     """Aliases that units' conditions speak of: ``w0``, ``w1`` the positions, ``s0`` what a snapshot is split by."""
     axis = layout.axis
     positions = zip(axis.columns, axis.types, strict=True) if axis else ()
-    hidden = {f"w{n}": dialect.hide(dialect.quote(name), kind) for n, (name, kind) in enumerate(positions)}
+    hidden = {f"w{n}": _hide(dialect, layout.table, name, kind) for n, (name, kind) in enumerate(positions)}
     if split_by == ROW_ADDRESS and dialect.row_address is not None:
         hidden["s0"] = dialect.row_address
     elif isinstance(split_by, list):
-        hidden["s0"] = dialect.quote(str(split_by[0]))
+        hidden["s0"] = _hide(dialect, layout.table, str(split_by[0]), WatermarkType.LONG)
     return hidden
+
+
+def _hide(dialect: Dialect, table: Table, name: str, kind: WatermarkType) -> str:
+    return dialect.hide(dialect.quote(name), kind, _type_text(table, name))
 
 
 def _get_table(catalog: Catalog, request: PlanRequest) -> Table:

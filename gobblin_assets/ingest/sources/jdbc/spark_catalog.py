@@ -51,18 +51,20 @@ class SparkCatalog:
 
     def now(self) -> dt.datetime:
         text = str(self._rows(self.dialect.clock_query, "clock")[0][0])
-        found = parse_moment(text)
         ours = SystemClock().now()
+        found = parse_moment(text)
         if found is not None and found.tzinfo is not None:
             return found.astimezone(dt.UTC)
-        if found is None or abs(found.replace(tzinfo=dt.UTC) - ours).total_seconds() > CLOCK_DIFFERENCE_S_MAX:
-            raise RejectedError(
-                f"the source's clock says {text!r} at {ours:%Y-%m-%d %H:%M:%S} UTC: its zone can't be told",
-                field=f"connections[{self._connection.name}].url",
-                hint="Set both clocks, let sessions be in UTC by the driver's properties, or use a watermark that is "
-                "no time.",
-            )
-        return found.replace(tzinfo=dt.UTC)
+        moment = None if found is None else found.replace(tzinfo=dt.UTC)
+        is_near = moment is not None and abs(moment - ours).total_seconds() <= CLOCK_DIFFERENCE_S_MAX
+        if moment is not None and (self.dialect.clock_is_utc or is_near):
+            return moment
+        raise RejectedError(
+            f"the source's clock says {text!r} at {ours:%Y-%m-%d %H:%M:%S} UTC: its zone can't be told",
+            field=f"connections[{self._connection.name}].url",
+            hint="Set both clocks, let sessions be in UTC by the driver's properties, or use a watermark that is "
+            "no time.",
+        )
 
     def list_tables(self) -> Sequence[TableName]:
         rows = self._rows(self.dialect.tables_query, "table_schema", "table_name")

@@ -7,8 +7,7 @@ its times as ISO texts, and takes and compares fractions of seconds. Texts are n
 
 import datetime as dt
 import re
-from copy import copy
-from typing import Final, Self
+from typing import Final
 
 from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
@@ -41,6 +40,7 @@ class AnsiDialect:
     row_address: str | None = None
     binary_text_query: str | None = None
     session_statement: str | None = None
+    clock_is_utc = False
     clock_query = "SELECT CAST(CURRENT_TIMESTAMP AS VARCHAR(64)) AS clock"
     schema_query = "SELECT CURRENT_SCHEMA AS table_schema"
     tables_query = (
@@ -48,10 +48,10 @@ class AnsiDialect:
         " WHERE LOWER(table_schema) NOT IN ('information_schema', 'sys', 'mysql', 'performance_schema', 'pg_catalog')"
     )
 
-    def __init__(self) -> None:
-        # What a probe has to prove; dialects of known databases know better.
-        self._has_dates = False
-        self._has_times = False
+    def __init__(self, *, has_dates: bool = False, has_times: bool = False) -> None:
+        """``has_dates``, ``has_times``: that they survive is known, or was shown by a probe."""
+        self.has_dates = has_dates
+        self.has_times = has_times
 
     def quote(self, identifier: str) -> str:
         return '"' + identifier.replace('"', '""') + '"'
@@ -75,7 +75,7 @@ class AnsiDialect:
     def in_order(self, expression: str, _kind: WatermarkType) -> str:
         return expression
 
-    def hide(self, expression: str, _kind: WatermarkType) -> str:
+    def hide(self, expression: str, _kind: WatermarkType, _type_text: str) -> str:
         return expression
 
     def show(self, expression: str, kind: WatermarkType) -> str:
@@ -112,12 +112,11 @@ class AnsiDialect:
         )
         return f"SELECT {', '.join(shown)} FROM {write_table(self, table)}"
 
-    def judge_probe(self, answer: tuple[str | None, ...] | None) -> Self:
-        judged = copy(self)
+    def judge_probe(self, answer: tuple[str | None, ...] | None) -> "AnsiDialect":
         day, moment, order = answer or (None, None, None)
-        judged._has_dates = day == _PROBED_DATE.isoformat()  # noqa: SLF001  a copy of this
-        judged._has_times = judged._has_dates and (moment, order) == (write_moment(_PROBED_MOMENT), "ordered")  # noqa: SLF001
-        return judged
+        has_dates = day == _PROBED_DATE.isoformat()
+        has_times = has_dates and (moment, order) == (write_moment(_PROBED_MOMENT), "ordered")
+        return AnsiDialect(has_dates=has_dates, has_times=has_times)
 
     def read_declared(self, _column: str, _type_text: str) -> Reading | None:
         return None
@@ -157,7 +156,7 @@ class AnsiDialect:
                 cast=f"CAST({expression} AT TIME ZONE 'UTC' AS TIMESTAMP(6))",
             )
         is_date = isinstance(kind, T.DateType)
-        if not (self._has_dates if is_date else self._has_times):
+        if not (self.has_dates if is_date else self.has_times):
             return Reading(
                 expression,
                 problem=f"a probe of {self.title} did not show that its {'dates' if is_date else 'times'} survive",
@@ -175,10 +174,10 @@ class AnsiDialect:
 class KnownDialect(AnsiDialect):
     """Of a database whose times need no probe."""
 
+    clock_is_utc = True
+
     def __init__(self) -> None:
-        super().__init__()
-        self._has_dates = True
-        self._has_times = True
+        super().__init__(has_dates=True, has_times=True)
 
     def probe_query(self, _table: TableName) -> str | None:
         return None

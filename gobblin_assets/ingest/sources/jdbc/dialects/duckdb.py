@@ -7,8 +7,6 @@ import datetime as dt
 import re
 from typing import Final
 
-from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
-
 from gobblin_assets.ingest.sources.jdbc.dialect import Reading, write_moment
 from gobblin_assets.ingest.sources.jdbc.dialects.ansi import LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.ingest.sources.jdbc.names import TableName
@@ -59,12 +57,15 @@ class DuckDbDialect(KnownDialect):
             case _:
                 return expression
 
-    def hide(self, expression: str, kind: WatermarkType) -> str:
-        # Spark knows no type of a driver's for instants.
+    def hide(self, expression: str, kind: WatermarkType, type_text: str) -> str:
+        # Spark knows no type of the driver's for instants, nor for the widest unsigned numbers.
+        if type_text == "UBIGINT":
+            return f"CAST({expression} AS DECIMAL(20,0))"
         return _instant(expression) if kind is WatermarkType.TIMESTAMP else expression
 
     def show(self, expression: str, kind: WatermarkType) -> str:
-        return f"decode({expression})" if kind is WatermarkType.STRING else super().show(expression, kind)
+        # Numbers as text as well: Spark knows no type of the driver's for UBIGINT.
+        return f"decode({expression})" if kind is WatermarkType.STRING else self.as_text(expression)
 
     def as_text(self, expression: str) -> str:
         return f"CAST({expression} AS VARCHAR)"
@@ -110,11 +111,6 @@ class DuckDbDialect(KnownDialect):
                 return Reading(column, problem="Spark's times have six digits behind the point", cast=as_text)
             case _:
                 return Reading(column, problem="Spark has no type that holds it unchanged", cast=as_text)
-
-    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> Reading:
-        if found is not None and isinstance(found.dataType, T.TimestampType):
-            return Reading(self.as_text(_instant(expression)), "STRING", "TIMESTAMP")
-        return super().read_described(expression, found, type_text)
 
 
 def _instant(expression: str) -> str:

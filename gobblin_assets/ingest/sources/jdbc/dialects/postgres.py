@@ -36,7 +36,7 @@ class PostgresDialect:
     def in_order(self, expression: str, kind: WatermarkType) -> str:
         return f'{expression} COLLATE "C"' if kind is WatermarkType.STRING else expression
 
-    def hide(self, expression: str, _kind: WatermarkType) -> str:
+    def hide(self, expression: str, _kind: WatermarkType, _type_text: str) -> str:
         return expression
 
     def show(self, expression: str, _kind: WatermarkType) -> str:
