@@ -9,7 +9,7 @@ import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Final
 from urllib.parse import unquote
 
@@ -99,8 +99,9 @@ def read_by_directories(
     """
     groups: dict[FileGroup, list[str]] = defaultdict(list)
     sizes: dict[tuple[str, ...], int] = defaultdict(int)
+    read_schema, open_root = _schema_reader(), cache(open_file_system)
     for segment in segments:
-        for group, file_uri, size_bytes in _locate(segment, job, urn, role, _schema_reader()):
+        for group, file_uri, size_bytes in _locate(segment, job, urn, role, read_schema, open_root):
             groups[group].append(file_uri)
             sizes[group.partition_columns] += size_bytes
     for columns, size_bytes in sizes.items():
@@ -149,9 +150,9 @@ def locate_files(
     CorruptionError names one that is not.
     """
     groups: dict[FileGroup, list[str]] = defaultdict(list)
-    read_schema = _schema_reader()
+    read_schema, open_root = _schema_reader(), cache(open_file_system)
     for segment in segments:
-        for group, uri, _size_bytes in _locate(segment, job, urn, role, read_schema):
+        for group, uri, _size_bytes in _locate(segment, job, urn, role, read_schema, open_root):
             groups[group].append(uri)
     return _without_directories(groups) if len(groups) > DIRECTORIES_MAX else groups
 
@@ -177,14 +178,19 @@ def _without_directories(groups: Mapping[FileGroup, list[str]]) -> dict[FileGrou
 
 
 def _locate(
-    segment: PublishedSegment, job: JobName, urn: DatasetUrn, role: Role, read_schema: Callable[[object], str]
+    segment: PublishedSegment,
+    job: JobName,
+    urn: DatasetUrn,
+    role: Role,
+    read_schema: Callable[[object], str],
+    open_root: Callable[[str], tuple[FileSystem, str]],
 ) -> Iterator[tuple[FileGroup, str, int]]:
     """Each file's URI and length, with the group that it belongs to.
 
     Output partitions are the directories ``name=value`` below the dataset's own; no other directory of ours has
     an equals sign, since names of datasets and partitions have it percent-encoded.
     """
-    fs, root = open_file_system(segment.root_uri)
+    fs, root = open_root(segment.root_uri)
     role_path = path_of(root, job, urn, role)
     schema_json = read_schema(segment.file_schema)
     undivided = FileGroup(fs.to_uri(role_path), (), schema_json)

@@ -1,14 +1,19 @@
 """Compaction on a real Spark session: the same rows, schemas, roles and directories, in fewer files."""
 
+import json
+import subprocess
+import sys
 import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
+from gobblin_assets.cli import main
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
@@ -126,6 +131,45 @@ def test_a_partition_that_is_older_keeps_its_place_among_the_schemas(spark: Spar
     compact(spark, publisher, "day 1")
 
     assert rows(spark, publisher) == before, "what was written anew is not newer"
+
+
+def test_the_command_compacts_what_has_come_to_rest(
+    spark: SparkSession,
+    publisher: Publisher,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
+    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+    for day in ("day 1", "day 2"):
+        for number in range(3):
+            publisher.publish(spark.sql(f"SELECT {number} AS id"), URN, partition=day)
+    before = rows(spark, publisher)
+    job = {
+        "job": str(JOB),
+        "source": {"connection": "none"},
+        "destination": str(publisher.root),
+        "datasets": [{"table": str(URN)}],
+        "compaction": {"files_min": 3},
+    }
+    job_file = tmp_path / "shop.json.yaml"
+
+    job_file.write_text(json.dumps(job), encoding="utf-8")
+    result = CliRunner().invoke(main, ["compact", str(job_file), "--json"])
+    assert (result.exit_code, json.loads(result.stdout)) == (0, []), "published a moment ago"
+
+    job["compaction"] = {"files_min": 3, "quiet_s": 0}
+    job_file.write_text(json.dumps(job), encoding="utf-8")
+    # In a process of its own: this one has a session of other settings.
+    command = [sys.executable, "-m", "gobblin_assets.cli", "compact", str(job_file), "--json", "--master", "local[1]"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stderr
+    found = [(each["partition"], each["row_count"], each["file_count"]) for each in json.loads(done.stdout)]
+    assert found == [("day 1", 3, 1), ("day 2", 3, 1)]
+    assert rows(spark, publisher) == before
+    assert count_files(publisher) == {"day 1": 1, "day 2": 1}
 
 
 def test_a_damaged_file_stops_it(spark: SparkSession, publisher: Publisher) -> None:
