@@ -163,7 +163,7 @@ def test_the_command_compacts_what_has_come_to_rest(
     job_file.write_text(json.dumps(job), encoding="utf-8")
     # In a process of its own: this one has a session of other settings.
     command = [sys.executable, "-m", "gobblin_assets.cli", "compact", str(job_file), "--json", "--master", "local[1]"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
     found = [(each["partition"], each["row_count"], each["file_count"]) for each in json.loads(done.stdout)]
