@@ -14,14 +14,12 @@ from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
-from gobblin_assets.commit.cleanup import Cleanup
-from gobblin_assets.commit.destination import StorageMismatchError, require_identity
+from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.folding import TIDY_S
-from gobblin_assets.commit.markers import check_logs, prune_markers
+from gobblin_assets.commit.markers import check_logs
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
-from gobblin_assets.commit.together import do_together, in_bounds
+from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.ingest.active_schemas import ActiveSchemas
@@ -36,6 +34,7 @@ from gobblin_assets.ingest.slices import Slice, failure_of, partition_text
 from gobblin_assets.ingest.sources.port import PlanRequest, PlanSession
 from gobblin_assets.ingest.task import TaskOrder, TaskResult, TaskRunner, job_directory
 from gobblin_assets.ingest.task_groups import group_orders, make_orders
+from gobblin_assets.ingest.tidying import Tidying
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import list_upwards, path_of
@@ -47,7 +46,6 @@ from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
 _TICK_S: Final = 1.0
-_RUNS_FORGOTTEN_MAX: Final = 10_000
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 Choose = Callable[[list[Slice]], list[Slice]]
@@ -89,7 +87,7 @@ class Round:
         self._rate_limit = RateLimit(ports.clock, request.job.rows_per_s_max, self._stopping.wait)
         self._behind: set[DatasetUrn] = set()
         self._schemas = ActiveSchemas(ports.stores.published, job)
-        self._forget_at_s = float("-inf")
+        self._tidying = Tidying(request.job, ports, job, keeper.require)
         self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind, self._schemas.remember)
         self._started_at = ports.clock.monotonic()
         self.recovered: list[DatasetReport] = []
@@ -346,48 +344,7 @@ class Round:
     def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
         """Remove staging and retired files, but not of a dataset whose log is behind its storage."""
         reach(Failpoint.EVENTS_BEFORE_CLEANUP)
-        try:
-            require_identity(self._ports.fs, self._ports.root, self._ports.identity)
-        except GobblinError as error:
-            # What is not there now would be taken for removed.
-            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
-            return
-        cleanup = Cleanup(self._store, self._ports.open_file_system, self._ports.interrupt, self._keeper.require)
-        for some in in_bounds([urn for urn in leases if urn not in self._behind]):
-            self._clean_some(cleanup, {urn: leases[urn] for urn in some})
-        self._forget_runs()
-
-    def _forget_runs(self) -> None:
-        """Once a day, since a stream cleans after each publication."""
-        now_s = self._ports.clock.monotonic()
-        if now_s < self._forget_at_s:
-            return
-        self._forget_at_s = now_s + TIDY_S
-        bounds = self._request.job.log.bounds
-        try:
-            self._ports.stores.runs.forget(self._job, older_than_s=bounds.history_s, limit=_RUNS_FORGOTTEN_MAX)
-        except GobblinError as error:
-            self._ports.report(f"old history is left to the next run: {error}")
-
-    def _clean_some(self, cleanup: Cleanup, leases: Mapping[DatasetUrn, Lease]) -> None:
-        job = self._request.job
-        try:
-            outcomes = cleanup.clean_all(
-                list(leases.values()),
-                root_uri=job.destination,
-                retire_grace_s=job.retire_grace_s,
-                fold=job.log.bounds,
-            )
-        except GobblinError as error:
-            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
-            return
-        for urn, outcome in zip(leases, outcomes, strict=True):
-            try:
-                if isinstance(outcome, GobblinError):
-                    raise outcome
-                prune_markers(self._store, self._ports.fs, self._ports.root, self._job, urn)
-            except GobblinError as error:
-                self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+        self._tidying.clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})
 
     # Compact --------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def test_a_move_takes_all_of_a_job_and_nothing_else(log: LogWorld) -> None:
     others = log.published.find(OTHER, DatasetUrn("orders"), role=Role.DATA)
     assert others is not None
     assert [file.path for each in others.segments for file in each.files()] == [
-        f"/lake/shop/orders/{replaced.sequence_id.hex}-0.parquet"
+        f"/lake/shop/orders/{replaced.sequence_id.hex}-0/part-0.parquet"
     ]
     attempts = log.commits.mark_for_cleanup({orders: lease.fence}, limit=10)
     assert attempts

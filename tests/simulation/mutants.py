@@ -18,7 +18,7 @@ from gobblin_assets.commit import abandonment, cleanup, driver, execution, foldi
 from gobblin_assets.commit import steps as commit_steps
 from gobblin_assets.commit.postgres import building, cleaning, finishing, forgetting, guards, sealing
 from gobblin_assets.commit.postgres import folding as log_folding
-from gobblin_assets.commit.segment import decode_segment, encode_segments
+from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.ingest import late_rows, publisher, publishing, task
@@ -29,7 +29,14 @@ from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
-from tests.simulation.storage_changes import bound_to_no_root, loses_a_file, lost_and_not_counted, never_looked
+from tests.simulation.storage_changes import (
+    bound_to_no_root,
+    forgets_a_file,
+    loses_a_file,
+    lost_and_not_counted,
+    never_looked,
+    remove_by_name,
+)
 
 Change = Callable[[], AbstractContextManager[Any]]
 
@@ -165,19 +172,6 @@ def _cleanup_removes_without_marking() -> Iterator[None]:
         yield
 
 
-def _forgets_a_file(parts: Any) -> Any:
-    """One of the steps that a fold joins is left out, and counted all the same."""
-    whole = _JOIN(parts)
-    steps = decode_segment(whole.payload, whole.digest)
-    if len(steps) == 1:
-        return whole
-    (short,) = encode_segments(steps[1:], role=whole.role, partition=whole.partition)
-    return replace(whole, payload=short.payload, digest=short.digest)
-
-
-_JOIN = folding._join
-
-
 # What a run does ---------------------------------------------------------------------------------------------
 
 
@@ -278,11 +272,6 @@ def _by_existence(self: Any, step_world: Any) -> commit_steps.StepVerdict:
     return commit_steps.StepVerdict.DO if present else commit_steps.StepVerdict.LOST
 
 
-def _remove_by_name(self: Any, path: str, _identity: Any) -> bool:
-    Path(path).unlink(missing_ok=True)
-    return True
-
-
 IN_THE_SIMULATED_WORLD = (
     Mutant("the watermark moves before the last rename", _finished_before_the_renames),
     Mutant("files are not synced before they are staged", _patch(SimFileSystem, "make_durable", _nothing)),
@@ -302,7 +291,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("an event counts as sent before it is", _told_before_sent),
     Mutant("a write loses a file, and nobody counts", lost_and_not_counted),
     Mutant("each write loses a file", loses_a_file),
-    Mutant("a fold forgets one of the files that it joins", _patch(folding, "_join", _forgets_a_file)),
+    Mutant("a fold forgets one of the files that it joins", _patch(folding, "_join", forgets_a_file)),
     Mutant("a fold takes what a refresh replaced", _without(Guard.FOLD_LEAVES_RETIRED_ALONE)),
     Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE, Guard.TAKE_RAISES_FENCE)),
     Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
@@ -373,9 +362,7 @@ IN_AN_ADAPTER = (
         ("tests/contracts/test_steps.py",),
     ),
     Mutant("a rename that replaces", _patch(posix.PosixFileSystem, "rename_no_replace", _replacing), _FILES),
-    Mutant(
-        "a file is removed by its name alone", _patch(posix.PosixFileSystem, "remove_file", _remove_by_name), _FILES
-    ),
+    Mutant("a file is removed by its name alone", _patch(posix.PosixFileSystem, "remove_file", remove_by_name), _FILES),
     Mutant("fsync of files is left out", _patch(posix, "sync_file", _nothing), _SYNCS),
     Mutant("fsync of directories is left out", _patch(posix, "sync_directory", _nothing), _SYNCS),
     Mutant(

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import execution, markers, relocation
+from gobblin_assets.commit import execution, folding, markers, relocation
 from gobblin_assets.commit.destination import Verdict
-from gobblin_assets.ingest import round as run_round
-from gobblin_assets.ingest import task
+from gobblin_assets.commit.segment import decode_segment, encode_segments
+from gobblin_assets.ingest import task, tidying
 from tests.simulation import world
 
 
@@ -51,10 +52,28 @@ def never_looked() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(relocation, "decide", return_value=Verdict.IDENTIFY))
         stack.enter_context(mock.patch.object(markers, "_find_misplaced", _do_nothing))
-        for module in (execution, run_round, task):
+        for module in (execution, task, tidying):
             stack.enter_context(mock.patch.object(module, "require_identity", _do_nothing))
         yield
 
 
 def _do_nothing(*_arguments: Any, **_options: Any) -> None:
     """Does not do what it promises."""
+
+
+def forgets_a_file(parts: Any) -> Any:
+    """One of the steps that a fold joins is left out, and counted all the same."""
+    whole = _JOIN(parts)
+    steps = decode_segment(whole.payload, whole.digest)
+    if len(steps) == 1:
+        return whole
+    (short,) = encode_segments(steps[1:], role=whole.role, partition=whole.partition)
+    return replace(whole, payload=short.payload, digest=short.digest)
+
+
+_JOIN = folding._join
+
+
+def remove_by_name(self: Any, path: str, _identity: Any) -> bool:
+    Path(path).unlink(missing_ok=True)
+    return True

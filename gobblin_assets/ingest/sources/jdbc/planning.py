@@ -19,6 +19,7 @@ from gobblin_assets.ingest.sources.jdbc.bounds import (
     require_late_window,
 )
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog, TableColumn
+from gobblin_assets.ingest.sources.jdbc.column_changes import compare_columns
 from gobblin_assets.ingest.sources.jdbc.dialect import ROW_ADDRESS, write_table
 from gobblin_assets.ingest.sources.jdbc.layout import Layout, lay_out, write_where
 from gobblin_assets.ingest.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
@@ -365,37 +366,6 @@ class Planner:
 def _needs_clock(request: PlanRequest, layout: Layout) -> bool:
     """Whether anything of the plan depends on the time: not every source tells it."""
     return request.partition.window is not None or (layout.axis is not None and layout.axis.lead.is_time)
-
-
-def compare_columns(request: PlanRequest, layout: Layout) -> list[str]:
-    """Notes on what changed since the schema was last accepted; RejectedError for what the dataset does not allow.
-
-    A column that the dataset itself leaves out is its own decision, and only noted. So is another type here: whether
-    its values go together with those of published files is known where they are written, as Spark's types.
-    """
-    before = request.state.source_columns
-    if before is None:
-        return []
-    spec, table = request.spec, layout.table
-    now = {column.name: column.type_text for column in layout.columns}
-    notes = [f"{table.name} has a new column {name} ({now[name]})" for name in now if name not in before]
-    for name, type_text in before.items():
-        if name in now:
-            if now[name] != type_text:
-                notes.append(f"{table.name}.{name} was {type_text} and is {now[name]} now")
-        elif table.find_column(name) is not None:
-            notes.append(f"{table.name}.{name} is no longer read")
-        elif spec.schema_change.allow_dropped:
-            notes.append(f"{table.name}.{name} ({type_text}) is gone")
-        else:
-            raise RejectedError(
-                f"{table.name}.{name} ({type_text}) is gone",
-                field=f"datasets[{request.urn}].schema_change",
-                hint="Write schema_change: {allow_dropped: true} to go on without it.",
-                table=str(table.name),
-                column=name,
-            )
-    return notes
 
 
 def _scalar(position: Watermark) -> Scalar:
