@@ -388,10 +388,11 @@ def test_decoding_means_the_same_on_connect(
 ) -> None:
     assert registry.register(f"{TOPIC}-value", VIEW) == 1
     found = in_child(_decode_on_connect, connect, registry.url, str(descriptor_file), _view(id=5, name="é"))
+    rounded = "a number or a time of it is not exact in its column, or beyond it"
     assert found == {
         "columns": {"id": "double", "page": "string", "country": "string"},
         "avro": [(1.0, "it", None), (None, None, "value: it does not begin with a zero and a schema's id")],
-        "json": [(Decimal("1.5"), None), (None, "value: it is not one JSON value whose fields fit the schema")],
+        "json": [(Decimal("1.5"), None), (None, f"value: {rounded}")],
         "inferred": {"d": "double"},
         "protobuf": [(5, "é", None), (None, None, "value: it is no message of shop.View")],
         "unknown": 77,

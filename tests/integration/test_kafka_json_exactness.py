@@ -112,6 +112,7 @@ def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(
 ) -> None:
     ddl, texts = documents
     schema = t.StructType.fromDDL(ddl)
+    assert isinstance(schema, t.StructType)
     plan = planned(spark, {"value": {"format": "json", "schema": ddl}})
     rows = decode(kafka_frame(spark, [text.encode() for text in texts]), plan).collect()
     for text, row in zip(texts, rows, strict=True):
