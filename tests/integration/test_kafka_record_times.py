@@ -29,7 +29,10 @@ def _records(partitions: int = 1) -> list[Record]:
     return [Record(b'{"id": %d}' % n, partition=n % partitions, timestamp_ms=each) for n, each in enumerate(TIMES_MS)]
 
 
-@pytest.mark.parametrize("value", [{"format": "json", "schema": "id bigint"}, {"format": "json"}])
+@pytest.mark.parametrize(
+    "value",
+    [{"format": "json", "schema": "id bigint"}, pytest.param({"format": "json"}, marks=pytest.mark.thorough)],
+)
 def test_a_record_whose_time_is_beyond_microseconds_is_a_row_without_time(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, value: dict[str, str]
 ) -> None:
@@ -84,6 +87,7 @@ def test_an_event_time_from_such_a_record_goes_by_the_rule_for_missing_ones(
     assert {(row.id, row.kafka_offset, row.kafka_timestamp) for row in letters} == {(n, n, None) for n in (1, 4, 6)}
 
 
+@pytest.mark.thorough
 def test_more_such_records_than_fit_this_process_are_refused_with_the_way_out(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
