@@ -5,6 +5,7 @@ process with ``GOBBLIN_FAILPOINT=<point>=<action>[@<n>]`` (several joined by com
 at the n-th time (default 1) that the process reaches the point. Actions:
 
     kill    SIGKILL to this process: no handler runs, nothing is flushed
+    interrupt  SIGINT to this process, as Ctrl-C sends it
     stop    SIGSTOP to this process: a zombie, until somebody sends SIGCONT
     lose    raise ``AcknowledgementLost``: what went before took effect, the caller isn't told
     error   raise ``OSError(EIO)``: the call before it reported an error although it took effect
@@ -124,6 +125,10 @@ def _kill(_point: Failpoint) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _interrupt(_point: Failpoint) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def _stop(_point: Failpoint) -> None:
     stop_this_process()
 
@@ -149,7 +154,14 @@ def _exit(_point: Failpoint) -> None:
     os._exit(70)
 
 
-_ACTIONS: dict[str, Hook] = {"kill": _kill, "stop": _stop, "lose": _lose, "error": _error, "exit": _exit}
+_ACTIONS: dict[str, Hook] = {
+    "kill": _kill,
+    "interrupt": _interrupt,
+    "stop": _stop,
+    "lose": _lose,
+    "error": _error,
+    "exit": _exit,
+}
 
 
 def arm(text: str, log_path: str | None = None) -> None:

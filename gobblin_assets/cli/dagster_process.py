@@ -58,8 +58,10 @@ def _require_free_port(host: str, port: str | None) -> None:
     if port is None:
         # Dagster takes 3000, or says which one it takes instead.
         return
-    if not port.isdecimal() or not 0 < int(port) <= 0xFFFF:
-        raise RejectedError(f"expected a number from 1 to 65535, found {port!r}", field="--port", hint="Correct it.")
+    if not port.isdecimal() or int(port) > 0xFFFF:
+        raise RejectedError(
+            f"expected a number from 0, for any port, to 65535, found {port!r}", field="--port", hint="Correct it."
+        )
     with socket.socket() as probe:
         # As the web server asks for it: a port whose last connections still wait for their end is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -122,12 +122,12 @@ class Driver:
 
     def _record_failure(self, sequence_id: SequenceId, lease: Lease, error: GobblinError) -> SequenceRecord:
         failed_tries = self.store.get(sequence_id).failed_tries
-        blocks = isinstance(error, ConflictError) or failed_tries + 1 >= self.tries_max
+        is_last = not isinstance(error, ConflictError) and failed_tries + 1 >= self.tries_max
         return self.store.record_failure(
             sequence_id,
             fence=lease.fence,
             # What its hint says of the next try is not so if there is none.
-            error=f"{type(error).__name__}: {error.message if blocks else error}",
+            error=f"{type(error).__name__}: {error.message if is_last else error}",
             tries_max=self.tries_max,
             retry_in_s=min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2**failed_tries),
             # Repeating can't help against a contradiction: a person must look.
@@ -136,12 +136,13 @@ class Driver:
 
 
 def _say_blocked(error: GobblinError, record: SequenceRecord) -> GobblinError:
-    """The same error, with what can be done now in place of its hint."""
+    """The same error, with what can be done now. Of its own hint, only a contradiction's speaks of no next try."""
     said = copy.copy(error)
     said.__cause__ = error.__cause__
+    before = f"{error.hint} " if isinstance(error, ConflictError) and error.hint else ""
     said.hint = (
-        f"The publication is BLOCKED after {record.failed_tries} failed tries, until a person says how it goes on: "
-        f"{describe_ways_out(record.sequence_id)}"
+        f"{before}The publication is BLOCKED after {record.failed_tries} failed tries, until a person says how it goes "
+        f"on: {describe_ways_out(record.sequence_id)}"
     )
     return said
 

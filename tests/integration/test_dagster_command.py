@@ -24,11 +24,11 @@ def test_a_port_that_is_taken_is_one_line(option: str, taken_port: int) -> None:
     assert line.startswith(f"error: --port: port {taken_port} of 127.0.0.1 is taken. ")
 
 
-@pytest.mark.parametrize("port", ["http", "0", "65536"])
+@pytest.mark.parametrize("port", ["http", "-1", "65536"])
 def test_what_is_no_port_is_one_line(port: str) -> None:
     result = CliRunner().invoke(main, ["dagster", "dev", "--port", port])
     assert result.exit_code == 2
-    assert "expected a number from 1 to 65535" in result.stderr
+    assert "expected a number from 0" in result.stderr
 
 
 @pytest.mark.parametrize("location", ["-w workspace.yaml", "-m gobblin_assets.definitions"])

@@ -150,7 +150,8 @@ def test_instants_are_instants_whatever_zone_server_and_sessions_are_in(database
     database.execute(database.set_zone(), "INSERT INTO t VALUES (3, '2020-03-29 02:30:00.500001')")
     state = publish(new_state(table), plan)
     assert firsts(run(bench, request_for(data, state))[1]) == ["3"]
-    window = PartitionWindow(dt.datetime(2020, 3, 29, tzinfo=dt.UTC), dt.datetime(2020, 3, 30, tzinfo=dt.UTC))
+    days = (dt.date(2020, 3, 29), dt.date(2020, 3, 30))
+    window = PartitionWindow(dt.datetime(2020, 3, 29, tzinfo=dt.UTC), dt.datetime(2020, 3, 30, tzinfo=dt.UTC), days)
     daily = {**data, "partitions": {"kind": "daily", "start": "2020-01-01"}}
     assert firsts(run(bench, request_for(daily, partition=AssetPartition("d", window)))[1]) == ["1", "3"]
 
@@ -165,7 +166,8 @@ def test_dates_windows_and_missing_positions(database: Database, bench: Bench) -
         ],
     )
     table, key, day = name_of(database, database.folded("t")), database.folded("id"), database.folded("d")
-    window = PartitionWindow(dt.datetime(2020, 3, 1, tzinfo=dt.UTC), dt.datetime(2020, 4, 1, tzinfo=dt.UTC))
+    days = (dt.date(2020, 3, 1), dt.date(2020, 4, 1))
+    window = PartitionWindow(dt.datetime(2020, 3, 1, tzinfo=dt.UTC), dt.datetime(2020, 4, 1, tzinfo=dt.UTC), days)
     month = AssetPartition("2020-03", window)
     data = {
         "urn": table, "extract": "append_only", "primary_key": [key],

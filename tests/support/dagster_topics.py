@@ -33,6 +33,7 @@ class Events:
                 master=settings.master,
                 spark_config=dict(settings.conf),
                 capabilities=list(settings.capabilities),
+                coordinates=dict(settings.coordinates),
                 work_folder=str(settings.work_folder),
             ),
             stores=CommitStoreResource(database_url=database_url),
