@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from gobblin_assets.commit.segment import Segment
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.model.watermark import Watermark
 
@@ -10,6 +11,22 @@ from gobblin_assets.model.watermark import Watermark
 def in_columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """An array for each column. There must be a row."""
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def segment_columns(segment: Segment) -> dict[str, Any]:
+    """What a segment is, whatever sequence and attempt it belongs to."""
+    return {
+        "role": segment.role.value,
+        "partition": segment.partition,
+        "payload": segment.payload,
+        "digest": segment.digest,
+        "step_count": segment.step_count,
+        "file_count": segment.file_count,
+        "row_count": segment.row_count,
+        "file_bytes": segment.file_bytes,
+        "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
+        "version": segment.version,
+    }
 
 
 def watermark_to_jsonb(watermark: Watermark | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 
 from gobblin_assets.commit.machine import SequenceEvent, SequenceState
-from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_jsonb
+from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import (
     hold_fences,
     hold_fences_of,
@@ -266,16 +266,7 @@ def _segment_rows(staged: StagedAttempt, dataset_id: DatasetId) -> Iterator[dict
             "attempt_id": staged.attempt_id,
             "dataset_id": dataset_id,
             "number": number,
-            "role": segment.role.value,
-            "partition": segment.partition,
-            "payload": segment.payload,
-            "digest": segment.digest,
-            "step_count": segment.step_count,
-            "file_count": segment.file_count,
-            "row_count": segment.row_count,
-            "file_bytes": segment.file_bytes,
-            "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
-            "version": segment.version,
+            **segment_columns(segment),
         }
 
 

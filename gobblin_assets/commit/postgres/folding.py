@@ -19,7 +19,7 @@ from gobblin_assets.commit.folding import (
     plan_folds,
     shorten_details,
 )
-from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_jsonb
+from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each
 from gobblin_assets.commit.postgres.sealed import segment_of
 from gobblin_assets.commit.segment import combine_digests
@@ -277,16 +277,7 @@ def _join_segments(connection: Connection, dataset_id: DatasetId, given: Mapping
             "segment_id": segment_id,
             "sequence_id": survivor,
             "number": number,
-            "role": segment.role.value,
-            "partition": segment.partition,
-            "payload": segment.payload,
-            "digest": segment.digest,
-            "step_count": segment.step_count,
-            "file_count": segment.file_count,
-            "row_count": segment.row_count,
-            "file_bytes": segment.file_bytes,
-            "file_schema": None if segment.file_schema is None else to_jsonb(segment.file_schema),
-            "version": segment.version,
+            **segment_columns(segment),
         }
         for survivor, found in parts.items()
         for number, (segment_id, segment) in enumerate(join_segments(survivor, found))
