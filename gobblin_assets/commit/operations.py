@@ -12,12 +12,12 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
-from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import FencedError, GobblinError

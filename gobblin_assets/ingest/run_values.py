@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.destination import DestinationStore
-from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.ingest.extraction import Extractor

@@ -15,9 +15,9 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.destination import require_identity
+from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
-from gobblin_assets.commit.steps import RenameDirectory
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError

@@ -366,4 +366,4 @@ def _interval(low: int, high: int) -> Interval:
 
 
 def _paths_of(segment: StoredSegment) -> list[Any]:
-    return [file for step in decode_segment(segment.payload, segment.digest) for file in step.published_files()]
+    return [file for step in decode_segment(segment.payload, segment.digest) for file in step.published()]

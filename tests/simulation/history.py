@@ -134,7 +134,7 @@ def list_active(world: World, dataset: DatasetRow) -> list[Active]:
         names = frozenset({row.sequence_id.hex})
         if row.folded_at is not None:
             steps = [step for segment in segments for step in decode_segment(segment.payload, segment.digest)]
-            paths = [path for step in steps for path, _identity, _rows in step.published_files()]
+            paths = [path for step in steps for path, _identity, _rows in step.published()]
             names = frozenset(paths)
         active.append(Active(row.sequence_id, row.row_count, names))
     return active

@@ -18,6 +18,7 @@ from gobblin_assets.commit.destination import DestinationStore
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import (
     KeyMove,
@@ -27,7 +28,6 @@ from gobblin_assets.commit.sequence import (
     SealOrder,
     StagedAttempt,
 )
-from gobblin_assets.commit.steps import RenameFile
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.db.tables import metadata
 from gobblin_assets.model.extract import Mode
