@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.markers import remove_markers
 from gobblin_assets.commit.segment import decode_segment, find_kinds
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
@@ -24,6 +23,7 @@ from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.leases import Lease
 
 

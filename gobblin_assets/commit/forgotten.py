@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.marker_text import decode_marker
 from gobblin_assets.commit.markers import Marker, list_markers
 from gobblin_assets.commit.published.port import PublishedFiles
@@ -25,6 +24,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import DatasetStore

@@ -13,7 +13,6 @@ from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
@@ -22,6 +21,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore

@@ -21,13 +21,13 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
 from gobblin_assets.commit.forgotten import Examination, Finding, Remembered, is_replaced
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.path_names import encode_segment, list_upwards
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.state.leases import Lease, LeaseKeeper

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark

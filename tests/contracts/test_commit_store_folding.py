@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gobblin_assets.commit.folding import TIDY_S, FoldBounds
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import KnownSequence
 from gobblin_assets.commit.store import StoredSegment
 from gobblin_assets.errors import FencedError, RejectedError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.model.watermark import long_watermark

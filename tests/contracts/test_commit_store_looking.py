@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.published.port import ActiveSchema
 from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, TTL_S, Built, LogWorld, make_segments, move, staged_of

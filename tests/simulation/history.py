@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.rows import DatasetRow, SequenceRow

@@ -14,7 +14,7 @@ from unittest import mock
 
 from sqlalchemy import text
 
-from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, machine, recovery, rename_steps
+from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery, rename_steps
 from gobblin_assets.commit.postgres import building, cleaning, finishing, forgetting, guards, sealing
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
@@ -25,6 +25,7 @@ from gobblin_assets.ingest import late_rows, publisher, publishing, task
 from gobblin_assets.ingest import round as run_round
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
@@ -141,15 +142,15 @@ def _extracted_before_recovery() -> Iterator[None]:
         yield
 
 
-def _rolled_back(found: machine.SequenceState) -> Any:
+def _rolled_back(found: SequenceState) -> Any:
     """What is sealed is aborted by recovery; only what was not sealed may be."""
-    if found is machine.SequenceState.PREPARED:
+    if found is SequenceState.PREPARED:
         return recovery.RecoveryAction.ABORT
     return _DECIDE_RECOVERY(found)
 
 
-def _blocked_is_done(found: machine.SequenceState) -> Any:
-    if found is machine.SequenceState.BLOCKED:
+def _blocked_is_done(found: SequenceState) -> Any:
+    if found is SequenceState.BLOCKED:
         return recovery.RecoveryAction.NOTHING
     return _DECIDE_RECOVERY(found)
 

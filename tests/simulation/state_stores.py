@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetState,
