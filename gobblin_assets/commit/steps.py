@@ -127,6 +127,7 @@ class CommitStep(Protocol):
 
     def prepare(self, world: StepWorld) -> None:
         """Make what ``execute`` needs, such as a parent directory. Being there already is fine."""
+        del world
 
     def published(self) -> Iterable[PublishedStepFile]:
         """The files that it makes visible and that hold rows of the dataset.
