@@ -195,9 +195,8 @@ def _try(act: Callable[[], None]) -> GobblinError | None:
 
 def _list_segments(executions: Iterable[Execution]) -> Iterator[tuple[Execution, Segment]]:
     for execution in executions:
-        for attempt in execution.sealed.attempts:
-            for segment in attempt.segments:
-                yield execution, segment
+        for segment in execution.sealed.segments():
+            yield execution, segment
 
 
 def _decode(execution: Execution, segment: Segment, parts: list[_Part]) -> None:

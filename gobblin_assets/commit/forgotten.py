@@ -193,7 +193,7 @@ class Examination:
 
     def _find_lost_file(self, sealed: SealedSequence) -> str | None:
         with StepPorts() as ports:
-            for segment in (segment for attempt in sealed.attempts for segment in attempt.segments):
+            for segment in sealed.segments():
                 steps = decode_segment(segment.payload, segment.digest)
                 for step, verdict in zip(steps, verify_steps(steps, StepWorld(self.fs, ports)), strict=True):
                     if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):

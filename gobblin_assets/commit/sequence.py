@@ -1,7 +1,7 @@
 """Commit sequences as values: what is begun, staged, sealed, found open, and finished."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -135,6 +135,10 @@ class SealedSequence:
     order: SealOrder
     attempts: tuple[SealedAttempt, ...]
     destination: str | None = None
+
+    def segments(self) -> Iterator[Segment]:
+        """Those of all its attempts, in their order."""
+        return (segment for attempt in self.attempts for segment in attempt.segments)
 
     @property
     def version(self) -> int:

@@ -40,13 +40,13 @@ def _not_undone(step: CommitStep, world: StepWorld) -> ConflictError:
     if irreversible:
         return ConflictError(
             f"a step of the kind {step.kind!r} happened and can't be undone: {irreversible}",
-            hint="Undo it by hand, then abandon again.",
+            hint="Undo it by hand, then do this again.",
             step=step.kind,
         )
     fault = find_fault(step, world, StepVerdict.CONFLICT)
     return ConflictError(
         f"{fault.place} {fault.found}; it stays as it is",
-        hint="Move the stranger away by hand, then abandon again.",
+        hint="Move the stranger away by hand, then do this again.",
         path=fault.place,
         step=step.kind,
     )

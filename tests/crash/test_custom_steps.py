@@ -13,10 +13,12 @@ from gobblin_assets import failpoints
 from gobblin_assets.commit import step_kinds, step_world
 from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.published.verification import Progress, Verification
+from gobblin_assets.commit.reconciliation import Way
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.commit.sweep import SweepReport
+from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
@@ -27,6 +29,7 @@ from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.custom_steps import CATALOGUES, ENTER, REGISTER, Catalogue, Enter, Register, registered
 from tests.support.lake import Lake, World
+from tests.support.restoring import backups, reconcile
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +118,7 @@ def test_an_abandonment_that_an_earlier_release_began_ends_once_it_was_undone_by
         world.stores.commits.begin_abandon(sequence_id, fence=lease.fence, reason="an earlier release")
 
     report = recover(world)
-    assert "Undo it by hand, then abandon again" in str(report.failures[0].error)
+    assert "Undo it by hand, then do this again" in str(report.failures[0].error)
     assert state_of(world, sequence_id) == "ABANDONING"
     CATALOGUES["c"].entries.clear()
     abandon(world, sequence_id)
@@ -210,6 +213,28 @@ def test_what_it_published_is_read_verified_folded_and_retired_where_it_is_not_i
         world.run(mode=Mode.REFRESH)
 
     assert not Path(step.path).exists()
+
+
+@pytest.mark.parametrize("way", list(Way), ids=str)
+def test_a_log_that_forgot_it_adopts_it_or_sets_it_aside(
+    world: World, catalog: Path, server: EmbeddedServer, way: Way
+) -> None:
+    with backups(server) as take:
+        restored = take(world)
+        sequence_id = seal(world, [Register(str(catalog), "orders")])
+        recover(world)
+        assert names(catalog) == ["orders"]
+
+        for _again in range(2):
+            reconcile(restored, world.lake.urns[0], way)
+
+        known = restored.stores.commits.find_known([sequence_id])
+        if way is Way.ADOPT:
+            assert known[sequence_id].state == "DONE"
+            assert names(catalog) == ["orders"]
+        else:
+            assert known == {}
+            assert names(catalog) == []
 
 
 def list_paths(world: World, job: JobName, urn: DatasetUrn) -> list[str]:
