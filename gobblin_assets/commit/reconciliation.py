@@ -215,16 +215,16 @@ class Reconciliation:
 
     def _undo_what_has_no_files(self, finding: Finding, lease: Lease) -> None:
         """What a step did elsewhere than in the dataset's files can't be moved: it is undone, the newest first."""
+        fs, root = self.examination.fs, self.examination.root
         with StepPorts(self.operations.open_file_system) as ports:
             for each in reversed(finding.forgotten):
                 captured = CapturedStaging(each.sequence_id, lease.fence, {})
                 for segment in () if each.sealed is None else each.sealed.segments():
                     steps = decode_segment(segment.payload, segment.digest)
                     elsewhere = [step for step in steps if next(iter(step.published()), None) is None]
-                    undo_steps(elsewhere, StepWorld(self.examination.fs, ports), captured)
-                    self.examination.fs.sync_directories(
-                        directories_to_sync(elsewhere, self.examination.root, captured)
-                    )
+                    if elsewhere:
+                        undo_steps(elsewhere, StepWorld(fs, ports), captured)
+                        fs.sync_directories(directories_to_sync(elsewhere, root, captured))
 
     def _move(
         self,

@@ -133,12 +133,14 @@ ENTER = StepKind(
 @contextmanager
 def registered(*kinds: StepKind) -> Iterator[None]:
     """The kinds are known inside of the block, as in a process of its own."""
+    step_kinds._provider_of.cache_clear()
     known, opened = dict(step_kinds._kinds), dict(step_world._openers)
     for kind in kinds:
         register_step(kind)
     try:
         yield
     finally:
+        step_kinds._provider_of.cache_clear()
         for registry, before in ((step_kinds._kinds, known), (step_world._openers, opened)):
             registry.clear()  # type: ignore[attr-defined]  # each is a dict
             registry.update(before)  # type: ignore[attr-defined]  # the same
