@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -182,18 +182,19 @@ def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema
 
 
 def _write_steps(steps: Sequence[CommitStep]) -> bytes:
-    columns: list[list[object]] = [[] for _name in COLUMNS]
+    parts: list[Sequence[Sequence[object]]] = []
     providers: dict[str, Provider] = {}
     first = 0
     for name, group in groupby(steps, key=attrgetter("kind")):
         some = list(group)
         number, *others = get_kind(name).codec.to_columns(some, first)
-        for column, values in zip(columns, (number, [name] * len(number), *others), strict=True):
-            column.extend(values)
+        parts.append((number, [name] * len(number), *others))
         if (provider := find_provider(name)) is not None:
             providers[name] = provider
         first += len(some)
-    return _write(columns, providers)
+    # Segments of one kind, the longest ones, are not copied.
+    whole = parts[0] if len(parts) == 1 else [list(chain(*columns)) for columns in zip(*parts, strict=True)]
+    return _write(whole, providers)
 
 
 def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider]) -> bytes:
@@ -230,9 +231,11 @@ def _published_rows(table: pa.Table) -> pa.Table:
 
 def _steps_of(table: pa.Table) -> Iterator[CommitStep]:
     providers = _providers_of(table)
-    for name, rows in groupby(_tuples(table, COLUMNS), key=itemgetter(_KIND)):
-        kind = get_kind(name, providers.get(name))
-        yield from _read(kind, rows)
+    rows = _tuples(table, COLUMNS)
+    names = pc.unique(table.column("kind")).to_pylist()
+    # Segments of one kind, the longest ones, are not looked at row by row.
+    for name, some in [(names[0], rows)] if len(names) == 1 else groupby(rows, key=itemgetter(_KIND)):
+        yield from _read(get_kind(name, providers.get(name)), some)
 
 
 def _read(kind: StepKind, rows: Iterable[StepRow]) -> Iterator[CommitStep]:

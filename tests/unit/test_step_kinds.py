@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from gobblin_assets.commit.step_kinds import (
 )
 from gobblin_assets.commit.step_world import StepPorts, register_port
 from gobblin_assets.commit.steps import StepKind
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import open_file_system
 from tests.support.custom_steps import CATALOGUES, ENTER, REGISTER, Catalogue, open_catalogue, registered
 
 
@@ -115,3 +118,29 @@ def test_no_package_is_imported_before_the_log_holds_a_step_of_it(site: Path) ->
     offer(site, "tests.register", "tests.support.custom_steps:REGISTER")
     program = "import sys, gobblin_assets.commit.segment; assert not [m for m in sys.modules if m.startswith('tests')]"
     subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": str(site)}, check=True, timeout=100)
+
+
+def test_the_file_system_of_another_destination_is_opened_once(tmp_path: Path) -> None:
+    opened = []
+
+    def open_counted(uri: str) -> tuple[FileSystem, str]:
+        opened.append(uri)
+        return open_file_system(uri)
+
+    with StepPorts(open_counted) as ports:
+        assert [ports.get(FileSystem, str(tmp_path)).scheme for _twice in range(2)] == ["file", "file"]
+    assert opened == [str(tmp_path)]
+
+
+def test_what_fails_while_it_is_closed_is_told_as_a_family() -> None:
+    @contextmanager
+    def open_badly(_name: str) -> Iterator[Catalogue]:
+        yield Catalogue()
+        raise ValueError("password=verysecret")
+
+    register_port(Catalogue, open_badly)
+    with (
+        pytest.raises(RetryableError, match="what the steps opened can't be closed: ValueError$"),
+        StepPorts() as ports,
+    ):
+        ports.get(Catalogue, "c")
