@@ -41,8 +41,8 @@ class Abandonment:
         RejectedError for a step that can't be undone: nothing has begun. Where an earlier release did begin, a person
         has to undo the step by hand.
         """
-        segments = tuple(self.store.read_segments(sequence.sequence_id))
-        for kind in list_kinds(segments):
+        segments, kinds = self._read(sequence)
+        for kind in kinds:
             if kind.irreversible and sequence.state is not SequenceState.ABANDONING:
                 raise RejectedError(
                     f"a step of the kind {kind.name!r} can't be undone: {kind.irreversible}",
@@ -54,8 +54,14 @@ class Abandonment:
 
     def carry_out(self, sequence: SequenceRecord, lease: Lease) -> None:
         """Go on with an abandonment that another owner began. ConflictError leaves it ABANDONING."""
-        segments = tuple(self.store.read_segments(sequence.sequence_id))
+        segments, _kinds = self._read(sequence)
         self._carry_out(sequence, lease, segments, sequence.last_error or "")
+
+    def _read(self, sequence: SequenceRecord) -> tuple[Sequence[StoredSegment], Sequence[StepKind]]:
+        """The segments and the kinds of their steps. StepKindMissingError for one that this process does not know."""
+        segments = tuple(self.store.read_segments(sequence.sequence_id))
+        kinds = {kind.name: kind for each in segments for kind in find_kinds(each.payload, each.digest)}
+        return segments, tuple(kinds.values())
 
     def _carry_out(
         self, sequence: SequenceRecord, lease: Lease, segments: Sequence[StoredSegment], reason: str
@@ -78,12 +84,6 @@ class Abandonment:
         reach(Failpoint.ABANDON_RETURNED)
         remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
-
-
-def list_kinds(segments: Sequence[StoredSegment]) -> list[StepKind]:
-    """The kinds of the steps in these. StepKindMissingError for one that this process does not know."""
-    found = {kind.name: kind for each in segments for kind in find_kinds(each.payload, each.digest)}
-    return list(found.values())
 
 
 def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
