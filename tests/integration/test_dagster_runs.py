@@ -96,6 +96,15 @@ class TestOneRun:
         assert shop.run("shop_whole", STOCK).success
         assert (shop.numbers, shop.events(ORDERS)) == ([3], [])
 
+    @pytest.mark.parametrize("rows", [("no number",), (3,)])
+    def test_its_log_does_not_call_checks_missing_that_it_has(self, shop: Shop, rows: tuple[object, ...]) -> None:
+        shop.write(ORDERS, None, 1)
+        shop.write(STOCK, None, *rows)
+        run = shop.run()
+        said = [each.user_message for each in shop.instance.all_logs(run.run_id)]
+        assert not [line for line in said if "expected outputs" in line]
+        assert [line for line in said if line.startswith("Published public.orders")], "it says nothing at all"
+
     def test_a_failed_dataset_is_named_after_its_siblings_were_logged(self, shop: Shop) -> None:
         shop.write(ORDERS, None, 1)
         shop.write(STOCK, None, "no number")
