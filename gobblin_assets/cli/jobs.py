@@ -128,11 +128,11 @@ def run(
     request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
     request = replace(request, restart=_read_restart(request, asked, dict(starts)))
+    _say_what_is_left_out(layout, datasets, request)
+    if missing_only:
+        request = _leave_out_published(request)
     with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
         with open_ports(layout.job, SparkChoice(master, remote), telling.report_publication) as ports:
-            _say_what_is_left_out(layout, datasets, request)
-            if missing_only:
-                request = _leave_out_published(request, ports)
             report = _run(replace(request, dagster_run_id=telling.run_id), ports)
         telling.end(report)
     print_report(report, as_json=as_json)
@@ -142,8 +142,9 @@ def run(
         click.get_current_context().exit(EXIT_SKIPPED)
 
 
-def _leave_out_published(request: RunRequest, ports: RunPorts) -> RunRequest:
-    states = ports.stores.datasets.load(JobName(request.job.job), list(request.selection))
+def _leave_out_published(request: RunRequest) -> RunRequest:
+    with open_log() as log:
+        states = log.stores.datasets.load(JobName(request.job.job), list(request.selection))
     selection = {
         urn: tuple(each for each in partitions if urn not in states or (each.key or "") not in states[urn].published)
         for urn, partitions in request.selection.items()

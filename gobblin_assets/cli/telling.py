@@ -67,6 +67,12 @@ class Telling:
         elif events is not None:
             self._try_last(lambda: events.report_unpublished(report))
 
+    def close(self) -> None:
+        """Tell what was kept back so as to be told together."""
+        events = self._events
+        if isinstance(events, RunlessEvents):
+            self._try_last(events.close)
+
     def fail(self, error: BaseException) -> None:
         """The run ended by an error."""
         events = self._events
@@ -94,8 +100,12 @@ class Telling:
 
 @contextmanager
 def telling_run(layout: JobLayout, selection: Selection, *, by: str, mode: str, is_wanted: bool) -> Iterator[Telling]:
-    """A run of its own in Dagster, which fails there if what is done in the block raises."""
+    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
     require_variables(layout.job.source, os.environ)
+    if not selection:
+        with telling_events(layout, by=by, is_wanted=is_wanted) as telling:
+            yield telling
+        return
     with open_instance(is_wanted=is_wanted) as instance:
         telling = Telling(_begin(layout, selection, instance, by, mode))
         try:
@@ -106,13 +116,17 @@ def telling_run(layout: JobLayout, selection: Selection, *, by: str, mode: str, 
 
 
 @contextmanager
-def telling_events(layout: JobLayout | None, *, is_wanted: bool = True) -> Iterator[Telling]:
+def telling_events(layout: JobLayout | None, *, by: str, is_wanted: bool = True) -> Iterator[Telling]:
     """Events without a run: of what may go on for weeks, and of what finishes others' work."""
     if layout is None:
         yield Telling(None)
         return
     with open_instance(is_wanted=is_wanted) as instance:
-        yield Telling(None if instance is None else RunlessEvents(layout, instance))
+        telling = Telling(None if instance is None else RunlessEvents(layout, instance, by=by))
+        try:
+            yield telling
+        finally:
+            telling.close()
 
 
 @contextmanager
