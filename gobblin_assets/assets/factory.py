@@ -42,9 +42,7 @@ def build_gobblin_layout(
     RejectedError names the field, what was expected and the fix.
     """
     job = spec if isinstance(spec, JobSpec) else parse_job(spec)
-    return build_layout(
-        job, resolve_datasets(job, discovered), translator or GobblinTranslator(), database=database
-    )
+    return build_layout(job, resolve_datasets(job, discovered), translator or GobblinTranslator(), database=database)
 
 
 def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
@@ -145,7 +143,8 @@ def build_gobblin_definitions(
 
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
-    process more). ``database`` is as for ``build_gobblin_layout``. ``discovery_path`` is the state file that ``discovered`` was read from, for the sensor that keeps it.
+    process more). ``database`` is as for ``build_gobblin_layout``. ``discovery_path`` is the state file that
+    ``discovered`` was read from, for the sensor that keeps it.
     """
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
     jobs = build_gobblin_jobs(layout)

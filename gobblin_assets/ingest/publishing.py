@@ -7,6 +7,7 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealOrder
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
+from gobblin_assets.ingest.column_comments import carry_comments, comments_to_json
 from gobblin_assets.ingest.lag import Lag, lag_to_json, measure_lag
 from gobblin_assets.ingest.quality import (
     check_dead_letters,
@@ -149,6 +150,7 @@ def _describe(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, 
         "rows_read": sum(task.extracted.rows_read for task in winners),
         "observed_high": _highest(winners),
         "notes": [*part.plan.degraded, *part.plan.notes],
+        **comments_to_json(carry_comments(part.plan.comments, part.spec.converters, columns)),
     }
 
 
