@@ -186,6 +186,14 @@ def _describe_figures(
                 yield prefix + name, dg.MetadataValue.bool(value)
             case int():
                 yield prefix + name, dg.MetadataValue.int(value)
+            case list() | tuple():
+                yield (
+                    prefix + name,
+                    dg.MetadataValue.table(
+                        [dg.TableRecord({"row": str(each)}) for each in value],
+                        dg.TableSchema([dg.TableColumn("row", "string")]),
+                    ),
+                )
             case float():
                 yield prefix + name, dg.MetadataValue.float(value)
             case _:

@@ -108,6 +108,11 @@ class QualitySpec(SpecModel):
     dead_letter_count_max: int = Field(
         0, ge=0, description="So many in a publication are allowed whatever their share; a stream's may be few records."
     )
+    samples: Literal["masked", "values", "none"] = Field(
+        "masked",
+        description="How three of the rows that fail a row policy are shown, in logs, events and checks: by types and "
+        "lengths in place of values, with values, or not at all.",
+    )
     lag_max: int | None = Field(
         None,
         ge=0,

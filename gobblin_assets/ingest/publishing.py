@@ -17,6 +17,7 @@ from gobblin_assets.ingest.quality import (
     check_tasks,
     may_have_dead_letters,
 )
+from gobblin_assets.ingest.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.ingest.sources.port import TaskFigures
@@ -67,7 +68,13 @@ def decide_slice(
         raise QualityFailedError(part.label, checks)
     # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
     aside = _rows(winners, Role.QUARANTINE)
-    checks += check_rows(part.spec.quality.rows, broken=_find_broken(part.error), rows_set_aside=aside)
+    checks += check_rows(
+        part.spec.quality.rows,
+        broken=_find_broken(part.error),
+        rows_set_aside=aside,
+        failures=_find_failures(part.error),
+        samples=_samples(winners),
+    )
     lag = measure_lag(part.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
     checks += _check_lag(part, lag)
     if part.plan.degraded:
@@ -100,7 +107,10 @@ def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
     lag = _check_lag(part, measure_lag(part.plan.unread))
     if isinstance(error, QualityFailedError):
         return error.checks + lag
-    return check_rows(part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None) + lag
+    rows = check_rows(
+        part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None, failures=_find_failures(error)
+    )
+    return rows + lag
 
 
 def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
@@ -111,6 +121,11 @@ def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
 def _find_broken(error: GobblinError | None) -> str | None:
     """The row policy that ended a task, as ``row_quality.explain_row_failure`` names it."""
     return None if error is None else str(error.fields.get("policy", "")) or None
+
+
+def _find_failures(error: GobblinError | None) -> RowFailures | None:
+    found = None if error is None else error.fields.get("failures")
+    return found if isinstance(found, RowFailures) else None
 
 
 def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
@@ -128,7 +143,14 @@ def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str
     )
     if any(policy.on_failure == "err_file" for policy in quality.rows):
         limit = quality.quarantine_fraction_max
-        checks += (check_quarantine(rows_written=written, rows_set_aside=quarantined, fraction_max=limit),)
+        checks += (
+            check_quarantine(
+                rows_written=written,
+                rows_set_aside=quarantined,
+                fraction_max=limit,
+                samples=_samples(winners),
+            ),
+        )
     if may_have_dead_letters(part.spec):
         checks += (
             check_dead_letters(
@@ -152,6 +174,10 @@ def _describe(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, 
         "notes": [*part.plan.degraded, *part.plan.notes],
         **comments_to_json(carry_comments(part.plan.comments, part.spec.converters, columns)),
     }
+
+
+def _samples(winners: Sequence[StagedTask]) -> list[str]:
+    return [sample for task in winners for sample in task.extracted.samples][:SAMPLES_MAX]
 
 
 def _rows(winners: Sequence[StagedTask], role: Role) -> int:
