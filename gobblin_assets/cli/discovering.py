@@ -16,6 +16,7 @@ from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.sources.discovery import Discovery, select_tables, write_discovery
 from gobblin_assets.ingest.sources.jdbc.description import TableDescription
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.settings import make_home, read_settings
@@ -45,6 +46,7 @@ def discover(
     job = read_job_file(job_file)
     engine = SparkChoice(master, remote).open(job)
     source = open_source(job)
+    tables = _require_tables(source, "--columns" if with_columns else "--dataset") if with_columns or datasets else None
     names = source.discover(engine.get_session)
     settings = read_settings()
     make_home(settings.home)
@@ -52,17 +54,11 @@ def discover(
     found = write_discovery(path, names, job.source, SystemClock().now())
     chosen = select_tables(found.tables, job.source)
     described: Sequence[TableDescription] = ()
-    if with_columns or datasets:
-        if not isinstance(source, JdbcSource):
-            raise RejectedError(
-                "is for tables: what columns a topic has is said by its schema",
-                field="--columns" if with_columns else "--dataset",
-                hint="Look at kafka.value of the job.",
-            )
-        described = source.describe(engine.get_session, _choose(job, found, datasets))
+    if tables is not None:
+        described = tables.describe(engine.get_session, _choose(job, found, datasets))
     if as_json:
         shown = {"path": str(path), "tables": found.tables, "chosen": chosen}
-        print_json({**shown, **({"columns": list(map(_to_plain, described))} if with_columns or datasets else {})})
+        print_json({**shown, **({} if tables is None else {"columns": list(map(_to_plain, described))})})
     else:
         rows = [(name, name in chosen) for name in found.tables]
         print_table(f"tables of {job.source.connection}", ("table", "chosen"), rows)
@@ -75,6 +71,16 @@ def discover(
         )
     if any(each.error for each in described):
         click.get_current_context().exit(EXIT_FAILED)
+
+
+def _require_tables(source: Source, option: str) -> JdbcSource:
+    if isinstance(source, JdbcSource):
+        return source
+    raise RejectedError(
+        "is for tables: what columns a topic has is said by its schema",
+        field=option,
+        hint="Leave it out, and look at kafka.value of the job.",
+    )
 
 
 def _choose(job: JobSpec, found: Discovery, urns: Sequence[str]) -> Mapping[DatasetUrn, DatasetSpec]:

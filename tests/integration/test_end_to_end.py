@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
+from gobblin_assets.assets.metadata import describe_publication
 from gobblin_assets.ingest.job_spec import JdbcSourceSpec
 from gobblin_assets.ingest.sources.discovery import write_discovery
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
@@ -157,12 +159,19 @@ def test_bad_rows_go_to_quarantine_in_the_same_sequence(ingestion: Ingestion, sh
         "writer": {"partition_by": ["day"]},
     }  # fmt: skip
     ingestion.datasets = [checked]
+    with shop.connect() as connection:
+        connection.execute("COMMENT ON TABLE orders IS 'what was sold'; COMMENT ON COLUMN orders.note IS 'by hand'")
 
     report = ingestion.run()
 
     assert [d.error for d in report.datasets] == [None], ingestion.lines
     publication = report.datasets[0].publication
     assert publication is not None
+    shown = describe_publication(ingestion.events[0], Role.DATA, uri="/lake")
+    assert shown["gobblin/source_description"].value == "what was sold"
+    schema = shown["dagster/column_schema"].value
+    assert isinstance(schema, dg.TableSchema)
+    assert {each.name: each.description for each in schema.columns if each.description} == {"remark": "by hand"}
     assert publication.rows_by_role == {"data": 2178, "quarantine": 22}
     good = ingestion.rows("public.orders", "id", "remark")
     bad = ingestion.rows("public.orders", "id", "remark", role=Role.QUARANTINE)
