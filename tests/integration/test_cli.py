@@ -268,7 +268,7 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     """Through Spark."""
     selection = ("shop.yaml", "--dataset", "public.orders", "--partition-range", f"{JANUARY}...{FEBRUARY}")
 
-    found = shell("discover", "shop.yaml", "--columns")
+    found = shell("discover", "shop.yaml", "--dataset", "public.orders")
     planned = shell("plan", *selection)
     shell("run", *selection, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
     done = shell("run", *selection, "--mode", "append")
