@@ -28,6 +28,8 @@ from gobblin_assets.model.urn import DatasetUrn
 _UNPARTITIONED_NAME: Final = "whole"
 _NAMED_MAX: Final = 20
 
+_declared: Final[dict[dg.AssetKey, str]] = {}
+
 
 def build_gobblin_layout(
     spec: JobSpec | Mapping[str, object],
@@ -149,11 +151,17 @@ def build_gobblin_definitions(
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
     jobs = build_gobblin_jobs(layout)
     return dg.Definitions(
-        assets=[build_gobblin_assets(layout), *build_gobblin_source_specs(layout)],
+        assets=[build_gobblin_assets(layout), *_choose_declared(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
+
+
+def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The sources that no other job of this process has declared; to this one they are dependencies alone."""
+    job = layout.job.job
+    return [spec for spec in build_gobblin_source_specs(layout) if _declared.setdefault(spec.key, job) == job]
 
 
 class _JobNames:

@@ -58,7 +58,8 @@ class GobblinTranslator:
     def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
         """The external asset that a dataset's assets lie downstream of. None: there is none.
 
-        Jobs of one code location that read the same table must get equal answers: Dagster takes one spec for a key.
+        Of several jobs that read one table, the answer for the first in the process counts: Dagster takes one spec for
+        a key.
         """
         source = data.source
         return dg.AssetSpec(
