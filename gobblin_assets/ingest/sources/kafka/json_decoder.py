@@ -30,7 +30,13 @@ from gobblin_assets.ingest.sources.kafka.json_exactness import (
     restore_texts,
     text_type,
 )
-from gobblin_assets.ingest.sources.kafka.json_keys import is_flat, keys_are_plain, may_have_doubled, names_are_plain
+from gobblin_assets.ingest.sources.kafka.json_keys import (
+    count_keys,
+    has_more_keys,
+    is_flat,
+    keys_are_plain,
+    names_are_plain,
+)
 from gobblin_assets.ingest.sources.kafka.part_decoders import Steps, is_utf8
 
 _VALUE: Final = "gobblin_value"
@@ -40,6 +46,7 @@ _END: Final = f"gobblin_end_{secrets.token_hex(16)}"
 _CORRUPT: Final = f"gobblin_corrupt_{secrets.token_hex(16)}"
 _READ: Final = "gobblin_read"
 _GOOD: Final = "gobblin_good"
+_COUNT: Final = "gobblin_count"
 _DOUBTED: Final = "gobblin_doubted"
 _KEYS: Final = "gobblin_keys"
 _TO_MARK: Final = "gobblin_to_mark"
@@ -119,20 +126,22 @@ class JsonDecoder:
     def _unwrap(self, content: Column, prepared: Column) -> Column:
         if isinstance(self.data_type, t.StructType):
             first = f.struct(*(prepared.getField(name).alias(name) for name in self.data_type.names))
+            count = count_keys(prepared, self.data_type)
             is_empty = f.when(prepared[_END].isNull(), content.cast("string").rlike(_EMPTY))
             good = (prepared[_CORRUPT].isNull() & prepared[_END]) | is_empty
         else:
             values = prepared[_VALUE]
             whole = f.map_keys(values) == f.array(f.lit(_VALUE), f.lit(_END))
             first = f.get(f.map_values(values)[0], f.lit(0))
+            count = count_keys(first, self.data_type)
             good = prepared[_CORRUPT].isNull() & whole & (f.size(f.map_values(values)[0]) == 1)
-        return f.struct(first.alias(_READ), f.coalesce(good, f.lit(False)).alias(_GOOD))
+        return f.struct(first.alias(_READ), f.coalesce(good, f.lit(False)).alias(_GOOD), count.alias(_COUNT))
 
     def _doubt(self, content: Column, prepared: Column) -> Column:
         """What the text and the value show at a look: whether keys are to be listed, or values read again."""
         text, value, good = content.cast("string"), prepared[_READ], prepared[_GOOD]
         gates = {
-            _DOUBTED: may_have_doubled(text, value, self.data_type),
+            _DOUBTED: has_more_keys(text, prepared[_COUNT]),
             _TO_MARK: _any(may_lose_digits(text, self.data_type), may_lose_text(text, value, self.data_type)),
             _TO_REREAD: _any(may_lose_time(text, self.data_type)),
         }

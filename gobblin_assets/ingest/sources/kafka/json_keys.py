@@ -23,14 +23,29 @@ _BETWEEN: Final = f"\n{secrets.token_hex(8)}\n"
 """Between keys: nobody who writes records knows it."""
 
 
-def may_have_doubled(text: Column, value: Column, data_type: t.DataType) -> Column:
-    """Whether the JSON may have more keys than became fields that are not NULL, or keys of a map.
+def has_more_keys(text: Column, count: Column) -> Column:
+    """Whether the JSON may have more keys than so many.
 
     Each key has a colon, and colons of texts may have others. Then each key ends with a quotation mark and a colon,
     unless white space stands between them.
     """
-    keys = _count_keys(value, data_type)
-    return _has_more(text, ":", keys) & (_has_more(text, '":', keys) | _has_loose_colon(text))
+    return _has_more(text, ":", count) & (_has_more(text, '":', count) | _has_loose_colon(text))
+
+
+def count_keys(value: Column, data_type: t.DataType) -> Column:
+    """How many keys of the JSON became fields that are not NULL, or keys of a map."""
+    match data_type:
+        case t.StructType():
+            return reduce(add, [_count_field(value[each.name], each.dataType) for each in data_type.fields], f.lit(0))
+        case t.ArrayType() if _has_keys(data_type):
+            element = data_type.elementType
+            inner = f.aggregate(value, f.lit(0), lambda total, each: total + count_keys(each, element))
+            return f.coalesce(inner, f.lit(0))
+        case t.MapType():
+            inner = count_keys(f.map_values(value), t.ArrayType(data_type.valueType))
+            return f.when(value.isNull(), f.lit(0)).otherwise(f.size(value) + inner)
+        case _:
+            return f.lit(0)
 
 
 def names_are_plain(text: Column, data_type: t.DataType) -> Column:
@@ -80,24 +95,10 @@ def _has_loose_colon(text: Column) -> Column:
     return text.contains(" :") | text.contains("\n:") | text.contains("\t:") | text.contains("\r:")
 
 
-def _count_keys(value: Column, data_type: t.DataType) -> Column:
-    match data_type:
-        case t.StructType():
-            return reduce(add, [_count_field(value[each.name], each.dataType) for each in data_type.fields], f.lit(0))
-        case t.ArrayType() if _has_keys(data_type):
-            element = data_type.elementType
-            inner = f.aggregate(value, f.lit(0), lambda total, each: total + _count_keys(each, element))
-            return f.coalesce(inner, f.lit(0))
-        case t.MapType():
-            inner = _count_keys(f.map_values(value), t.ArrayType(data_type.valueType))
-            return f.when(value.isNull(), f.lit(0)).otherwise(f.size(value) + inner)
-        case _:
-            return f.lit(0)
-
-
 def _count_field(value: Column, data_type: t.DataType) -> Column:
-    found = f.lit(1) + _count_keys(value, data_type) if _has_keys(data_type) else f.lit(1)
-    return f.when(value.isNull(), f.lit(0)).otherwise(found)
+    if not _has_keys(data_type):
+        return value.isNotNull().cast("int")
+    return f.when(value.isNull(), f.lit(0)).otherwise(f.lit(1) + count_keys(value, data_type))
 
 
 def _object_is_plain(found: Column, names: list[str], nested: list[t.StructField]) -> Column:
