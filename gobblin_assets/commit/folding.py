@@ -138,15 +138,18 @@ def join_segments(survivor: SequenceId, parts: Iterable[FoldSegment]) -> list[tu
     """The same files in as few segments as possible, with ids that follow from what they hold.
 
     Files of different roles or schemas stay apart, so that the order of schemas stays what it was: that of ``version``.
+    So do segments without files, whose version is that of no row.
     """
-    of_kind: dict[tuple[Role, str], list[FoldSegment]] = defaultdict(list)
+    of_kind: dict[tuple[Role, str, bool], list[FoldSegment]] = defaultdict(list)
     for part in parts:
-        of_kind[part.segment.role, json.dumps(part.segment.file_schema, sort_keys=True)].append(part)
+        schema = json.dumps(part.segment.file_schema, sort_keys=True)
+        of_kind[part.segment.role, schema, part.segment.file_count > 0].append(part)
     joined = []
-    for found in of_kind.values():
+    for (role, schema, _has_files), found in of_kind.items():
         for chunk in _in_chunks(sorted(found, key=lambda part: (part.version, part.segment_id))):
             segment = _join(chunk)
-            name = hashlib.sha256(survivor.bytes + segment.digest).digest()
+            # Those without files differ by role and schema alone.
+            name = hashlib.sha256(survivor.bytes + segment.digest + f"{role} {schema}".encode()).digest()
             joined.append((uuid.UUID(bytes=name[:16]), segment))
     return joined
 
@@ -196,9 +199,12 @@ def _in_chunks(parts: Sequence[FoldSegment]) -> Iterator[list[FoldSegment]]:
 
 def _join(parts: Sequence[FoldSegment]) -> Segment:
     first = parts[0].segment
+    version = max(part.version for part in parts)
     steps = [
         _without_source(step) for part in parts for step in decode_segment(part.segment.payload, part.segment.digest)
     ]
+    if not steps:
+        return replace(first, version=version)
     (segment,) = encode_segments(
         steps,
         role=first.role,
@@ -206,7 +212,7 @@ def _join(parts: Sequence[FoldSegment]) -> Segment:
         file_schema=first.file_schema,
         steps_max=len(steps),
     )
-    return replace(segment, version=max(part.version for part in parts))
+    return replace(segment, version=version)
 
 
 def _without_source(step: CommitStep) -> CommitStep:

@@ -49,6 +49,7 @@ _SCHEMA: Final = pa.schema(
 class Segment:
     """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None.
 
+    One without steps has no files: it says the schema that rows would have had, where there was none.
     ``version``: the newest version of the dataset that rows of its files were published with, where they were published
     before; None: the one that its sequence makes.
     """
@@ -78,6 +79,11 @@ def encode_segments(
         _encode(steps[start : start + steps_max], role, partition, file_schema)
         for start in range(0, len(steps), steps_max)
     ]
+
+
+def encode_empty(*, role: Role, partition: str, file_schema: object) -> Segment:
+    """A segment without steps, for the sake of its schema."""
+    return _encode([], role, partition, file_schema)
 
 
 def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:

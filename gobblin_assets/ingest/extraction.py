@@ -23,6 +23,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 class ExtractOrder:
     """Read ``units`` of ``plan`` and write them below ``directory``, which does not exist yet.
 
+    Without ``units`` there is nothing to read or to write: what is asked for is ``Extracted.file_schemas``.
     ``started_at`` is the run's clock when the attempt started: the "now" of all its rows. ``tag`` names the work
     to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with rows published before (the late
     window). ``schemas_beside`` are Spark's JSON of the schemas that the dataset's other active files have: what is

@@ -59,7 +59,8 @@ def decide_slice(
     decision = decide_commit(policy, part.results, replaces=part.plan.replaces)
     if not decision.publish:
         return None
-    winners = [task for task in part.staged if task.attempt_id in decision.winners]
+    # Not by the winners alone: an attempt that tells the columns has no WorkUnits, and no result.
+    winners = [task for task in part.staged if task.attempt_id not in decision.discarded]
     columns = _columns(winners)
     checks = _check(part, winners, columns)
     if any(check.blocking and not check.passed for check in checks):
@@ -177,6 +178,7 @@ def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, obje
         [
             TaskFigures(expected[task.attempt_id], sum(s.file_bytes for s in task.segments), task.duration_s)
             for task in winners
+            if task.attempt_id in expected
         ]
     )
 

@@ -152,7 +152,10 @@ def _check_range(policy: TaskPolicySpec, read: int, written: int, aside: int) ->
 def _check_schema(
     policy: TaskPolicySpec, columns: Mapping[str, str], previous: Mapping[str, str] | None
 ) -> CheckResult:
-    """Columns may be added; none that was published may be gone or have another type."""
+    """Columns may be added; none that was published may be gone or have another type. None at all: nothing was read."""
+    if not columns:
+        figures: dict[str, object] = {"dropped": 0, "retyped": 0, "added": 0}
+        return CheckResult(policy.name, True, policy.blocking, "nothing was read, and its columns stay", figures)
     before = previous or {}
     dropped = [name for name in before if name not in columns]
     retyped = [f"{n} ({before[n]} → {columns[n]})" for n in before if n in columns and columns[n] != before[n]]

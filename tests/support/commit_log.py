@@ -85,8 +85,7 @@ class SimBacking:
         return self.db.fingerprint()
 
     def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        plural = {"run": "runs", "run_dataset": "run_datasets", "work_unit": "work_units", "attempt": "attempts"}
-        name = plural.get(table, table)
+        name = table if table == "ledger" else f"{table}s"
         rows = getattr(self.db, name).values()
         return sorted((tuple(_plain(getattr(row, column)) for column in columns) for row in rows), key=repr)
 

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.commit import steps as commit_steps
-from gobblin_assets.commit.segment import STEPS_PER_SEGMENT_MAX, combine_digests, decode_segment, encode_segments
+from gobblin_assets.commit.segment import (
+    STEPS_PER_SEGMENT_MAX,
+    combine_digests,
+    decode_segment,
+    decode_sizes,
+    encode_empty,
+    encode_segments,
+)
 from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.model.files import DataFile, FileIdentity
@@ -63,6 +70,13 @@ def test_many_steps_are_cut_into_bounded_segments_that_count_what_they_hold() ->
     assert sum(segment.row_count for segment in segments) == sum(range(len(steps)))
     assert sum(segment.file_bytes for segment in segments) == sum(range(len(steps)))
     assert round_trip(steps) == steps
+
+
+def test_a_segment_without_steps_is_read_as_one() -> None:
+    segment = encode_empty(role=Role.DATA, partition="", file_schema={"type": "struct", "fields": []})
+    assert (segment.step_count, segment.file_count, segment.row_count, segment.file_bytes) == (0, 0, 0, 0)
+    assert decode_segment(segment.payload, segment.digest) == []
+    assert list(decode_sizes(segment.payload, segment.digest)) == []
 
 
 def test_a_payload_that_was_not_sealed_is_corruption() -> None:

@@ -62,7 +62,8 @@ class PublishedSet:
     """One consistent view of a dataset. ``version`` is the one that a seal can compare.
 
     ``segments`` are newest first. ``file_schemas`` are the distinct schemas of the role's active files in all
-    partitions, newest first; where there are none, the last one that files of the role ever had.
+    partitions, newest first; where there are none, the last one that was published for the role, be it for files that
+    are gone or, by a publication without rows, for no file at all.
     """
 
     version: int

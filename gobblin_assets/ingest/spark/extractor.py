@@ -26,6 +26,7 @@ from gobblin_assets.ingest.late_rows import without_published
 from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.ingest.row_quality import (
     SHARE_COLUMN,
+    RowSplit,
     explain_row_failure,
     parse_role_path,
     parse_share_path,
@@ -77,6 +78,8 @@ class SparkExtractor:
         self._cancellation.cancel(tag)
 
     def extract(self, order: ExtractOrder) -> Extracted:
+        if not order.units:
+            return _describe((), _Written(None, {}, self._plan_schemas(order)), rows_read=0)
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
@@ -116,6 +119,16 @@ class SparkExtractor:
             raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(others))}")
         self._fs.remove_tree(directory)
         return extracted
+
+    def _plan_schemas(self, order: ExtractOrder) -> Mapping[Role, t.StructType]:
+        """What files would have, by analysis alone."""
+        spec, urn = order.spec, order.plan.urn
+        with spark_families(f"find the columns of {urn}"):
+            frame = convert(self._session.read(self._spark, order.plan, spec, ()), spec.converters, dataset=urn)
+            divided, _columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
+            schemas = _split(divided, order).schemas
+        _require_readable([order], schemas.values())
+        return schemas
 
     def _hand_out(
         self,
@@ -162,8 +175,7 @@ class SparkExtractor:
         spec, urn = order.spec, order.plan.urn
         frame, observed = self._observed(order, raw)
         divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
-        event_time_name = None if spec.writer.event_time is None else spec.writer.event_time.name
-        split = split_rows(divided, spec.quality.rows, dataset=urn, event_time_name=event_time_name)
+        split = _split(divided, order)
         _require_readable(orders, split.schemas.values())
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
@@ -232,6 +244,12 @@ class SparkExtractor:
         if isinstance(error, GobblinError) or not isinstance(error, Exception):
             return error
         return self._session.explain_failure(order.plan, order.spec, error)
+
+
+def _split(divided: DataFrame, order: ExtractOrder) -> RowSplit:
+    rules = order.spec.writer.event_time
+    event_time_name = None if rules is None else rules.name
+    return split_rows(divided, order.spec.quality.rows, dataset=order.plan.urn, event_time_name=event_time_name)
 
 
 _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
