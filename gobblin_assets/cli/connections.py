@@ -199,3 +199,4 @@ def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | 
         return
     with telling_events(layout) as telling:
         yield Upkeep(open_operations(log, spark, layout.job), log.stores, job, telling.report_publication)
+        telling.report_dead(layout, log.stores)

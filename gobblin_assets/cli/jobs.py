@@ -134,6 +134,7 @@ def run(
             if missing_only:
                 request = _leave_out_published(request, ports)
             report = _run(replace(request, dagster_run_id=telling.run_id), ports)
+            telling.report_dead(layout, ports.stores)
         telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:

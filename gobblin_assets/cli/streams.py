@@ -56,6 +56,7 @@ def stream(
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = run_stream(request, ports, stop.wait)
+        telling.report_dead(layout, ports.stores)
         telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:

@@ -284,8 +284,8 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     numbers = sorted(n for file in files for n in pq.read_table(file["path"])["n"].to_pylist())
     assert numbers == [0, 1, 2, 3, 4, 5]
     assert _read_materialized(shell.environment) == [JANUARY, FEBRUARY]
-    # The killed one is told apart by the recovery sensor, once its lease has run out.
-    assert _read_run_statuses(shell.environment) == ["MANAGED", "SUCCESS"]
+    assert _read_run_statuses(shell.environment) == ["FAILURE", "SUCCESS"]
+    assert sorted(each["state"] for each in shell("history")) == ["COMMITTED", "FAILED"]
     assert shell("report", "shop.yaml") == []
 
 
