@@ -17,10 +17,16 @@ from gobblin_assets.model.work_unit import WorkUnit
 COMPACTION: Final = "compaction"
 """Among a sequence's details: its rows were published before."""
 
+LEASE_TTL_DETAIL: Final = "lease_ttl_s"
+"""Among a sequence's details: how long the leases of its run last, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
-    """What a run begins for one dataset partition. ``root_uri`` is the destination that its steps stay below."""
+    """What a run begins for one dataset partition. ``root_uri`` is the destination that its steps stay below.
+
+    ``lease_ttl_s`` is how long the run's leases last, for whoever completes the sequence without the job at hand.
+    """
 
     sequence_id: SequenceId
     dataset_id: DatasetId
@@ -31,6 +37,12 @@ class NewSequence:
     fence: int
     root_uri: str
     work_units: tuple[tuple[int | None, WorkUnit], ...] = ()
+    lease_ttl_s: float | None = None
+
+    def details(self) -> dict[str, object]:
+        """What the log keeps of it until a seal adds its own."""
+        lease = {} if self.lease_ttl_s is None else {LEASE_TTL_DETAIL: self.lease_ttl_s}
+        return {"root_uri": self.root_uri, **lease}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +187,12 @@ class SequenceRecord:
     failed_tries: int
     last_error: str | None
     details: Mapping[str, object]
+
+    @property
+    def lease_ttl_s(self) -> float | None:
+        """As in ``NewSequence``; None where an older release began it."""
+        found = self.details.get(LEASE_TTL_DETAIL)
+        return float(found) if isinstance(found, int | float) else None
 
 
 @dataclass(frozen=True, slots=True)

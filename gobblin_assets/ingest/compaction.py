@@ -143,6 +143,7 @@ class Compaction:
             replaces=True,
             fence=lease.fence,
             root_uri=self.job.destination,
+            lease_ttl_s=self.job.lease.ttl_s,
         )
         self.driver.store.begin(new)
         with self._aborting(sequence_id, lease):

@@ -5,7 +5,7 @@ expected, what was found, and the fix. Values that name a secret never hold it: 
 a resource resolves when a run starts.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -18,6 +18,9 @@ from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
+
+RETIRE_GRACE_S: Final = 86_400.0
+"""How long retired files stay where a job says nothing else."""
 
 
 def _read_octal(value: object) -> object:
@@ -296,7 +299,7 @@ class JobSpec(SpecModel):
     packer: PackerSpec = PackerSpec()
     stream: StreamSpec = StreamSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
-    retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
+    retire_grace_s: float = Field(RETIRE_GRACE_S, ge=0, description="How long retired files stay for lazy readers.")
     log: LogSpec = LogSpec()
     compaction: CompactionSpec | None = Field(
         None, description="Runs compact what has come to rest, after they have published. Default: by command only."

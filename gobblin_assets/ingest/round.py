@@ -256,6 +256,7 @@ class Round:
             fence=part.lease.fence,
             root_uri=self._request.job.destination,
             work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
+            lease_ttl_s=self._request.job.lease.ttl_s,
         )
 
     # Extract --------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def begin(db: SimDatabase, new: NewSequence) -> None:
             mode=new.mode,
             replaces=new.replaces,
             fence=new.fence,
-            details=json_text({"root_uri": new.root_uri}),
+            details=json_text(new.details()),
             created_at=db.now_s,
         )
         db.sequences.put(new.sequence_id, row)

@@ -161,7 +161,7 @@ def begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
             "mode": each.mode.value,
             "replaces": each.replaces,
             "fence": each.fence,
-            "details": to_jsonb({"root_uri": each.root_uri}),
+            "details": to_jsonb(each.details()),
         }
         for each in sequences
     ]
