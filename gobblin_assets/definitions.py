@@ -21,7 +21,7 @@ from gobblin_assets.ingest.job_files import list_job_files, read_job_file, requi
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
-from resources.environment import resources_from_environment
+from resources.environment import find_database, resources_from_environment
 
 
 def build_definitions(
@@ -34,7 +34,10 @@ def build_definitions(
         dg.Definitions(resources=resources, executor=dg.in_process_executor),
         *(
             build_gobblin_definitions(
-                job, discovered=_find_tables(job, settings), discovery_path=settings.discovery_path(job.job)
+                job,
+                discovered=_find_tables(job, settings),
+                discovery_path=settings.discovery_path(job.job),
+                database=find_database(job.source, environment),
             )
             for job in jobs
         ),

@@ -35,7 +35,7 @@ def require_variables(source: SourceSpec, environment: Mapping[str, str]) -> Non
         variable, what = f"{kafka.VARIABLE_PREFIX}{name}_BOOTSTRAP_SERVERS", "the brokers"
         hint = "Set it to host:port,host:port, and beside it …_SECURITY_PROTOCOL, …_USERNAME, …_REGISTRY_URL and so on."
     else:
-        variable, what = _url_variable(source.connection), "the URL"
+        variable, what = url_variable(source.connection), "the URL"
         hint = "Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
     if not environment.get(variable):
         raise RejectedError(
@@ -54,7 +54,7 @@ def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -
     for job in jobs:
         if job.source.type == "jdbc":
             name = job.source.connection
-            needed.update(jdbc.list_capabilities(environment.get(_url_variable(name)), name))
+            needed.update(jdbc.list_capabilities(environment.get(url_variable(name)), name))
             continue
         needed.add("kafka")
         for dataset in (job.defaults, *job.datasets):
@@ -70,5 +70,6 @@ def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
     return plan_jars(packages, [jar for source in sources for jar in source.jars], field="source")
 
 
-def _url_variable(connection: str) -> str:
+def url_variable(connection: str) -> str:
+    """Where the URL of a JDBC connection stands."""
     return f"{jdbc.VARIABLE_PREFIX}{connection.upper()}_URL"

@@ -7,18 +7,22 @@ in a process, and every job that asks for the same gets the same.
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Final
 
 import dagster as dg
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import JobSpec
+from gobblin_assets.ingest.job_spec import JobSpec, SourceSpec
+from gobblin_assets.ingest.sources.jdbc.drivers import DRIVERS
 from resources import gobblin_resources
-from resources.connections import ConnectionResource, connection_from_environment
+from resources.connections import ConnectionResource, connection_from_environment, url_variable
 from resources.spark import GobblinSparkResource
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
 REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
+
+_DAGSTERS_NAMES: Final = MappingProxyType({"postgresql": "postgres"})
 
 _made: Final[list[ConnectionResource]] = []
 
@@ -42,6 +46,14 @@ def resources_from_environment(
                 hint="Give the database and the cluster names that differ.",
             )
     return {**_shared(variables.get(MASTER_VARIABLE) or None, bool(variables.get(REMOTE_VARIABLE))), **connections}
+
+
+def find_database(source: SourceSpec, environment: Mapping[str, str] | None = None) -> str | None:
+    """What database a JDBC connection's URL names, as Dagster calls it; None where none is known by name."""
+    variables = os.environ if environment is None else environment
+    url = variables.get(url_variable(source.connection)) if source.type == "jdbc" else None
+    named = (url or "").removeprefix("jdbc:").partition(":")[0]
+    return _DAGSTERS_NAMES.get(named, named) if named in DRIVERS else None
 
 
 def _the_same(connection: ConnectionResource) -> ConnectionResource:

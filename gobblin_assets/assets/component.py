@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gobblin_assets.assets.factory import build_gobblin_definitions
-from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator
+from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
 from gobblin_assets.assets.scaffolding import JobScaffolder
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_files import place_destination
@@ -27,7 +27,7 @@ from gobblin_assets.ingest.job_parsing import parse_job
 from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.ingest.spec_errors import refuse
-from resources.environment import resources_from_environment
+from resources.environment import find_database, resources_from_environment
 
 
 class ComponentOptions(BaseModel):
@@ -82,7 +82,7 @@ class GobblinJobComponent(dg.Component):
     ``attributes`` are a job: ``job``, ``source``, ``destination``, ``datasets``, …, and besides ``translation``,
     ``discovered``, ``executor`` and ``resources``. The component brings its resources, as the environment says
     (``resources.environment``), but for those that the project's Python files provide. Override ``get_asset_spec`` to
-    change how a dataset looks.
+    change how a dataset looks, and ``get_source_spec`` for what it is read from.
     """
 
     def __init__(
@@ -133,6 +133,7 @@ class GobblinJobComponent(dg.Component):
             discovery_path=self._discovery_path,
             translator=_ComponentTranslator(self),
             executor=dg.in_process_executor if self.options.executor == "in_process" else None,
+            database=find_database(self.job.source),
         )
         if self.options.resources == "project":
             return built
@@ -148,6 +149,10 @@ class GobblinJobComponent(dg.Component):
             return base
         names = {"urn": data.urn, "role": data.role.value, "job": data.job, "dataset": data.dataset, "spec": base}
         return self._translation.get_asset_spec(base, names)
+
+    def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
+        """How a table or topic that is read looks; None: it is not shown."""
+        return GobblinTranslator().get_source_spec(data)
 
     @property
     def _discovery_path(self) -> Path | None:
@@ -175,6 +180,9 @@ class _ComponentTranslator(GobblinTranslator):
 
     def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
         return self._component.get_asset_spec(data)
+
+    def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
+        return self._component.get_source_spec(data)
 
 
 def _list_provided(context: dg.ComponentLoadContext) -> set[str]:

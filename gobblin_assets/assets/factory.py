@@ -18,6 +18,7 @@ from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY,
 from gobblin_assets.assets.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
 from gobblin_assets.assets.run_config import GobblinRunConfig
 from gobblin_assets.assets.sensors import build_recovery_sensor
+from gobblin_assets.assets.step_log import leave_out_expected_outputs
 from gobblin_assets.assets.topic_sensors import build_discovery_sensor, build_new_data_sensor
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.ingest.job_spec import JobSpec
@@ -27,19 +28,23 @@ from gobblin_assets.model.urn import DatasetUrn
 _UNPARTITIONED_NAME: Final = "whole"
 _NAMED_MAX: Final = 20
 
+_declared: Final[dict[dg.AssetKey, str]] = {}
+
 
 def build_gobblin_layout(
     spec: JobSpec | Mapping[str, object],
     *,
     discovered: Sequence[str] | None = None,
     translator: GobblinTranslator | None = None,
+    database: str | None = None,
 ) -> JobLayout:
     """Read and check a job's specification. ``discovered``: the table names that its patterns choose from.
 
+    ``database``: what kind of database the connection leads to, such as postgres, for Dagster to show.
     RejectedError names the field, what was expected and the fix.
     """
     job = spec if isinstance(spec, JobSpec) else parse_job(spec)
-    return build_layout(job, resolve_datasets(job, discovered), translator or GobblinTranslator())
+    return build_layout(job, resolve_datasets(job, discovered), translator or GobblinTranslator(), database=database)
 
 
 def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
@@ -47,10 +52,17 @@ def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
     return list(layout.specs.values())
 
 
+def build_gobblin_source_specs(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The tables or topics that the job reads, as external assets: nothing materializes them."""
+    return list({spec.key: spec for spec in layout.sources.values()}.values())
+
+
 def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
     """All datasets of the job as one definition that can be subset: a run plans once and shares its session."""
     deps = dict.fromkeys(dep.asset_key for spec in layout.specs.values() for dep in spec.deps)
-    outer = [key for key in deps if key not in {spec.key for spec in layout.specs.values()}]
+    # What the job reads from is no input: it is in no run, so that nothing has to wait for it.
+    inner = {spec.key for spec in (*layout.specs.values(), *layout.sources.values())}
+    outer = [key for key in deps if key not in inner]
     inputs = {f"upstream_{number}": key for number, key in enumerate(outer)}
 
     @dg.op(
@@ -61,6 +73,7 @@ def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
         required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, connection_key(layout.job)},
     )
     def run_assets(context: dg.AssetExecutionContext, config: GobblinRunConfig) -> Iterator[Never]:
+        leave_out_expected_outputs(context)
         # A generator that yields nothing: a result of the step would stand for the whole range of partitions.
         materialize(context, layout, config)
         yield from ()
@@ -126,21 +139,29 @@ def build_gobblin_definitions(
     discovery_path: Path | None = None,
     translator: GobblinTranslator | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    database: str | None = None,
 ) -> dg.Definitions:
-    """Assets, checks, jobs, the jobs of recovery and resuming, and the sensors of one job.
+    """Assets, what they are read from, checks, jobs, the jobs of recovery and resuming, and the sensors of one job.
 
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
-    process more). ``discovery_path`` is the state file that ``discovered`` was read from, for the sensor that keeps it.
+    process more). ``database`` is as for ``build_gobblin_layout``. ``discovery_path`` is the state file that
+    ``discovered`` was read from, for the sensor that keeps it.
     """
-    layout = build_gobblin_layout(spec, discovered=discovered, translator=translator)
+    layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
     jobs = build_gobblin_jobs(layout)
     return dg.Definitions(
-        assets=[build_gobblin_assets(layout)],
+        assets=[build_gobblin_assets(layout), *_choose_declared(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,
     )
+
+
+def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The sources that no other job of this process has declared; to this one they are dependencies alone."""
+    job = layout.job.job
+    return [spec for spec in build_gobblin_source_specs(layout) if _declared.setdefault(spec.key, job) == job]
 
 
 class _JobNames:

@@ -10,10 +10,13 @@ from gobblin_assets.assets.metadata import PUBLISHED_CHECK
 from gobblin_assets.assets.naming import (
     DatasetTranslation,
     GobblinTranslator,
+    SourceTranslation,
     check_output_name_of,
     output_name_of,
+    require_apart,
     require_distinct,
     translate,
+    translate_source,
 )
 from gobblin_assets.assets.partitions import build_partitions_def, list_keys
 from gobblin_assets.errors import RejectedError
@@ -27,12 +30,16 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 @dataclass(frozen=True, slots=True)
 class JobLayout:
-    """``datasets`` holds the full specification of every dataset; ``specs`` one AssetSpec of each dataset and role."""
+    """``datasets`` holds the full specification of every dataset; ``specs`` one AssetSpec of each dataset and role.
+
+    ``sources``: the external asset that each dataset lies downstream of, where there is one.
+    """
 
     job: JobSpec
     datasets: Mapping[DatasetUrn, DatasetSpec]
     partitions: Mapping[DatasetUrn, dg.PartitionsDefinition[str] | None]
     specs: Mapping[tuple[DatasetUrn, Role], dg.AssetSpec]
+    sources: Mapping[DatasetUrn, dg.AssetSpec]
 
     @property
     def roles(self) -> Sequence[Role]:
@@ -98,8 +105,17 @@ class JobLayout:
         return groups
 
 
-def build_layout(job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec], translator: GobblinTranslator) -> JobLayout:
-    """Ask the translator about every dataset and role. RejectedError names the dataset and the field."""
+def build_layout(
+    job: JobSpec,
+    datasets: Mapping[DatasetUrn, DatasetSpec],
+    translator: GobblinTranslator,
+    *,
+    database: str | None = None,
+) -> JobLayout:
+    """Ask the translator about every dataset and role, and about what they are read from.
+
+    ``database``: of a JDBC connection, where it is known. RejectedError names the dataset and the field.
+    """
     if not datasets:
         raise RejectedError(
             f"the job {job.job!r} has no datasets",
@@ -108,15 +124,25 @@ def build_layout(job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec], trans
         )
     name = JobName(job.job)
     partitions = {urn: build_partitions_def(d.partitions, job=name, urn=urn) for urn, d in datasets.items()}
+    kind = "kafka" if job.source.type == "kafka" else database or "table"
+    sources: dict[DatasetUrn, dg.AssetSpec] = {}
     specs: dict[tuple[DatasetUrn, Role], dg.AssetSpec] = {}
     urns_by_key: dict[dg.AssetKey, list[DatasetUrn]] = {}
     for urn, dataset in datasets.items():
+        source = translate_source(translator, SourceTranslation(job.source, dataset.table or urn, kind))
+        if source is not None:
+            sources[urn] = source
         for role in dict.fromkeys((Role.DATA, *job.roles)):
             spec = translate(translator, DatasetTranslation(job, urn, dataset, role))
-            specs[urn, role] = spec.replace_attributes(partitions_def=partitions[urn], skippable=True)
+            specs[urn, role] = spec.replace_attributes(
+                partitions_def=partitions[urn],
+                skippable=True,
+                deps=[*spec.deps, *([] if source is None else [dg.AssetDep(source.key)])],
+            )
             urns_by_key.setdefault(spec.key, []).append(urn)
     require_distinct(urns_by_key)
-    return JobLayout(job, datasets, partitions, specs)
+    require_apart((source.key for source in sources.values()), urns_by_key)
+    return JobLayout(job, datasets, partitions, specs, sources)
 
 
 def _list_checks(dataset: DatasetSpec) -> list[tuple[str, bool, str]]:

@@ -50,8 +50,15 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
     metadata[name] = dg.MetadataValue.int(publication.rows_total)
     if report.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            dg.TableSchema(columns=[dg.TableColumn(name, kind) for name, kind in report.columns.items()])
+            dg.TableSchema(
+                columns=[
+                    dg.TableColumn(name, kind, description=report.comments.columns.get(name))
+                    for name, kind in report.columns.items()
+                ]
+            )
         )
+    if report.comments.table is not None:
+        metadata["gobblin/source_description"] = dg.MetadataValue.text(report.comments.table)
     if report.notes:
         metadata["gobblin/notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes))
     return metadata
@@ -179,6 +186,14 @@ def _describe_figures(
                 yield prefix + name, dg.MetadataValue.bool(value)
             case int():
                 yield prefix + name, dg.MetadataValue.int(value)
+            case list() | tuple():
+                yield (
+                    prefix + name,
+                    dg.MetadataValue.table(
+                        [dg.TableRecord({"row": str(each)}) for each in value],
+                        dg.TableSchema([dg.TableColumn("row", "string")]),
+                    ),
+                )
             case float():
                 yield prefix + name, dg.MetadataValue.float(value)
             case _:

@@ -6,7 +6,7 @@ the same name; so ours carry a digest of the key. A job's own name is one that D
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +15,12 @@ from dagster import DagsterError
 from dagster._check import CheckError
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.model.path_names import asset_key_of, path_of
+from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec, SourceSpec
+from gobblin_assets.model.path_names import asset_key_of, path_of, source_key_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 KINDS: Final = frozenset({"spark", "parquet"})
+SOURCES_GROUP: Final = "sources"
 
 _READABLE_LENGTH_MAX: Final = 60
 _DIGEST_DIGITS: Final = 10
@@ -36,11 +37,38 @@ class DatasetTranslation:
     role: Role
 
 
+@dataclass(frozen=True, slots=True)
+class SourceTranslation:
+    """What a translator is asked about: the table or topic ``name`` of a connection, whatever jobs read it.
+
+    ``kind``: what Dagster shows, such as postgres, kafka; ``table`` where nobody said which database it is.
+    """
+
+    source: SourceSpec
+    name: str
+    kind: str
+
+
 class GobblinTranslator:
     """Says how a dataset looks in Dagster. Subclass it, and change what ``get_asset_spec`` returns.
 
     Partitions, skippability and the check specs are not a translator's: the run depends on them.
     """
+
+    def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
+        """The external asset that a dataset's assets lie downstream of. None: there is none.
+
+        Of several jobs that read one table, the answer for the first in the process counts: Dagster takes one spec for
+        a key.
+        """
+        source = data.source
+        return dg.AssetSpec(
+            key=dg.AssetKey(list(source_key_of(source.type, source.connection, data.name))),
+            group_name=SOURCES_GROUP,
+            description=f"The {_word_of(source)} {data.name} of the connection {source.connection}.",
+            kinds={data.kind},
+            metadata={"gobblin/connection": source.connection, f"gobblin/{_word_of(source)}": data.name},
+        )
 
     def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
         """Key, group, tags, kinds, description and metadata of one role of one dataset."""
@@ -73,6 +101,18 @@ def translate(translator: GobblinTranslator, data: DatasetTranslation) -> dg.Ass
         ) from error
 
 
+def translate_source(translator: GobblinTranslator, data: SourceTranslation) -> dg.AssetSpec | None:
+    """The translator's answer. What Dagster can't take is a RejectedError that names the connection."""
+    try:
+        return translator.get_source_spec(data)
+    except (DagsterError, CheckError) as error:
+        raise RejectedError(
+            f"Dagster does not accept the asset of {data.name!a}: {error}",
+            field="source.connection",
+            hint="Let the translator's get_source_spec return another key, group or tags.",
+        ) from error
+
+
 def output_name_of(key: dg.AssetKey) -> str:
     """A name for the op's output that no other asset key shares, the same in every process."""
     text = key.to_user_string()
@@ -96,12 +136,26 @@ def require_distinct(keys: Mapping[dg.AssetKey, list[DatasetUrn]]) -> None:
             )
 
 
+def require_apart(sources: Iterable[dg.AssetKey], keys: Container[dg.AssetKey]) -> None:
+    """A source under the key of a dataset is a RejectedError that names it."""
+    for key in sources:
+        if key in keys:
+            raise RejectedError(
+                f"a dataset and a table or topic that is read share the asset key {key.to_user_string()}",
+                field="translation.key",
+                hint="Let the translator make keys that differ.",
+            )
+
+
+def _word_of(source: SourceSpec) -> str:
+    return "topic" if source.type == "kafka" else "table"
+
+
 def _describe(data: DatasetTranslation) -> str:
     table = data.dataset.table or data.urn
     match data.role:
         case Role.DATA:
-            kind = "topic" if data.job.source.type == "kafka" else "table"
-            return f"The {kind} {table} of the connection {data.job.source.connection}."
+            return f"The {_word_of(data.job.source)} {table} of the connection {data.job.source.connection}."
         case Role.QUARANTINE:
             return f"Rows of {table} that a quality policy set aside."
         case Role.DEAD_LETTER:

@@ -11,10 +11,10 @@ from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.metadata import PUBLISHED_CHECK, build_evaluation, decide_published
 from gobblin_assets.assets.partitions import find_run_range, list_keys
 from gobblin_assets.commit.driver import describe_ways_out
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import SequenceRecord
 from gobblin_assets.ingest.announcements import report_of
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport, Stores
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
 LOADED_MAX: Final = 1_000

@@ -65,13 +65,13 @@ class ReportedRun:
             event = build_materialization(key, report, role, uri=uri)
             with telling(key):
                 self._send(DagsterEventType.ASSET_MATERIALIZATION, StepMaterializationData(event), event.description)
-        self._report_checks(report)
+        self.report_checks(report)
 
     def end(self, report: RunReport) -> None:
         """The checks of what was not published, and the end."""
         for dataset in report.datasets:
             if dataset.publication is None:
-                self._report_checks(dataset)
+                self.report_checks(dataset)
         failed = [f"{each.urn} [{each.partition}]: {each.outcome.value}: {each.error}" for each in report.failed]
         self._end(f"{len(failed)} of {len(report.datasets)} failed:\n" + "\n".join(failed) if failed else None)
 
@@ -83,7 +83,8 @@ class ReportedRun:
         """All was told that there is to tell."""
         self._end(None)
 
-    def _report_checks(self, report: DatasetReport) -> None:
+    def report_checks(self, report: DatasetReport) -> None:
+        """The results of one partition: its policies', and whether it was published."""
         key = self.layout.get_key(report.urn)
         with telling(key):
             latest = find_latest(self._instance, key, report.partition.key)
@@ -132,15 +133,28 @@ def report_blocked(layout: JobLayout, blocked: Sequence[SequenceRecord], instanc
     Events without a run would do for datasets without partitions only: Dagster keeps one evaluation for each check,
     partition and run, and takes all that have no run for one.
     """
-    definitions = dg.Definitions(jobs=[build_recovery_job(layout)], resources=stand_ins(layout))
-    job = definitions.resolve_job_def(recovery_job_name(layout.job.job))
-    with telling(layout.get_key(blocked[0].urn)):
-        tags = {SOURCE_TAG: f"{layout.job.job}_recovery_sensor"}
-        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.MANAGED, tags=tags)
-    told = ReportedRun(layout, instance, run)
+    told = _begin_telling(layout, instance, by=f"{layout.job.job}_recovery_sensor")
     for sequence in blocked:
         told.report_check(sequence.urn, sequence.partition or None, judge_blocked(sequence))
     told.close()
+
+
+def report_checks(
+    layout: JobLayout, reports: Sequence[DatasetReport], instance: dg.DagsterInstance, *, by: str
+) -> None:
+    """Tell the checks of these, each of another partition, in such a run as ``report_blocked`` makes."""
+    told = _begin_telling(layout, instance, by=by)
+    for report in reports:
+        told.report_checks(report)
+    told.close()
+
+
+def _begin_telling(layout: JobLayout, instance: dg.DagsterInstance, *, by: str) -> ReportedRun:
+    definitions = dg.Definitions(jobs=[build_recovery_job(layout)], resources=stand_ins(layout))
+    job = definitions.resolve_job_def(recovery_job_name(layout.job.job))
+    with telling(next(iter(layout.specs.values())).key):
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.MANAGED, tags={SOURCE_TAG: by})
+    return ReportedRun(layout, instance, run)
 
 
 def stand_ins(layout: JobLayout) -> dict[str, object]:

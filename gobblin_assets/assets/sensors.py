@@ -9,14 +9,13 @@ of the try.
 """
 
 import datetime as dt
-import json
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
 import dagster as dg
-from pydantic import TypeAdapter, ValidationError
 
+from gobblin_assets.assets.dead_runs import report_dead_runs
 from gobblin_assets.assets.instances import aware_moment
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.lost_runs import report_lost_runs
@@ -24,13 +23,11 @@ from gobblin_assets.assets.ports import STORES_KEY
 from gobblin_assets.assets.published_checks import find_untold_blocks, list_blocked
 from gobblin_assets.assets.recovery import recovery_job_name, resume_job_name
 from gobblin_assets.assets.reported_runs import report_blocked
-from gobblin_assets.assets.run_config import find_stream_s
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.commit.sequence import SequenceRecord
 from gobblin_assets.ingest.run_values import Stores
-from gobblin_assets.model.state import SequenceId, WorkingState
+from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.datasets import LapsedRun
 
 INTERVAL_S: Final = 15
 SEQUENCE_TAG: Final = "gobblin/sequence_id"
@@ -39,21 +36,12 @@ RECOVERY_TAG: Final = "gobblin/recovery"
 
 # A tick must stay far below Dagster's limit of 60 s; each of these costs a few milliseconds.
 UNANNOUNCED_PER_TICK_MAX: Final = 20
-LAPSED_PER_TICK_MAX: Final = 50
 TRIES_READ_MAX: Final = 100
 TRY_WAIT_S_FIRST: Final = 30.0
 TRY_WAIT_S_MAX: Final = 3_600.0
 _DOUBLINGS_MAX: Final = 16
 # What a run does without a lease, besides waiting for a busy dataset, takes it seconds.
 IDLE_MARGIN_S: Final = 120.0
-
-_NAMED_STATES: Final = frozenset({
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-    # Of the command line.
-    dg.DagsterRunStatus.MANAGED,
-})  # fmt: skip
-_FIRST_SEEN: Final = TypeAdapter(dict[str, float])
 
 
 def build_recovery_sensor(
@@ -99,35 +87,6 @@ def _describe_rest(job: JobName, blocked: Sequence[SequenceRecord]) -> str:
         return f"No publication of {job} waits for recovery now."
     ways = f"Launch the job {resume_job_name(job)}, or: {describe_ways_out(blocked[0].sequence_id)}"
     return f"{len(blocked)} publications of {job} wait for a person, the first of {blocked[0].urn}. {ways}"
-
-
-def report_dead_runs(
-    instance: dg.DagsterInstance,
-    stores: Stores,
-    job: JobName,
-    cursor: str | None,
-    now: dt.datetime,
-    *,
-    idle_s_max: float,
-) -> str:
-    """Report runs as failed whose process died; returns the cursor: since when others hold no lease, by run.
-
-    A run that let a lease run out is dead at once. One without any lease may be waiting for a busy dataset: it is
-    taken for dead after it was seen so for longer than a run ever waits. A stream takes a lease that it lost anew, and
-    may wait for others as long as it goes on.
-    """
-    seen = _read_cursor(cursor)
-    idle: dict[str, float] = {}
-    for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX):
-        dagster_run = instance.get_run_by_id(run.dagster_run_id)
-        stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, job)
-        since = seen.get(str(run.run_id), now.timestamp())
-        patience_s = idle_s_max if stream_s is None or run.lease_ran_out else idle_s_max + stream_s
-        if (run.lease_ran_out and stream_s is None) or now.timestamp() - since > patience_s:
-            _report_dead(instance, stores, run, dagster_run)
-        else:
-            idle[str(run.run_id)] = since
-    return json.dumps(idle, sort_keys=True)
 
 
 def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
@@ -177,22 +136,6 @@ def _ended_at(record: dg.RunRecord) -> dt.datetime:
     if record.end_time is not None:
         return dt.datetime.fromtimestamp(record.end_time, dt.UTC)
     return aware_moment(record.update_timestamp)
-
-
-def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun, run: dg.DagsterRun | None) -> None:
-    if run is not None and run.status in _NAMED_STATES:
-        instance.report_run_failed(
-            run, f"The process of this run ({lapsed.owner}) died: its lease ran out. What it had sealed is recovered."
-        )
-    stores.runs.end(lapsed.run_id, WorkingState.FAILED, error="its process died: the lease ran out", figures={})
-
-
-def _read_cursor(cursor: str | None) -> dict[str, float]:
-    try:
-        return _FIRST_SEEN.validate_json(cursor) if cursor else {}
-    except ValidationError:
-        # Somebody typed it into the UI; it only delays what it would have said.
-        return {}
 
 
 UNFINISHED: Final = [

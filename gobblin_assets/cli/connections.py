@@ -197,5 +197,6 @@ def open_upkeep(log: Log, spark: SparkChoice, job: JobName, layout: JobLayout | 
     if layout is None:
         yield Upkeep(open_operations(log, spark), log.stores, job)
         return
-    with telling_events(layout) as telling:
+    with telling_events(layout, by=f"gobblin-assets {click.get_current_context().info_name}") as telling:
         yield Upkeep(open_operations(log, spark, layout.job), log.stores, job, telling.report_publication)
+        telling.report_dead(layout, log.stores)

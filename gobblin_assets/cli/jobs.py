@@ -1,4 +1,4 @@
-"""Commands on a job file: run, plan, discover."""
+"""Commands on a job file: run, plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,17 +23,14 @@ from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_run
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
-from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.discovery import select_tables, write_discovery
 from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.settings import make_home, read_settings
 
 _RANGE_MARK = "..."
 
@@ -128,12 +125,13 @@ def run(
     request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
     request = replace(request, restart=_read_restart(request, asked, dict(starts)))
+    _say_what_is_left_out(layout, datasets, request)
+    if missing_only:
+        request = _leave_out_published(request)
     with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
         with open_ports(layout.job, SparkChoice(master, remote), telling.report_publication) as ports:
-            _say_what_is_left_out(layout, datasets, request)
-            if missing_only:
-                request = _leave_out_published(request, ports)
             report = _run(replace(request, dagster_run_id=telling.run_id), ports)
+            telling.report_dead(layout, ports.stores)
         telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:
@@ -142,8 +140,9 @@ def run(
         click.get_current_context().exit(EXIT_SKIPPED)
 
 
-def _leave_out_published(request: RunRequest, ports: RunPorts) -> RunRequest:
-    states = ports.stores.datasets.load(JobName(request.job.job), list(request.selection))
+def _leave_out_published(request: RunRequest) -> RunRequest:
+    with open_log() as log:
+        states = log.stores.datasets.load(JobName(request.job.job), list(request.selection))
     selection = {
         urn: tuple(each for each in partitions if urn not in states or (each.key or "") not in states[urn].published)
         for urn, partitions in request.selection.items()
@@ -254,28 +253,3 @@ def _print_plan(slices: Sequence[PlannedSlice]) -> None:
         label = each.urn if each.partition is None else f"{each.urn} [{each.partition}]"
         for line in filter(None, (*each.notes, each.error)):
             say(f"{label}: {line}")
-
-
-@click.command()
-@job_file_argument
-@spark_options
-@json_option
-def discover(job_file: Path, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Ask the source once for its tables, and write down those that definitions and runs choose from."""
-    job = read_job_file(job_file)
-    engine = SparkChoice(master, remote).open(job)
-    names = open_source(job).discover(engine.get_session)
-    settings = read_settings()
-    make_home(settings.home)
-    path = settings.discovery_path(job.job)
-    found = write_discovery(path, names, job.source, SystemClock().now())
-    chosen = select_tables(found.tables, job.source)
-    if as_json:
-        print_json({"path": str(path), "tables": found.tables, "chosen": chosen})
-        return
-    print_table(f"tables of {job.source.connection}", ("table", "chosen"), [(n, n in chosen) for n in found.tables])
-    say(f"Written to {path}")
-    if job.source.include and not chosen:
-        raise RejectedError(
-            "no table is chosen by the patterns", field="source.include", hint="Compare them with the table above."
-        )

@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 
 from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import (
     Log,
     SparkChoice,
-    job_file_argument,
     open_log,
     open_operations,
     open_upkeep,
@@ -20,13 +18,14 @@ from gobblin_assets.cli.connections import (
     spark_options,
 )
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.known_jobs import job_file_or_name, name_of, read_known_job
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
 from gobblin_assets.commit.cleanup import Cleaned
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.ingest.job_spec import RETIRE_GRACE_S, LogSpec
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 
@@ -108,7 +107,8 @@ def show_sequence(sequence_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT00
 job_file_option = click.option(
     "--job-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The job's file: only its sequences, by its rules, and Dagster is told at once.",
+    help="The job's file: only its sequences, by its rules, and Dagster is told at once. Without it: under leases as "
+    "long as those of the run that began the sequence.",
 )
 
 
@@ -149,14 +149,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
 def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Sequence[JobName]:
     """Those whose sequences are to be recovered: the named one, else all that have something to recover."""
     if layout is not None:
-        named = JobName(layout.job.job)
-        if job not in (None, named):
-            raise RejectedError(
-                f"expected the file of the job {job!r}, found that of {named!r}",
-                field="--job-file",
-                hint="Give the right file, or leave it out.",
-            )
-        return [named]
+        return [name_of(layout, job, file_field="--job-file")]
     if job is not None:
         return [job]
     return sorted(log.stores.commits.count_recoverable(jobs=None))
@@ -178,13 +171,15 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 
 @commit.command()
 @sequence_argument
+@job_file_option
 @click.option("--reason", required=True, help="Why; it stays in the log.")
 @spark_options
-def abandon(sequence_id: uuid.UUID, reason: str, master: str | None, remote: str | None) -> None:
+def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
     """Give an open sequence up: what it made visible is taken back, and its rows are read again by the next run."""
+    layout = None if job_file is None else read_layout(job_file)
     with open_log() as log:
-        job = log.stores.commits.get(SequenceId(sequence_id)).job
-        with open_upkeep(log, SparkChoice(master, remote), job, None) as upkeep:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
+        with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
             upkeep.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")
@@ -197,26 +192,40 @@ def _print_published(published: Sequence[Publication]) -> None:
 
 
 @click.command()
-@job_file_argument
+@job_file_or_name
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @spark_options
 @json_option
-def cleanup(job_file: Path, datasets: Sequence[str], master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Remove what dead attempts left in staging and retired files whose grace is over; fold what is old."""
-    layout = read_layout(job_file)
-    job = layout.job
+def cleanup(
+    job_file: Path | None,
+    job: str | None,
+    datasets: Sequence[str],
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Remove what dead attempts left in staging and retired files whose grace is over; fold what is old.
+
+    By --job alone: all datasets that the log has of the job, at the destination that the log has, and by the defaults
+    (retire_grace_s: a day; log.history_days: 90; leases: a minute). Give the file of a job that says otherwise: the
+    log does not have its rules.
+    """
+    known = read_known_job(job_file, job)
+    spec = None if known.layout is None else known.layout.job
+    bounds = LogSpec().bounds if spec is None else spec.log.bounds
     cleaned: dict[str, Cleaned] = {}
     with open_log() as log:
-        require_bound_root(log.stores.destinations, open_file_system, JobName(job.job), job.destination)
-        operations = open_operations(log, SparkChoice(master, remote), job)
-        known = log.stores.datasets.load(JobName(job.job), find_datasets(layout, datasets))
-        for urn, state in known.items():
+        destination = known.find_destination(log)
+        require_bound_root(log.stores.destinations, open_file_system, known.name, destination)
+        operations = open_operations(log, SparkChoice(master, remote), spec)
+        states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
+        for urn, state in states.items():
             cleaned[urn] = operations.clean(
                 state,
-                root_uri=job.destination,
-                retire_grace_s=job.retire_grace_s,
+                root_uri=destination,
+                retire_grace_s=RETIRE_GRACE_S if spec is None else spec.retire_grace_s,
                 # Somebody asked: no need to wait until there is enough.
-                fold=replace(job.log.bounds, count_min=0),
+                fold=replace(bounds, count_min=0),
             )
     if as_json:
         print_json(cleaned)

@@ -1,6 +1,7 @@
 """A run's report, as a table of its datasets or as JSON."""
 
 from gobblin_assets.cli.output import print_json, print_table
+from gobblin_assets.ingest.quality import SAMPLES
 from gobblin_assets.ingest.run_values import DatasetReport, RunReport
 from gobblin_assets.model.urn import Role
 
@@ -13,6 +14,16 @@ def print_report(report: RunReport, *, as_json: bool) -> None:
     lines = [_line(each, "recovered") for each in report.recovered]
     lines += [_line(each, each.outcome.value) for each in sorted(report.datasets, key=_place)]
     print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
+    samples = [line for each in (*report.recovered, *report.datasets) for line in _sample_lines(each)]
+    if samples:
+        print_table("rows that failed a policy", ("dataset", "partition", "check", "row"), samples)
+
+
+def _sample_lines(report: DatasetReport) -> list[tuple[object, ...]]:
+    """Each once: the check for the share of quarantine has the same rows as the check of its only policy."""
+    found = ((check.name, check.figures.get(SAMPLES)) for check in report.checks)
+    shown = {tuple(map(str, samples)): name for name, samples in found if isinstance(samples, list | tuple)}
+    return [(report.urn, report.partition.key, name, row) for rows, name in shown.items() for row in rows]
 
 
 def _place(report: DatasetReport) -> tuple[str, str]:

@@ -48,7 +48,7 @@ def stream(
     selection = select_open_partitions(layout, urns=datasets)
     request = RunRequest(job, layout.datasets, selection, mode=Mode.APPEND, by_hand=False)
     with (
-        telling_events(layout, is_wanted=with_dagster) as telling,
+        telling_events(layout, by="gobblin-assets stream", is_wanted=with_dagster) as telling,
         open_ports(job, SparkChoice(master, remote), telling.report_publication) as ports,
     ):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
@@ -56,6 +56,7 @@ def stream(
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = run_stream(request, ports, stop.wait)
+        telling.report_dead(layout, ports.stores)
         telling.end(report)
     print_report(report, as_json=as_json)
     if report.failed:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gobblin_assets.assets.dead_runs import report_ended_runs
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.reported_runs import ReportedRun
 from gobblin_assets.assets.reporting import Selection, begin_reported_run
@@ -19,7 +20,7 @@ from gobblin_assets.assets.runless import RunlessEvents
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.ingest.announcements import UntoldError
-from gobblin_assets.ingest.run_values import DatasetReport, RunReport
+from gobblin_assets.ingest.run_values import DatasetReport, RunReport, Stores
 from gobblin_assets.settings import read_settings
 from resources.connections import require_variables
 from resources.instance import Instance, find_instance
@@ -43,8 +44,9 @@ dagster_option: Final[Callable[[_Command], _Command]] = click.option(
 class Telling:
     """Passes on what happens in one command, as far as there is somebody who takes it."""
 
-    def __init__(self, events: ReportedRun | RunlessEvents | None) -> None:
+    def __init__(self, events: ReportedRun | RunlessEvents | None, instance: Instance | None = None) -> None:
         self._events = events
+        self._instance = instance
         self._silent_until_s = float("-inf")
         self._has_said = False
 
@@ -66,6 +68,18 @@ class Telling:
             self._try_last(lambda: events.end(report))
         elif events is not None:
             self._try_last(lambda: events.report_unpublished(report))
+
+    def report_dead(self, layout: JobLayout, stores: Stores) -> None:
+        """That earlier runs of the job died, where no sensor says it."""
+        instance = self._instance
+        if instance is not None:
+            self._try_last(lambda: report_ended_runs(layout, instance, stores))
+
+    def close(self) -> None:
+        """Tell what was kept back so as to be told together."""
+        events = self._events
+        if isinstance(events, RunlessEvents):
+            self._try_last(events.close)
 
     def fail(self, error: BaseException) -> None:
         """The run ended by an error."""
@@ -94,10 +108,14 @@ class Telling:
 
 @contextmanager
 def telling_run(layout: JobLayout, selection: Selection, *, by: str, mode: str, is_wanted: bool) -> Iterator[Telling]:
-    """A run of its own in Dagster, which fails there if what is done in the block raises."""
+    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
     require_variables(layout.job.source, os.environ)
+    if not selection:
+        with telling_events(layout, by=by, is_wanted=is_wanted) as telling:
+            yield telling
+        return
     with open_instance(is_wanted=is_wanted) as instance:
-        telling = Telling(_begin(layout, selection, instance, by, mode))
+        telling = Telling(_begin(layout, selection, instance, by, mode), instance)
         try:
             yield telling
         except BaseException as error:
@@ -106,13 +124,17 @@ def telling_run(layout: JobLayout, selection: Selection, *, by: str, mode: str, 
 
 
 @contextmanager
-def telling_events(layout: JobLayout | None, *, is_wanted: bool = True) -> Iterator[Telling]:
+def telling_events(layout: JobLayout | None, *, by: str, is_wanted: bool = True) -> Iterator[Telling]:
     """Events without a run: of what may go on for weeks, and of what finishes others' work."""
     if layout is None:
         yield Telling(None)
         return
     with open_instance(is_wanted=is_wanted) as instance:
-        yield Telling(None if instance is None else RunlessEvents(layout, instance))
+        telling = Telling(None if instance is None else RunlessEvents(layout, instance, by=by), instance)
+        try:
+            yield telling
+        finally:
+            telling.close()
 
 
 @contextmanager

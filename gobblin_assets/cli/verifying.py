@@ -5,40 +5,45 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.selection import find_datasets
-from gobblin_assets.cli.connections import job_file_argument, open_log, read_layout
+from gobblin_assets.cli.connections import open_log
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.verification import FAULTS_NAMED_MAX, Damage, Progress, Verification, Verified
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.urn import JobName
 
 
 @click.command()
-@job_file_argument
+@job_file_or_name
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option("--checksums", is_flag=True, help="Also read every file whole, with the checksums of its pages.")
 @json_option
-def verify(job_file: Path, datasets: Sequence[str], checksums: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
+def verify(
+    job_file: Path | None,
+    job: str | None,
+    datasets: Sequence[str],
+    checksums: bool,  # noqa: FBT001  an option that click passes by name
+    as_json: bool,  # noqa: FBT001  the same
+) -> None:
     """Compare the ledger with storage: files that are missing, damaged or replaced, and files that nobody published.
 
-    Changes nothing. Ends with 1 when something is wrong.
+    Changes nothing. Ends with 1 when something is wrong. By --job alone: all datasets that the log has of the job, at
+    the destination that the log has.
     """
-    layout = read_layout(job_file)
-    job = JobName(layout.job.job)
+    known = read_known_job(job_file, job)
     verified: list[Verified] = []
     with open_log() as log:
         verification = Verification(
             store=log.stores.commits,
             published=log.stores.published,
             open_file_system=open_file_system,
-            destination=layout.job.destination,
-            job=job,
+            destination=known.find_destination(log),
+            job=known.name,
             progress=Progress(SystemClock(), say),
         )
-        known = log.stores.datasets.load(job, find_datasets(layout, datasets))
-        for urn, state in sorted(known.items()):
+        states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
+        for urn, state in sorted(states.items()):
             verified.append(verification.verify(urn, state.dataset_id, checksums=checksums))
     if as_json:
         print_json(verified)

@@ -19,6 +19,13 @@ The states of a sequence.
         ▼                ▼     ▼
      ABORTED ◀──────── ABANDONING
 
+The edges are written once, in ``model.sequence_state``; statements and constraints of the log are made from there.
+
+What a sequence does. Its steps, each of a kind (``steps``): prepared, verified by identity, executed by one atomic
+effect, and undone where the sequence is abandoned. The protocol asks no step which kind it is of. Kinds are built in,
+offered by a package's entry point, or registered by code (``step_kinds``). One that can't be undone says so, and
+abandoning is refused before it begins.
+
 What each crash leaves, and who repairs it.
 
     while taking            a raised fence: the next taker
@@ -29,6 +36,7 @@ What each crash leaves, and who repairs it.
     finish sent             PREPARED or DONE: read again under the lock, then issued again
     finished, not announced DONE: its events are sent again under the sequence's id
     while abandoning        ABANDONING: goes on abandoning
+    kind not installed      BLOCKED, with the package to install: resumed once it is
     destination not there   another file at its root, or none: nothing runs until it is mounted again
     log older than storage  markers that it can't explain: nothing runs until a person reconciles
     while reconciling       the dataset stays stopped: the same command again

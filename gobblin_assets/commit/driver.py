@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.execution import Execution, Executor, OpenFileSystem
-from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.commit.execution import Execution, Executor
 from gobblin_assets.commit.sequence import Publication, SealedSequence, SequenceRecord
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 

@@ -12,20 +12,20 @@ sync is never repeated in the hope that it succeeds, since an operating system m
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.markers import put_markers, sync_markers
 from gobblin_assets.commit.segment import Segment, decode_segment
 from gobblin_assets.commit.sequence import SealedSequence
-from gobblin_assets.commit.steps import CommitStep, RenameDirectory, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.step_calls import directories_to_sync, execute_steps, find_fault, verify_steps
+from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
+from gobblin_assets.commit.steps import CommitStep, StepVerdict
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import in_weight
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 
@@ -34,8 +34,6 @@ PASSES_MAX: Final = 4
 
 STEPS_TOGETHER_MAX: Final = 1_000
 """Steps that wait for the disk together: what is held of them at once stays bounded."""
-
-OpenFileSystem = Callable[[str], tuple[FileSystem, str]]
 
 
 @dataclass(slots=True)
@@ -57,6 +55,18 @@ class _Part:
 
     execution: Execution
     steps: Sequence[CommitStep]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The destination that the steps are carried out in."""
+
+    fs: FileSystem
+    root: str
+    ports: StepPorts
+
+    def new_world(self) -> StepWorld:
+        return StepWorld(self.fs, self.ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +101,13 @@ class Executor:
         )
         _do_for_all(executions, lambda ready: sync_markers(fs, root, (each.sealed for each in ready)))
         reach(Failpoint.MARKER_WRITTEN)
-        for segments in in_weight(_list_segments(executions), lambda entry: entry[1].step_count, STEPS_TOGETHER_MAX):
-            self._execute_segments(segments, fs, root)
+        weighed = in_weight(_list_segments(executions), lambda entry: entry[1].step_count, STEPS_TOGETHER_MAX)
+        with StepPorts(self.open_file_system) as ports:
+            for segments in weighed:
+                self._execute_segments(segments, _Place(fs, root, ports))
         reach(Failpoint.VERIFIED_BEFORE_FINISH)
 
-    def _execute_segments(self, segments: Sequence[tuple[Execution, Segment]], fs: FileSystem, root: str) -> None:
+    def _execute_segments(self, segments: Sequence[tuple[Execution, Segment]], place: _Place) -> None:
         parts: list[_Part] = []
         for execution, segment in segments:
             if execution.error is None:
@@ -103,12 +115,12 @@ class Executor:
         for _pass in range(PASSES_MAX):
             for part in parts:
                 if part.execution.error is None:
-                    part.execution.error = _try(partial(self._execute_pending, part, fs))
+                    part.execution.error = _try(partial(self._execute_pending, part, place))
             reach(Failpoint.EXECUTED_BEFORE_SYNC)
             # Also those that were found done: whoever renamed them may have died before syncing.
-            _do_for_all([part.execution for part in parts], partial(_sync, parts, fs, root))
+            _do_for_all([part.execution for part in parts], partial(_sync, parts, place))
             reach(Failpoint.SYNCED_BEFORE_VERIFY)
-            parts = [part for part in parts if self._is_pending(part, fs)]
+            parts = [part for part in parts if self._is_pending(part, place)]
             if not parts:
                 return
         for part in parts:
@@ -117,22 +129,22 @@ class Executor:
                 hint="Something else moves files below the destination.",
             )
 
-    def _execute_pending(self, part: _Part, fs: FileSystem) -> None:
+    def _execute_pending(self, part: _Part, place: _Place) -> None:
         self.require(part.execution.lease)
-        pending = self._pending(part.execution.sealed, part.steps, StepWorld(fs), part.execution.lease)
+        pending = self._pending(part.execution.sealed, part.steps, place.new_world(), part.execution.lease)
         try:
-            _execute_steps(pending, fs)
+            execute_steps(pending, place.new_world())
         except ConflictError:
             # The rename found another world than the verification did: the next one tells.
             return
 
-    def _is_pending(self, part: _Part, fs: FileSystem) -> bool:
+    def _is_pending(self, part: _Part, place: _Place) -> bool:
         """Whether another pass is needed. Not where there is an error, or one is found."""
         execution = part.execution
         left: list[CommitStep] = []
         if execution.error is None:
             execution.error = _try(
-                lambda: left.extend(self._pending(execution.sealed, part.steps, StepWorld(fs), execution.lease))
+                lambda: left.extend(self._pending(execution.sealed, part.steps, place.new_world(), execution.lease))
             )
         return execution.error is None and bool(left)
 
@@ -141,14 +153,14 @@ class Executor:
     ) -> list[CommitStep]:
         """The steps that are not done. ConflictError, confirmed by the log, for the first impossible one."""
         pending = []
-        for step, verdict in zip(steps, verify_all(steps, world), strict=True):
+        for step, verdict in zip(steps, verify_steps(steps, world), strict=True):
             if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
                 # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
                 if not self.store.is_open_and_held(sealed.order.sequence_id, fence=lease.fence):
                     raise FencedError("the sequence was taken over while it was carried out")
                 # Nothing is lost that is only not mounted.
                 require_identity(*self.open_file_system(sealed.root_uri), sealed.destination)
-                raise _impossible(sealed, step, verdict, world.fs)
+                raise _impossible(sealed, step, verdict, world)
             if verdict is not StepVerdict.DONE:
                 pending.append(step)
         return pending
@@ -183,64 +195,26 @@ def _try(act: Callable[[], None]) -> GobblinError | None:
 
 def _list_segments(executions: Iterable[Execution]) -> Iterator[tuple[Execution, Segment]]:
     for execution in executions:
-        for attempt in execution.sealed.attempts:
-            for segment in attempt.segments:
-                yield execution, segment
+        for segment in execution.sealed.segments():
+            yield execution, segment
 
 
 def _decode(execution: Execution, segment: Segment, parts: list[_Part]) -> None:
     parts.append(_Part(execution, decode_segment(segment.payload, segment.digest)))
 
 
-def _sync(parts: Iterable[_Part], fs: FileSystem, root: str, executions: Sequence[Execution]) -> None:
+def _sync(parts: Iterable[_Part], place: _Place, executions: Sequence[Execution]) -> None:
     wanted = {each.sequence_id for each in executions}
     steps = (step for part in parts if part.execution.sequence_id in wanted for step in part.steps)
-    fs.sync_directories(directories_to_sync(steps, root))
+    place.fs.sync_directories(directories_to_sync(steps, place.root))
 
 
-def directories_to_sync(steps: Iterable[CommitStep], root: str) -> list[str]:
-    """Every directory whose entries the steps changed, and its parents up to the destination's root."""
-    return list_upwards((directory for step in steps for directory in step.touched_directories()), root)
-
-
-def _execute_steps(pending: Sequence[CommitStep], fs: FileSystem) -> None:
-    parents: set[str] = set()
-    for step in pending:
-        for path, _identity, _rows in step.published_files():
-            parent = str(PurePosixPath(path).parent)
-            if step.kind == "rename_directory":
-                parent = str(PurePosixPath(parent).parent)
-            if parent not in parents:
-                fs.make_directories(parent)
-                parents.add(parent)
-    world = StepWorld(fs)
-    for step in pending:
-        reach(Failpoint.STEP_BEFORE)
-        step.execute(world)
-        reach(Failpoint.STEP_AFTER)
-
-
-def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, fs: FileSystem) -> ConflictError:
-    path = next((path for path, _identity, _rows in step.published_files()), "")
-    found = "is neither staged nor published" if verdict is StepVerdict.LOST else "is not the file that was staged"
-    if isinstance(step, RenameDirectory) and verdict is StepVerdict.CONFLICT:
-        path, found = _find_culprit(step, fs)
+def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, world: StepWorld) -> ConflictError:
+    fault = find_fault(step, world, verdict)
     return ConflictError(
-        f"{path} {found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
+        f"{fault.place} {fault.found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
         hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
-        path=path,
+        path=fault.place,
         verdict=verdict.value,
         step=step.kind,
     )
-
-
-def _find_culprit(step: RenameDirectory, fs: FileSystem) -> tuple[str, str]:
-    """Of a directory's files the one that is not as it was staged, and what is wrong with it."""
-    directory = step.target if fs.is_directory(step.target) else step.source
-    found = StepWorld(fs).list_directory(directory)
-    for file in step.files:
-        if file.name not in found:
-            return f"{directory}/{file.name}", "is missing from the directory that was staged"
-        if not found.pop(file.name).matches(file.identity):
-            return f"{directory}/{file.name}", "is not the file that was staged"
-    return f"{directory}/{next(iter(found), '')}", "is none of the files that were staged"

@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, published_directories
-from gobblin_assets.commit.segment import Segment, decode_segment, encode_segments
+from gobblin_assets.commit.segment import Segment, join_segments_of_done, list_published
 from gobblin_assets.commit.sequence import PublishedInterval
-from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
@@ -138,15 +137,18 @@ def join_segments(survivor: SequenceId, parts: Iterable[FoldSegment]) -> list[tu
     """The same files in as few segments as possible, with ids that follow from what they hold.
 
     Files of different roles or schemas stay apart, so that the order of schemas stays what it was: that of ``version``.
+    So do segments without files, whose version is that of no row.
     """
-    of_kind: dict[tuple[Role, str], list[FoldSegment]] = defaultdict(list)
+    of_kind: dict[tuple[Role, str, bool], list[FoldSegment]] = defaultdict(list)
     for part in parts:
-        of_kind[part.segment.role, json.dumps(part.segment.file_schema, sort_keys=True)].append(part)
+        schema = json.dumps(part.segment.file_schema, sort_keys=True)
+        of_kind[part.segment.role, schema, part.segment.file_count > 0].append(part)
     joined = []
-    for found in of_kind.values():
+    for (role, schema, _has_files), found in of_kind.items():
         for chunk in _in_chunks(sorted(found, key=lambda part: (part.version, part.segment_id))):
             segment = _join(chunk)
-            name = hashlib.sha256(survivor.bytes + segment.digest).digest()
+            # Those without files differ by role and schema alone.
+            name = hashlib.sha256(survivor.bytes + segment.digest + f"{role} {schema}".encode()).digest()
             joined.append((uuid.UUID(bytes=name[:16]), segment))
     return joined
 
@@ -167,12 +169,7 @@ def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInte
 
 def list_named_sequences(segments: Iterable[tuple[bytes, bytes]]) -> set[SequenceId]:
     """The sequences whose names the published directories of these segments (payload, digest) bear."""
-    paths = (
-        path
-        for payload, digest in segments
-        for step in decode_segment(payload, digest)
-        for path, _identity, _rows in step.published_files()
-    )
+    paths = (path for payload, digest in segments for path, _identity, _rows in list_published(payload, digest))
     return set(published_directories(paths))
 
 
@@ -195,22 +192,7 @@ def _in_chunks(parts: Sequence[FoldSegment]) -> Iterator[list[FoldSegment]]:
 
 
 def _join(parts: Sequence[FoldSegment]) -> Segment:
-    first = parts[0].segment
-    steps = [
-        _without_source(step) for part in parts for step in decode_segment(part.segment.payload, part.segment.digest)
-    ]
-    (segment,) = encode_segments(
-        steps,
-        role=first.role,
-        partition=first.partition,
-        file_schema=first.file_schema,
-        steps_max=len(steps),
-    )
-    return replace(segment, version=max(part.version for part in parts))
-
-
-def _without_source(step: CommitStep) -> CommitStep:
-    """A step that is done is never done again: where its files were staged needs no room."""
-    if isinstance(step, RenameDirectory | RenameFile):
-        return replace(step, source="")
-    return step
+    version = max(part.version for part in parts)
+    if not any(part.segment.step_count for part in parts):
+        return replace(parts[0].segment, version=version)
+    return replace(join_segments_of_done([part.segment for part in parts]), version=version)

@@ -12,17 +12,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.marker_text import decode_marker
 from gobblin_assets.commit.markers import Marker, list_markers
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
-from gobblin_assets.commit.steps import CommitStep, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.step_calls import verify_steps
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import CommitStep, StepVerdict
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import path_of
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import DatasetStore
@@ -190,17 +192,17 @@ class Examination:
         return None
 
     def _find_lost_file(self, sealed: SealedSequence) -> str | None:
-        for attempt in sealed.attempts:
-            for segment in attempt.segments:
+        with StepPorts() as ports:
+            for segment in sealed.segments():
                 steps = decode_segment(segment.payload, segment.digest)
-                for step, verdict in zip(steps, verify_all(steps, StepWorld(self.fs)), strict=True):
+                for step, verdict in zip(steps, verify_steps(steps, StepWorld(self.fs, ports)), strict=True):
                     if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
                         return self._describe(step)
         return None
 
     def _describe(self, step: CommitStep) -> str:
         """What is wrong with a step that can't be done: the first file of it that is not as it was sealed."""
-        for path, identity, _rows in step.published_files():
+        for path, identity, _rows in step.published():
             found = self.fs.find_identity(path)
             if found is None:
                 return f"{path} is not there"

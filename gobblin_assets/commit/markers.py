@@ -35,7 +35,6 @@ from gobblin_assets.commit.destination import (
     elsewhere,
     read_identity,
 )
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
 from gobblin_assets.commit.store import CommitStepStore
@@ -44,6 +43,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import encode_segment, list_upwards
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Lease

@@ -12,19 +12,22 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.cleanup import Cleaned, Cleanup
 from gobblin_assets.commit.driver import PUBLISH_TRIES_MAX, Driver
-from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.recovery import LEFT_UNSEALED, Recovered, recover_dataset
 from gobblin_assets.commit.sequence import AttemptRecord, Publication, SequenceRecord
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.sweep import UNBOUNDED, DatasetBusyError, Sweep, SweepBounds, SweepReport
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
+
+LEASE_TTL_S: Final = 60.0
+"""Where neither a job nor a sequence says how long its leases last."""
 
 DEFERRED_S: Final = 60.0
 """How long a sequence rests whose recovery failed before it could be tried: the log behind, its storage away."""
@@ -32,7 +35,11 @@ DEFERRED_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LogOperations:
-    """The operations, over ports. ``holder`` names who acts."""
+    """The operations, over ports. ``holder`` names who acts.
+
+    ``lease_ttl_s`` None: no job is at hand to say it; then a sequence is held under leases as long as those of the run
+    that began it, and everything else under those of ``LEASE_TTL_S``.
+    """
 
     store: CommitStepStore
     leases: LeaseStore
@@ -41,7 +48,7 @@ class LogOperations:
     clock: Clock
     holder: Holder
     report: Callable[[str], None]
-    lease_ttl_s: float = 60.0
+    lease_ttl_s: float | None = None
     tries_max: int = PUBLISH_TRIES_MAX
 
     def recover_due(
@@ -55,7 +62,7 @@ class LogOperations:
         return Sweep(self.store, self.clock, self.report, self._recover, on_publication).run(jobs, bounds)
 
     def _recover(self, sequence: SequenceRecord) -> Recovered:
-        with self.hold(sequence.dataset_id) as (keeper, lease):
+        with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
             try:
                 self._check_log(sequence, lease)
                 return recover_dataset(self.driver(keeper), self.abandonment(), lease)
@@ -75,7 +82,7 @@ class LogOperations:
     def resume(self, sequence_id: SequenceId) -> Recovered:
         """A person says that a BLOCKED sequence may be tried again; it is tried at once."""
         sequence = self.store.get(sequence_id)
-        with self.hold(sequence.dataset_id) as (keeper, lease):
+        with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
             self._check_log(sequence, lease)
             self.store.resume(sequence_id, fence=lease.fence)
             return recover_dataset(self.driver(keeper), self.abandonment(), lease)
@@ -83,7 +90,7 @@ class LogOperations:
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
         """A person gives a sealed sequence up; its rows will be read again."""
         sequence = self.store.get(sequence_id)
-        with self.hold(sequence.dataset_id) as (_keeper, lease):
+        with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (_keeper, lease):
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
 
@@ -120,9 +127,13 @@ class LogOperations:
         return Abandonment(self.store, self.open_file_system, self.interrupt)
 
     @contextmanager
-    def hold(self, dataset_id: DatasetId) -> Iterator[tuple[LeaseKeeper, Lease]]:
-        """Take a dataset for the block, and keep it alive. ConflictError names who holds it instead."""
-        keeper = LeaseKeeper(self.leases, self.clock, ttl_s=self.lease_ttl_s, report=self.report)
+    def hold(self, dataset_id: DatasetId, *, ttl_s: float | None = None) -> Iterator[tuple[LeaseKeeper, Lease]]:
+        """Take a dataset for the block, and keep it alive. ConflictError names who holds it instead.
+
+        ``ttl_s`` counts where the operations have none of their own.
+        """
+        lasting_s = self.lease_ttl_s or ttl_s or LEASE_TTL_S
+        keeper = LeaseKeeper(self.leases, self.clock, ttl_s=lasting_s, report=self.report)
         taken = keeper.take([dataset_id], self.holder)
         if not taken:
             status = self.leases.get_status(dataset_id)

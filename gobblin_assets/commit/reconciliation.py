@@ -9,7 +9,7 @@ Order. The fence is raised above any that storage shows, then the dataset is tak
 fence can write nothing more. Then all is looked at again, under the lease, and done. Whatever is killed, the dataset
 stays stopped until its last marker is explained, and the same command goes on from there: a lost sequence that was
 begun again is begun once more; one that was sealed again is an open one like any other; of what is set aside, the
-markers go last.
+markers go last. Steps that publish no files are undone before anything is moved.
 """
 
 import re
@@ -21,13 +21,17 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
 from gobblin_assets.commit.forgotten import Examination, Finding, Remembered, is_replaced
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt
+from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import CapturedStaging
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.path_names import encode_segment, list_upwards
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.state.leases import Lease, LeaseKeeper
@@ -194,6 +198,7 @@ class Reconciliation:
         """Move names below one that is new with each fence, keeping their places relative to the job's directory."""
         job_directory = self._job_directory()
         aside = "/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}"))
+        self._undo_what_has_no_files(finding, lease)
         files: list[str] = []
         markers: list[str] = []
         for each in finding.forgotten:
@@ -207,6 +212,19 @@ class Reconciliation:
         # Last of all: until they are gone, the dataset stays stopped.
         moved += self._move(markers, job_directory, aside, Failpoint.LOST_MARKER_MOVED, keeper, lease)
         return tuple(moved), aside
+
+    def _undo_what_has_no_files(self, finding: Finding, lease: Lease) -> None:
+        """What a step did elsewhere than in the dataset's files can't be moved: it is undone, the newest first."""
+        fs, root = self.examination.fs, self.examination.root
+        with StepPorts(self.operations.open_file_system) as ports:
+            for each in reversed(finding.forgotten):
+                captured = CapturedStaging(each.sequence_id, lease.fence, {})
+                for segment in () if each.sealed is None else each.sealed.segments():
+                    steps = decode_segment(segment.payload, segment.digest)
+                    elsewhere = [step for step in steps if next(iter(step.published()), None) is None]
+                    if elsewhere:
+                        undo_steps(elsewhere, StepWorld(fs, ports), captured)
+                        fs.sync_directories(directories_to_sync(elsewhere, root, captured))
 
     def _move(
         self,

@@ -10,9 +10,9 @@ from typing import Final, assert_never
 
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.leases import Lease
 
 LEFT_UNSEALED: Final = "left unsealed by its run"

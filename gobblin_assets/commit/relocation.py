@@ -20,10 +20,10 @@ from gobblin_assets.commit.destination import (
     read_identity,
     unfinished,
 )
-from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.markers import is_any_visible, list_markers, put_markers, sync_markers
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach

@@ -1,23 +1,29 @@
 """Segments: the steps of one dataset partition and role, compressed into one value.
 
-An Arrow IPC stream with Zstandard. One row a file: (step number, kind, source, target, name, size, inode,
-mtime, tag, rows); a step of another kind is one row whose ``payload`` is its JSON. Paths are split into the
-directory, which repeats and is dictionary-encoded, and the name, so that a million renames take about
-25 bytes each.
+An Arrow IPC stream with Zstandard, whose columns are those of ``COLUMNS``. Each file that a step publishes is a row
+with its target; what else stands in a row is the matter of the kind's codec. Paths are split into the directory,
+which repeats and is dictionary-encoded, and the name, so that a million renames take about 25 bytes each.
+
+Whoever asks for the published files needs no kind of step: they are read from the columns. The stream's metadata says
+who provided its kinds, for the message where one is not installed. Segments of built-in kinds have none, and neither
+have those that releases before it made; of these a kind of others has no rows for its files, and is asked for them.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, read_step
-from gobblin_assets.errors import CorruptionError
-from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind
+from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
+from gobblin_assets.errors import CorruptionError, GobblinError
+from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import Role
 
 # One segment stays a value that Postgres stores and sends in one piece.
@@ -44,11 +50,16 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 
+COLUMNS: Final = tuple(_SCHEMA.names)
+_KIND: Final = COLUMNS.index("kind")
+_PROVIDERS: Final = b"gobblin_assets.step_kinds"
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None.
 
+    One without steps has no files: it says the schema that rows would have had, where there was none.
     ``version``: the newest version of the dataset that rows of its files were published with, where they were published
     before; None: the one that its sequence makes.
     """
@@ -63,6 +74,9 @@ class Segment:
     file_bytes: int
     file_schema: object = None
     version: int | None = None
+
+
+_COUNTS: Final = ("step_count", "file_count", "row_count", "file_bytes")
 
 
 def encode_segments(
@@ -80,23 +94,61 @@ def encode_segments(
     ]
 
 
+def encode_empty(*, role: Role, partition: str, file_schema: object) -> Segment:
+    """A segment without steps, for the sake of its schema."""
+    return _encode([], role, partition, file_schema)
+
+
 def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:
-    """Rebuild the steps. CorruptionError when the payload is not the one that was sealed."""
+    """Rebuild the steps. CorruptionError when the payload is not the one that was sealed; StepKindMissingError for a
+    kind that this process does not know.
+    """
     return list(_steps_of(_open(payload, digest)))
 
 
-def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
-    """Path and length of each file that the steps make visible, in their order: what readers ask for, column by column.
-
-    CorruptionError as ``decode_segment``.
-    """
+def find_kinds(payload: bytes, digest: bytes) -> list[StepKind]:
+    """The kinds of its steps, in order of their names. Errors as those of ``decode_segment``."""
     table = _open(payload, digest)
-    if table.column("payload").null_count < len(table):
-        published = (file for step in _steps_of(table) for file in step.published_files())
-        return [(path, identity.size_bytes) for path, identity, _rows in published]
+    providers = _providers_of(table)
+    return [get_kind(name, providers.get(name)) for name in sorted(pc.unique(table.column("kind")).to_pylist())]
+
+
+def list_published(payload: bytes, digest: bytes) -> Iterator[PublishedStepFile]:
+    """The files that the steps make visible, in their order. No kind needs to be known. CorruptionError as above."""
+    table = _published_rows(_open(payload, digest))
+    names = ("target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag", "row_count")
+    for directory, name, size, inode, mtime, tag, row_count in _tuples(table, names):
+        yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag), row_count
+
+
+def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
+    """Path and length of each of ``list_published``, column by column: what readers ask for."""
+    table = _published_rows(_open(payload, digest))
     directories = table.column("target_directory").cast(pa.string())
     paths = pc.binary_join_element_wise(directories, table.column("target_name"), "/")
     return zip(paths.to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
+
+
+def join_segments_of_done(segments: Sequence[Segment]) -> Segment:
+    """One segment with the steps of these, which are all done: it does not tell where their files were staged.
+
+    Role, partition and schema are the first one's. No kind needs to be known.
+    """
+    rows: list[tuple[object, ...]] = []
+    providers: dict[str, Provider] = {}
+    for segment in segments:
+        table = _with_published_rows(_open(segment.payload, segment.digest))
+        providers |= _providers_of(table)
+        first = 1 + int(str(rows[-1][0])) if rows else 0
+        for number, kind, _source, *others in _tuples(table, COLUMNS):
+            rows.append((first + number, kind, None, *others))
+    payload = _write([list(column) for column in zip(*rows, strict=True)], providers)
+    return replace(
+        segments[0],
+        payload=payload,
+        digest=hashlib.sha256(payload).digest(),
+        **{name: sum(getattr(each, name) for each in segments) for name in _COUNTS},
+    )
 
 
 def _open(payload: bytes, digest: bytes) -> pa.Table:
@@ -115,19 +167,13 @@ def combine_digests(digests: Iterable[bytes]) -> bytes:
 
 
 def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema: object) -> Segment:
-    columns = _columns_of(steps)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
     row_count = file_bytes = file_count = 0
     for step in steps:
-        for _path, identity, rows in step.published_files():
+        for _path, identity, rows in step.published():
             file_count += 1
             row_count += rows
             file_bytes += identity.size_bytes
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)
-    with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
-    payload = sink.getvalue().to_pybytes()
+    payload = _write_steps(steps)
     return Segment(
         role=role,
         partition=partition,
@@ -141,72 +187,75 @@ def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema
     )
 
 
-def _columns_of(steps: Sequence[CommitStep]) -> list[Sequence[object]]:
-    """The rows of all steps, column by column. Segments of files alone, the longest ones, need no rows for it."""
-    files = [step for step in steps if isinstance(step, RenameFile)]
-    if len(files) == len(steps):
-        sources = [step.source.rpartition("/") for step in files]
-        targets = [step.target.rpartition("/") for step in files]
-        identities = [step.identity for step in files]
-        return [
-            range(len(files)),
-            [step.kind for step in files],
-            [directory for directory, _, _ in sources],
-            [name for _, _, name in sources],
-            [directory for directory, _, _ in targets],
-            [name for _, _, name in targets],
-            [identity.size_bytes for identity in identities],
-            [identity.inode for identity in identities],
-            [identity.mtime_ns for identity in identities],
-            [identity.tag for identity in identities],
-            [step.row_count for step in files],
-            [None] * len(files),
-        ]
-    rows = [row for number, step in enumerate(steps) for row in _rows_of(number, step)]
-    return [list(column) for column in zip(*rows, strict=True)]
+def _write_steps(steps: Sequence[CommitStep]) -> bytes:
+    parts: list[Sequence[Sequence[object]]] = []
+    providers: dict[str, Provider] = {}
+    first = 0
+    for name, group in groupby(steps, key=attrgetter("kind")):
+        some = list(group)
+        number, *others = get_kind(name).codec.to_columns(some, first)
+        parts.append((number, [name] * len(number), *others))
+        if (provider := find_provider(name)) is not None:
+            providers[name] = provider
+        first += len(some)
+    # Segments of one kind, the longest ones, are not copied.
+    whole = parts[0] if len(parts) == 1 else [list(chain(*columns)) for columns in zip(*parts, strict=True)]
+    return _write(whole, providers)
 
 
-def _rows_of(number: int, step: CommitStep) -> Iterator[tuple[object, ...]]:
-    if isinstance(step, RenameFile):
-        source_directory, _, source_name = step.source.rpartition("/")
-        target_directory, _, target_name = step.target.rpartition("/")
-        i = step.identity
-        yield (
-            number, step.kind, source_directory, source_name, target_directory, target_name,
-            i.size_bytes, i.inode, i.mtime_ns, i.tag, step.row_count, None,
-        )  # fmt: skip
-    elif isinstance(step, RenameDirectory):
-        for file in step.files:
-            i = file.identity
-            yield (
-                number, step.kind, step.source, file.name, step.target, file.name,
-                i.size_bytes, i.inode, i.mtime_ns, i.tag, file.row_count, None,
-            )  # fmt: skip
-    else:
-        payload = json.dumps(step.to_json(), sort_keys=True)
-        yield (number, step.kind, None, None, None, None, None, None, None, None, None, payload)
+def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider]) -> bytes:
+    schema = _SCHEMA
+    if providers:
+        schema = _SCHEMA.with_metadata({_PROVIDERS: json.dumps(providers, sort_keys=True)})
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    file_count = len(arrays[0]) - arrays[COLUMNS.index("target_name")].null_count
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _providers_of(table: pa.Table) -> dict[str, Provider]:
+    stored = (table.schema.metadata or {}).get(_PROVIDERS)
+    return {} if stored is None else json.loads(stored)
+
+
+def _with_published_rows(table: pa.Table) -> pa.Table:
+    """The table; where an earlier release left out the files of a kind that is not ours, it is written anew."""
+    if _providers_of(table) or table.column("payload").null_count == len(table):
+        return table
+    with pa.ipc.open_stream(_write_steps(list(_steps_of(table)))) as stream:
+        return stream.read_all()
+
+
+def _published_rows(table: pa.Table) -> pa.Table:
+    whole = _with_published_rows(table)
+    names = whole.column("target_name")
+    return whole if names.null_count == 0 else whole.filter(pc.is_valid(names))
 
 
 def _steps_of(table: pa.Table) -> Iterator[CommitStep]:
-    directory: tuple[int, str, str] | None = None
-    files: list[DataFile] = []
-    for row in _tuples(table):
-        (number, kind, source_dir, source_name, target_dir, target_name, size, inode, mtime, tag, rows, payload) = row
-        if directory is not None and (kind != "rename_directory" or number != directory[0]):
-            yield RenameDirectory(directory[1], directory[2], tuple(files))
-            directory, files = None, []
-        if payload is not None:
-            yield read_step(kind, json.loads(payload))
-            continue
-        identity = FileIdentity(size, inode, mtime, tag)
-        if kind == "rename_directory":
-            directory = (number, source_dir, target_dir)
-            files.append(DataFile(source_name, identity, rows))
-        else:
-            yield RenameFile(f"{source_dir}/{source_name}", f"{target_dir}/{target_name}", identity, rows)
-    if directory is not None:
-        yield RenameDirectory(directory[1], directory[2], tuple(files))
+    providers = _providers_of(table)
+    rows = _tuples(table, COLUMNS)
+    names = pc.unique(table.column("kind")).to_pylist()
+    # Segments of one kind, the longest ones, are not looked at row by row.
+    for name, some in [(names[0], rows)] if len(names) == 1 else groupby(rows, key=itemgetter(_KIND)):
+        yield from _read(get_kind(name, providers.get(name)), some)
 
 
-def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table.column(name).to_pylist() for name in _SCHEMA.names), strict=True)
+def _read(kind: StepKind, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+    try:
+        yield from kind.codec.from_rows(rows)
+    except GobblinError:
+        raise
+    except Exception as error:
+        raise CorruptionError(
+            f"a stored step of the kind {kind.name!r} can't be read: {type(error).__name__}",
+            hint="Install the release of its package that wrote it, or a newer one.",
+            kind=kind.name,
+        ) from error
+
+
+def _tuples(table: pa.Table, names: Sequence[str]) -> Iterator[StepRow]:
+    return zip(*(table.column(name).to_pylist() for name in names), strict=True)

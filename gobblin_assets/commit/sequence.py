@@ -1,14 +1,14 @@
 """Commit sequences as values: what is begun, staged, sealed, found open, and finished."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
@@ -17,10 +17,16 @@ from gobblin_assets.model.work_unit import WorkUnit
 COMPACTION: Final = "compaction"
 """Among a sequence's details: its rows were published before."""
 
+LEASE_TTL_DETAIL: Final = "lease_ttl_s"
+"""Among a sequence's details: how long the leases of its run last, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
-    """What a run begins for one dataset partition. ``root_uri`` is the destination that its steps stay below."""
+    """What a run begins for one dataset partition. ``root_uri`` is the destination that its steps stay below.
+
+    ``lease_ttl_s`` is how long the run's leases last, for whoever completes the sequence without the job at hand.
+    """
 
     sequence_id: SequenceId
     dataset_id: DatasetId
@@ -31,6 +37,12 @@ class NewSequence:
     fence: int
     root_uri: str
     work_units: tuple[tuple[int | None, WorkUnit], ...] = ()
+    lease_ttl_s: float | None = None
+
+    def details(self) -> dict[str, object]:
+        """What the log keeps of it until a seal adds its own."""
+        lease = {} if self.lease_ttl_s is None else {LEASE_TTL_DETAIL: self.lease_ttl_s}
+        return {"root_uri": self.root_uri, **lease}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,10 @@ class SealedSequence:
     attempts: tuple[SealedAttempt, ...]
     destination: str | None = None
 
+    def segments(self) -> Iterator[Segment]:
+        """Those of all its attempts, in their order."""
+        return (segment for attempt in self.attempts for segment in attempt.segments)
+
     @property
     def version(self) -> int:
         """The dataset's version that finishing it makes."""
@@ -175,6 +191,12 @@ class SequenceRecord:
     failed_tries: int
     last_error: str | None
     details: Mapping[str, object]
+
+    @property
+    def lease_ttl_s(self) -> float | None:
+        """As in ``NewSequence``; None where an older release began it."""
+        found = self.details.get(LEASE_TTL_DETAIL)
+        return float(found) if isinstance(found, int | float) else None
 
 
 @dataclass(frozen=True, slots=True)

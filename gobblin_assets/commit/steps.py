@@ -1,35 +1,47 @@
-"""Commit steps: what a sealed sequence will do, each with a ``verify`` that tells whether it has happened.
+"""The port of a commit step: what a sealed sequence will do, with a ``verify`` that tells whether it has happened.
 
-A step is a value. It can be verified and executed any number of times, by anybody, in any order against a
-crash. The kinds of this module publish files; ``set_watermark`` and ``retire_generation`` are the last two
-steps of every sequence, carried out by its finishing transaction, so they have no code here.
+A step is a value. It can be verified and executed any number of times, by anybody, in any order against a crash.
+The protocol knows no kind of step: what it asks of one is in ``CommitStep``, and how the log stores it is in its
+``StepKind``. ``rename_steps`` holds the kinds that publish files; other packages add theirs, as ``step_kinds`` tells.
+The moves of watermarks and the retirement of an earlier generation are no steps: the finishing transaction does both.
 
-To add a kind: write a frozen dataclass with the members of ``CommitStep``, and ``register`` a function
-that rebuilds it from its JSON.
+What a kind promises.
 
-    verify    looks, changes nothing, and answers with a StepVerdict. It must tell "done" from "not done"
-              by identity, never by existence alone: something else may stand at that name.
-    execute   is called only after ``verify`` answered DO (or DROP_SOURCE). It must have one atomic effect,
-              must never replace or delete what it did not make, and may raise any family.
+    verify    looks, changes nothing, and answers with a StepVerdict. It tells "done" from "not done" by identity,
+              never by existence alone: something else may stand at that name.
+    execute   is called only after ``verify`` answered DO or DROP_SOURCE, and after ``prepare``. It has one atomic
+              effect, and never replaces or deletes what it did not make. The effect survives a power cut when
+              ``execute`` returns, or once the directories that ``touches`` names are synced.
+    undo      finds out by identity whether the effect is there, and takes it back by one atomic effect. From then on
+              a paused process that calls ``execute`` late must have no effect. A step that publishes what was staged
+              gets this from the capture: its source is gone. Any other step leaves a mark of its own for it.
+
+Steps of one segment are executed in their order and undone in the reverse order; segments have no order. A step may
+raise any family of ``errors``. Any other exception counts as a ``RetryableError`` of that step, and its text is not
+kept, since it may hold a secret.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import Any, Protocol
 
-from gobblin_assets.errors import ConflictError, CorruptionError, RejectedError
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
-from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.step_world import StepWorld
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.state import SequenceId
 
-# With more steps than this into one directory, one listing is cheaper than a look at each name.
-_LISTING_WORTH: Final = 16
+PublishedStepFile = tuple[str, FileIdentity, int]
+"""Full path, identity and row count of a file that a step makes visible."""
 
 
 class StepVerdict(StrEnum):
-    """The four cases of a rename, and the fifth, in which both names are there."""
+    """The four cases of a step, and the fifth, in which a rename left both names.
+
+    LOST: it is not done, and what it needs is gone. CONFLICT: something else stands where it acts.
+    """
 
     DO = "do"
     DONE = "done"
@@ -38,244 +50,143 @@ class StepVerdict(StrEnum):
     LOST = "lost"
 
 
-class StepWorld:
-    """What steps see of storage: the file system, and listings made once and used for many steps.
+class UndoOutcome(StrEnum):
+    """What ``undo`` found. STRANGER: something else stands there, and stays as it is."""
 
-    A world is for one pass. A later pass takes a new one: its listings must not be older than the pass.
+    UNDONE = "undone"
+    NEVER_HAPPENED = "never_happened"
+    STRANGER = "stranger"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFault:
+    """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing"."""
+
+    place: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedStaging:
+    """The staging of a sequence that is being abandoned.
+
+    ``directories`` maps each attempt's staging path to the fences under which it was captured, ``fence`` among them.
+    Who knows only the staging path finds nothing there any more.
     """
 
-    def __init__(self, fs: FileSystem) -> None:
-        self.fs = fs
-        self._listed: dict[str, dict[str, FileIdentity]] = {}
+    sequence_id: SequenceId
+    fence: int
+    directories: Mapping[str, frozenset[int]]
 
-    def expect(self, paths: Iterable[str]) -> None:
-        """Say which files will be asked for, so that crowded directories are listed once."""
-        crowds: dict[str, int] = defaultdict(int)
-        for path in paths:
-            crowds[str(PurePosixPath(path).parent)] += 1
-        for directory, count in crowds.items():
-            if count > _LISTING_WORTH and directory not in self._listed:
-                self._listed[directory] = self.list_directory(directory)
+    def place_for(self, source: str) -> str:
+        """The path, new with each fence, to which what was published from ``source`` is taken back.
 
-    def find_identity(self, path: str) -> FileIdentity | None:
-        """The identity of the file at ``path``; None when nothing is there."""
-        pure = PurePosixPath(path)
-        listed = self._listed.get(str(pure.parent))
-        return self.fs.find_identity(path) if listed is None else listed.get(pure.name)
+        ConflictError for a path outside of the sequence's staging.
+        """
+        for staging in self.directories:
+            if source.startswith(f"{staging}/"):
+                return _returned(staging, source, self.fence)
+        raise ConflictError(f"{source} belongs to no attempt of this sequence", path=source)
 
-    def list_directory(self, directory: str) -> dict[str, FileIdentity]:
-        """All files below ``directory``, by their names relative to it."""
-        prefix = len(directory) + 1
-        return {stat.path[prefix:]: stat.identity for stat in self.fs.list_files(directory)}
+    def places_of(self, source: str) -> Iterator[str]:
+        """The paths to which this abandonment and earlier ones may have taken it back."""
+        for staging, fences in self.directories.items():
+            if source.startswith(f"{staging}/"):
+                for fence in fences:
+                    yield _returned(staging, source, fence)
 
 
 class CommitStep(Protocol):
-    """One step of a sequence: a value that can look at the world and change it once."""
+    """One step of a sequence: a value that can look at the world and change it once.
+
+    A class that names this protocol as its base inherits what most kinds leave as it is.
+    """
+
+    __slots__ = ()
 
     @property
+    @abstractmethod
     def kind(self) -> str:
-        """The name that it is registered under."""
+        """The name of its ``StepKind``."""
         ...
 
-    def to_json(self) -> Mapping[str, object]:
-        """Plain JSON values from which the registered function rebuilds the step."""
-        ...
-
+    @abstractmethod
     def verify(self, world: StepWorld) -> StepVerdict: ...
 
+    @abstractmethod
     def execute(self, world: StepWorld) -> None: ...
 
-    def published_files(self) -> Iterable[tuple[str, FileIdentity, int]]:
-        """(full path, identity, row count) of each file that the step makes visible."""
+    @abstractmethod
+    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
+        """Take the effect back. A kind that is ``irreversible`` answers ``undone_by_hand(self.verify(world))``."""
         ...
 
-    def touched_directories(self) -> Iterable[str]:
-        """Directories whose entries it changes, at the source and at the target."""
+    def expects(self) -> Iterable[str]:
+        """Files of the destination that ``verify`` looks at one by one: of many in one directory it is listed once."""
+        return ()
+
+    def prepare(self, world: StepWorld) -> None:
+        """Make what ``execute`` needs, such as a parent directory. Being there already is fine."""
+        del world
+
+    def published(self) -> Iterable[PublishedStepFile]:
+        """The files that it makes visible and that hold rows of the dataset.
+
+        They stand below the dataset's directory, under paths that are new with each sequence.
+        """
+        return ()
+
+    def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
+        """Directories of the destination whose entries ``execute`` changes; with ``captured``, those of ``undo`` too.
+
+        They are synced also where the step was found done: whoever did it may have died before syncing.
+        """
+        del captured
+        return ()
+
+    def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
+        """What a person should look at after ``verify`` answered LOST or CONFLICT, or ``undo`` STRANGER."""
+        del world
+        place = next((path for path, _identity, _rows in self.published()), f"a step of the kind {self.kind}")
+        lost = verdict is StepVerdict.LOST
+        return StepFault(place, "is neither staged nor published" if lost else "is not what was staged")
+
+
+def undone_by_hand(verdict: StepVerdict) -> UndoOutcome:
+    """What ``undo`` of an irreversible kind answers: its effect stays until a person has taken it back."""
+    return UndoOutcome.STRANGER if verdict is StepVerdict.DONE else UndoOutcome.NEVER_HAPPENED
+
+
+StepRow = tuple[Any, ...]
+"""One row of a segment, in the order of ``segment.COLUMNS``."""
+
+
+class StepCodec(Protocol):
+    """How steps of one kind stand in a segment. Every file that a step publishes is one row with its target."""
+
+    def to_columns(self, steps: Sequence[Any], first: int) -> Sequence[Sequence[object]]:
+        """The columns of ``segment.COLUMNS`` but for the kind; ``first`` is the number of the first step."""
+        ...
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        """Rebuild the steps of consecutive rows of the kind."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class RenameFile:
-    """Publish one file under its final name."""
+class StepKind:
+    """What a package registers. ``name`` is the kind's, such as ``<package>.<kind>``.
 
-    source: str
-    target: str
-    identity: FileIdentity
-    row_count: int
+    ``irreversible`` says why its steps can't be undone; then no sequence that holds one is abandoned. ``opens`` maps
+    each type that its steps ask their world for to a function that opens one, for the time of its context, by a URI
+    or another name. No URI may hold a secret: it stands in the log.
+    """
 
-    @property
-    def kind(self) -> str:
-        return "rename_file"
-
-    def to_json(self) -> Mapping[str, object]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "identity": _identity_to_json(self.identity),
-            "row_count": self.row_count,
-        }
-
-    def verify(self, world: StepWorld) -> StepVerdict:
-        at_source = world.find_identity(self.source)
-        at_target = world.find_identity(self.target)
-        # A stranger at the source is no reason to stop once ours is published; a zombie may have made it.
-        if at_target is not None:
-            if not at_target.matches(self.identity):
-                return StepVerdict.CONFLICT
-            if at_source is not None and at_source.matches(self.identity):
-                return StepVerdict.DROP_SOURCE
-            return StepVerdict.DONE
-        if at_source is None:
-            return StepVerdict.LOST
-        return StepVerdict.DO if at_source.matches(self.identity) else StepVerdict.CONFLICT
-
-    def execute(self, world: StepWorld) -> None:
-        if world.fs.find_identity(self.target) is not None:
-            # Both names are there: a link-and-unlink rename was cut between its halves.
-            world.fs.remove_file(self.source, self.identity)
-            return
-        _expect_renamed(world.fs.rename_no_replace(self.source, self.target), self.source, self.target)
-
-    def published_files(self) -> Iterable[tuple[str, FileIdentity, int]]:
-        return ((self.target, self.identity, self.row_count),)
-
-    def touched_directories(self) -> Iterable[str]:
-        return (str(PurePosixPath(self.source).parent), str(PurePosixPath(self.target).parent))
+    name: str
+    codec: StepCodec
+    irreversible: str = ""
+    opens: Mapping[Any, Callable[[str], Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RenameDirectory:
-    """Publish a directory with all its files by one rename. Its target is new: no other sequence names it."""
-
-    source: str
-    target: str
-    files: tuple[DataFile, ...]
-
-    def __post_init__(self) -> None:
-        if not self.files:
-            raise RejectedError("a directory step without files", field="files", hint="Publish nothing instead.")
-
-    @property
-    def kind(self) -> str:
-        return "rename_directory"
-
-    def to_json(self) -> Mapping[str, object]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "files": [
-                {"name": f.name, "identity": _identity_to_json(f.identity), "row_count": f.row_count}
-                for f in self.files
-            ],
-        }
-
-    def verify(self, world: StepWorld) -> StepVerdict:
-        if world.fs.is_directory(self.target):
-            found = world.list_directory(self.target)
-            return StepVerdict.DONE if self._holds_exactly(found) else StepVerdict.CONFLICT
-        found = world.list_directory(self.source)
-        if not any(file.name in found for file in self.files):
-            return StepVerdict.LOST
-        return StepVerdict.DO if self._holds_all(found) else StepVerdict.CONFLICT
-
-    def execute(self, world: StepWorld) -> None:
-        planned = {file.name for file in self.files}
-        for name, identity in world.list_directory(self.source).items():
-            if name not in planned:
-                # It came after the attempt was staged, into a directory that is ours alone.
-                world.fs.remove_file(f"{self.source}/{name}", identity)
-        _expect_renamed(world.fs.rename_no_replace(self.source, self.target), self.source, self.target)
-
-    def published_files(self) -> Iterable[tuple[str, FileIdentity, int]]:
-        return ((f"{self.target}/{file.name}", file.identity, file.row_count) for file in self.files)
-
-    def touched_directories(self) -> Iterable[str]:
-        return (
-            str(PurePosixPath(self.source).parent),
-            self.target,
-            str(PurePosixPath(self.target).parent),
-        )
-
-    def _holds_all(self, found: Mapping[str, FileIdentity]) -> bool:
-        return all(file.name in found and found[file.name].matches(file.identity) for file in self.files)
-
-    def _holds_exactly(self, found: Mapping[str, FileIdentity]) -> bool:
-        return len(found) == len(self.files) and self._holds_all(found)
-
-
-StepReader = Callable[[Mapping[str, object]], CommitStep]
-
-_READERS: dict[str, StepReader] = {}
-
-
-def register(kind: str, reader: StepReader) -> None:
-    """Make a kind of step known. Registering another function for a known kind is refused."""
-    if _READERS.setdefault(kind, reader) is not reader:
-        raise RejectedError(
-            f"the step kind {kind!r} is already registered",
-            field="kind",
-            hint="Give your kind a name of its own, such as <package>.<kind>.",
-        )
-
-
-def read_step(kind: str, data: Mapping[str, object]) -> CommitStep:
-    """Rebuild a step. An unknown kind is a CorruptionError: the code that sealed it isn't installed."""
-    reader = _READERS.get(kind)
-    if reader is None:
-        raise CorruptionError(
-            f"the log holds a step of the unknown kind {kind!r}",
-            hint="Import the package that registers this kind before recovering.",
-            kind=kind,
-        )
-    return reader(data)
-
-
-def verify_all(steps: Sequence[CommitStep], world: StepWorld) -> list[StepVerdict]:
-    """Verify many steps against one pass's listings, in order."""
-    world.expect(path for step in steps if isinstance(step, RenameFile) for path in (step.source, step.target))
-    return [step.verify(world) for step in steps]
-
-
-def _expect_renamed(outcome: RenameOutcome, source: str, target: str) -> None:
-    if outcome is not RenameOutcome.RENAMED:
-        # Somebody else was quicker, or the storage changed since it was verified: verify again.
-        raise ConflictError(f"rename found {outcome}", source=source, target=target, outcome=outcome)
-
-
-def _identity_to_json(identity: FileIdentity) -> Mapping[str, object]:
-    return {
-        "size_bytes": identity.size_bytes,
-        "inode": identity.inode,
-        "mtime_ns": identity.mtime_ns,
-        "tag": identity.tag,
-    }
-
-
-def _identity_from_json(data: object) -> FileIdentity:
-    if not isinstance(data, Mapping):
-        raise CorruptionError("a stored step holds no file identity")
-    return FileIdentity(data["size_bytes"], data["inode"], data["mtime_ns"], data["tag"])
-
-
-def _read_rename_file(data: Mapping[str, object]) -> CommitStep:
-    return RenameFile(
-        source=str(data["source"]),
-        target=str(data["target"]),
-        identity=_identity_from_json(data["identity"]),
-        row_count=int(str(data["row_count"])),
-    )
-
-
-def _read_rename_directory(data: Mapping[str, object]) -> CommitStep:
-    files = data["files"]
-    if not isinstance(files, list):
-        raise CorruptionError("a stored directory step holds no files")
-    return RenameDirectory(
-        source=str(data["source"]),
-        target=str(data["target"]),
-        files=tuple(DataFile(f["name"], _identity_from_json(f["identity"]), f["row_count"]) for f in files),
-    )
-
-
-register("rename_file", _read_rename_file)
-register("rename_directory", _read_rename_directory)
+def _returned(staging: str, source: str, fence: int) -> str:
+    return f"{captured_directory(staging, fence)}/returned/{source[len(staging) + 1 :]}"

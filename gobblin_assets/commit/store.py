@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gobblin_assets.commit.destination import Binding
 from gobblin_assets.commit.folding import FoldBounds
-from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.segment import list_published
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KeyMove,
@@ -49,10 +49,9 @@ class StoredSegment:
 
         What was copied to another root has another inode and time: of such a file only the length is known.
         """
-        for step in decode_segment(self.payload, self.digest):
-            for path, identity, row_count in step.published_files():
-                known = identity if self.moved is None else FileIdentity(identity.size_bytes)
-                yield moved_path(path, self.moved), known, row_count
+        for path, identity, row_count in list_published(self.payload, self.digest):
+            known = identity if self.moved is None else FileIdentity(identity.size_bytes)
+            yield moved_path(path, self.moved), known, row_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,6 @@
 A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
 """
 
-from typing import Final
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -40,9 +38,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, ExcludeConstraint
 from sqlalchemy.sql.expression import ColumnClause
 
+from gobblin_assets.db.sequence_states import IS_OPEN, IS_OVER, IS_UNFINISHED, MAY_BE_UNSEALED
 from gobblin_assets.db.table_metadata import SCHEMA, metadata, moment, states
+from gobblin_assets.model.sequence_state import SequenceState
 
-__all__ = ["OPEN_STATES", "SCHEMA", "SEQUENCE_STATES", "metadata"]
+__all__ = ["SCHEMA", "metadata"]
 
 destination = Table(
     "destination",
@@ -117,9 +117,6 @@ run = Table(
     Index(None, "job", "started_at"),
 )
 
-SEQUENCE_STATES: Final = ("BUILDING", "PREPARED", "DONE", "BLOCKED", "ABANDONING", "ABORTED")
-OPEN_STATES: Final = ("PREPARED", "BLOCKED", "ABANDONING")
-
 commit_sequence = Table(
     "commit_sequence",
     metadata,
@@ -132,7 +129,7 @@ commit_sequence = Table(
     # The fence under which it was begun. Recovery finishes it under a later one.
     Column("fence", BigInteger, nullable=False),
     # BUILDING -> PREPARED -> DONE; BUILDING -> ABORTED; PREPARED <-> BLOCKED; PREPARED or BLOCKED ->
-    # ABANDONING -> ABORTED. commit.machine.EDGES is the same table in Python.
+    # ABANDONING -> ABORTED: model.sequence_state.EDGES.
     Column("state", Text, nullable=False),
     Column("base_version", BigInteger),
     Column("result_version", BigInteger),
@@ -156,10 +153,10 @@ commit_sequence = Table(
     # Of a fold: how many publications it stands for, and when the last of them was folded into it.
     Column("publication_count", BigInteger, nullable=False, server_default=text("1")),
     moment("folded_at"),
-    CheckConstraint(f"state IN ({states(*SEQUENCE_STATES)})", name="state"),
+    CheckConstraint(f"state IN ({states(*SequenceState)})", name="state"),
     CheckConstraint(f"mode IN ({states('append', 'refresh')})", name="mode"),
     CheckConstraint(
-        "state IN ('BUILDING', 'ABORTED') OR (base_version IS NOT NULL AND digest IS NOT NULL)",
+        f"state {MAY_BE_UNSEALED} OR (base_version IS NOT NULL AND digest IS NOT NULL)",
         name="sealed",
     ),
     CheckConstraint("(state = 'DONE') = (result_version IS NOT NULL)", name="done"),
@@ -167,13 +164,13 @@ commit_sequence = Table(
         "commit_sequence_one_open",
         "dataset_id",
         unique=True,
-        postgresql_where=text(f"state IN ({states(*OPEN_STATES)})"),
+        postgresql_where=text(f"state {IS_OPEN}"),
     ),
     Index(
         "commit_sequence_unfinished",
         "next_try_at",
         "sequence_id",
-        postgresql_where=text("state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')"),
+        postgresql_where=text(f"state {IS_UNFINISHED}"),
     ),
     Index(
         "commit_sequence_unannounced",
@@ -198,7 +195,7 @@ past_sequence = Table(
     Column("sequence_id", Uuid, primary_key=True),
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
     Column("state", Text, nullable=False),
-    CheckConstraint(f"state IN ({states('DONE', 'ABORTED')})", name="state"),
+    CheckConstraint(f"state {IS_OVER}", name="state"),
 )
 
 run_dataset = Table(

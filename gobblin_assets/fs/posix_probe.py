@@ -1,5 +1,6 @@
 """A rehearsal of one publication with files of a few bytes, so that a destination is refused before a run writes."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -10,8 +11,10 @@ from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix_errors import families
 
 PROBE_PREFIX: Final = ".gobblin-probe-"
-"""Hidden from readers; a probe that was killed leaves a few bytes under such a name."""
+"""Hidden from readers; a probe that was killed leaves a few bytes under such a name, which a later probe removes."""
 
+LEFT_BEHIND_S: Final = 3_600.0
+"""A probe takes seconds. What is older is nobody's."""
 
 _KINDS: Final = {"file": "", "directory": "/inside"}
 
@@ -22,6 +25,7 @@ PROBE_TRIES_MAX: Final = 5
 def prove_publication(file_system: FileSystem, staging_root: str, final_root: str) -> None:
     """Make both roots, write, sync and rename a file and a directory, and see that neither is ever replaced.
 
+    Removes what probes that were killed left in the roots, more than ``LEFT_BEHIND_S`` ago by the file system's clock.
     Leaves nothing behind, also not the directories that it made, unless another probe is using them at that
     moment: then they may stay, empty. RejectedError names the destination.
     """
@@ -34,6 +38,8 @@ def prove_publication(file_system: FileSystem, staging_root: str, final_root: st
             for root in roots:
                 _make_root(file_system, root)
             _prove(file_system, Path(staging_root, name), Path(final_root, name))
+            for root in dict.fromkeys(roots):
+                _remove_left_behind(file_system, Path(root), now_s=_moment_of(root))
         except BaseException as error:
             # The other probe may have made them again by now, so that a look at the roots alone does not tell.
             vanished = isinstance(error, GobblinError) and (
@@ -77,6 +83,29 @@ def _prove(file_system: FileSystem, staged: Path, final: Path) -> None:
                     hint="Use a file system that keeps POSIX's rules for rename and link.",
                 )
             file_system.sync_directories([str(final.parent), str(staged.parent)])
+
+
+def _moment_of(directory: str) -> float:
+    """Now, by the clock of the file system: the probe has just changed the directory."""
+    with families("look at", directory):
+        return Path(directory).stat().st_mtime
+
+
+def _remove_left_behind(file_system: FileSystem, root: Path, *, now_s: float) -> None:
+    """Whatever can't be looked at or removed stays: another probe may be removing it, and none needs it gone."""
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith(PROBE_PREFIX):
+                with suppress(OSError, GobblinError):
+                    if now_s - entry.stat(follow_symlinks=False).st_mtime > LEFT_BEHIND_S:
+                        _remove(file_system, entry)
+
+
+def _remove(file_system: FileSystem, entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        file_system.remove_tree(entry.path)
+    else:
+        Path(entry.path).unlink(missing_ok=True)
 
 
 def _missing_directories(root: str) -> list[str]:

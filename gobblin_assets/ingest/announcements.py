@@ -12,6 +12,7 @@ from gobblin_assets.commit.sequence import COMPACTION, Publication
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.ingest.column_comments import comments_from_json
 from gobblin_assets.ingest.lag import lag_from_json
 from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
 from gobblin_assets.model.partition import AssetPartition
@@ -46,6 +47,7 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
         notes=tuple(details.get("notes", ())),
         figures={"rows_read": int(details.get("rows_read", 0)), "duration_s": duration_s},
         lag=lag_from_json(details.get("lag")),
+        comments=comments_from_json(details),
     )
 
 

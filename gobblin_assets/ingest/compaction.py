@@ -23,9 +23,9 @@ from typing import Final
 from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
+from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import COMPACTION, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
-from gobblin_assets.commit.steps import RenameDirectory
 from gobblin_assets.errors import (
     ConflictError,
     CorruptionError,
@@ -143,6 +143,7 @@ class Compaction:
             replaces=True,
             fence=lease.fence,
             root_uri=self.job.destination,
+            lease_ttl_s=self.job.lease.ttl_s,
         )
         self.driver.store.begin(new)
         with self._aborting(sequence_id, lease):

@@ -23,6 +23,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 class ExtractOrder:
     """Read ``units`` of ``plan`` and write them below ``directory``, which does not exist yet.
 
+    Without ``units`` there is nothing to read or to write: what is asked for is ``Extracted.file_schemas``.
     ``started_at`` is the run's clock when the attempt started: the "now" of all its rows. ``tag`` names the work
     to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with rows published before (the late
     window). ``schemas_beside`` are Spark's JSON of the schemas that the dataset's other active files have: what is
@@ -63,6 +64,7 @@ class Extracted:
     ``rows_read`` counts the rows that should come out again: what the source gave, less what converters and the
     late window took out. It is counted on the way of the rows, never from the files: an attempt whose files hold
     another number is given up. ``observed_high`` is the highest position that was really read, where it was observed.
+    ``samples`` are some of the rows that were set aside, as ``row_samples`` writes them.
     """
 
     directories: tuple[OutputDirectory, ...]
@@ -71,6 +73,7 @@ class Extracted:
     columns: Mapping[str, str] = field(default_factory=dict)
     actual_highs: Mapping[uuid.UUID, Watermark | None] = field(default_factory=dict)
     observed_high: Watermark | None = None
+    samples: tuple[str, ...] = ()
 
     def row_count(self, role: Role) -> int:
         return sum(f.row_count for d in self.directories if d.role is role for f in d.files)

@@ -5,7 +5,7 @@ expected, what was found, and the fix. Values that name a secret never hold it: 
 a resource resolves when a run starts.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -18,6 +18,9 @@ from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
+
+RETIRE_GRACE_S: Final = 86_400.0
+"""How long retired files stay where a job says nothing else."""
 
 
 def _read_octal(value: object) -> object:
@@ -107,6 +110,11 @@ class QualitySpec(SpecModel):
     )
     dead_letter_count_max: int = Field(
         0, ge=0, description="So many in a publication are allowed whatever their share; a stream's may be few records."
+    )
+    samples: Literal["masked", "values", "none"] = Field(
+        "masked",
+        description="How three of the rows that fail a row policy are shown, in logs, events and checks: by types and "
+        "lengths in place of values, with values, or not at all.",
     )
     lag_max: int | None = Field(
         None,
@@ -296,7 +304,7 @@ class JobSpec(SpecModel):
     packer: PackerSpec = PackerSpec()
     stream: StreamSpec = StreamSpec()
     publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
-    retire_grace_s: float = Field(86_400.0, ge=0, description="How long retired files stay for lazy readers.")
+    retire_grace_s: float = Field(RETIRE_GRACE_S, ge=0, description="How long retired files stay for lazy readers.")
     log: LogSpec = LogSpec()
     compaction: CompactionSpec | None = Field(
         None, description="Runs compact what has come to rest, after they have published. Default: by command only."

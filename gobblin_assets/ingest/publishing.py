@@ -7,6 +7,7 @@ from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealOrder
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
+from gobblin_assets.ingest.column_comments import carry_comments, comments_to_json
 from gobblin_assets.ingest.lag import Lag, lag_to_json, measure_lag
 from gobblin_assets.ingest.quality import (
     check_dead_letters,
@@ -16,6 +17,7 @@ from gobblin_assets.ingest.quality import (
     check_tasks,
     may_have_dead_letters,
 )
+from gobblin_assets.ingest.row_samples import SAMPLES_MAX, RowFailures
 from gobblin_assets.ingest.run_values import CheckResult
 from gobblin_assets.ingest.slices import Slice, StagedTask, partition_text
 from gobblin_assets.ingest.sources.port import TaskFigures
@@ -59,14 +61,21 @@ def decide_slice(
     decision = decide_commit(policy, part.results, replaces=part.plan.replaces)
     if not decision.publish:
         return None
-    winners = [task for task in part.staged if task.attempt_id in decision.winners]
+    # Not by the winners alone: an attempt that tells the columns has no WorkUnits, and no result.
+    winners = [task for task in part.staged if task.attempt_id not in decision.discarded]
     columns = _columns(winners)
     checks = _check(part, winners, columns)
     if any(check.blocking and not check.passed for check in checks):
         raise QualityFailedError(part.label, checks)
     # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
     aside = _rows(winners, Role.QUARANTINE)
-    checks += check_rows(part.spec.quality.rows, broken=_find_broken(part.error), rows_set_aside=aside)
+    checks += check_rows(
+        part.spec.quality.rows,
+        broken=_find_broken(part.error),
+        rows_set_aside=aside,
+        failures=_find_failures(part.error),
+        samples=_samples(winners),
+    )
     lag = measure_lag(part.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
     checks += _check_lag(part, lag)
     if part.plan.degraded:
@@ -99,7 +108,10 @@ def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
     lag = _check_lag(part, measure_lag(part.plan.unread))
     if isinstance(error, QualityFailedError):
         return error.checks + lag
-    return check_rows(part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None) + lag
+    rows = check_rows(
+        part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None, failures=_find_failures(error)
+    )
+    return rows + lag
 
 
 def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
@@ -110,6 +122,11 @@ def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
 def _find_broken(error: GobblinError | None) -> str | None:
     """The row policy that ended a task, as ``row_quality.explain_row_failure`` names it."""
     return None if error is None else str(error.fields.get("policy", "")) or None
+
+
+def _find_failures(error: GobblinError | None) -> RowFailures | None:
+    found = None if error is None else error.fields.get("failures")
+    return found if isinstance(found, RowFailures) else None
 
 
 def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
@@ -127,7 +144,14 @@ def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str
     )
     if any(policy.on_failure == "err_file" for policy in quality.rows):
         limit = quality.quarantine_fraction_max
-        checks += (check_quarantine(rows_written=written, rows_set_aside=quarantined, fraction_max=limit),)
+        checks += (
+            check_quarantine(
+                rows_written=written,
+                rows_set_aside=quarantined,
+                fraction_max=limit,
+                samples=_samples(winners),
+            ),
+        )
     if may_have_dead_letters(part.spec):
         checks += (
             check_dead_letters(
@@ -149,7 +173,12 @@ def _describe(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, 
         "rows_read": sum(task.extracted.rows_read for task in winners),
         "observed_high": _highest(winners),
         "notes": [*part.plan.degraded, *part.plan.notes],
+        **comments_to_json(carry_comments(part.plan.comments, part.spec.converters, columns)),
     }
+
+
+def _samples(winners: Sequence[StagedTask]) -> list[str]:
+    return [sample for task in winners for sample in task.extracted.samples][:SAMPLES_MAX]
 
 
 def _rows(winners: Sequence[StagedTask], role: Role) -> int:
@@ -177,6 +206,7 @@ def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, obje
         [
             TaskFigures(expected[task.attempt_id], sum(s.file_bytes for s in task.segments), task.duration_s)
             for task in winners
+            if task.attempt_id in expected
         ]
     )
 

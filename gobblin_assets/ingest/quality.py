@@ -9,12 +9,14 @@ from typing import Final, assert_never
 
 from gobblin_assets.ingest.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 from gobblin_assets.ingest.lag import Lag
+from gobblin_assets.ingest.row_samples import RowFailures
 from gobblin_assets.ingest.run_values import CheckResult
 
 QUARANTINE_CHECK: Final = "quarantine_fraction"
 DEAD_LETTER_CHECK: Final = "dead_letter_fraction"
 LAG_CHECK: Final = "lag"
 COLUMNS_SHOWN_MAX: Final = 10
+SAMPLES: Final = "samples"
 
 
 def check_tasks(
@@ -47,32 +49,51 @@ def check_tasks(
 
 
 def check_rows(
-    policies: Sequence[RowPolicySpec], *, broken: str | None, rows_set_aside: int | None
+    policies: Sequence[RowPolicySpec],
+    *,
+    broken: str | None,
+    rows_set_aside: int | None,
+    failures: RowFailures | None = None,
+    samples: Sequence[str] = (),
 ) -> tuple[CheckResult, ...]:
     """What is known of the row policies, in order.
 
     ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was
-    published, and nothing is known of the others. Which of several err_file policies set rows aside is not counted,
+    published, and nothing is known of the others. ``failures``: of the rows that broke it, where they were counted;
+    ``samples``: some of those that were set aside. Which of several err_file policies set rows aside is not counted,
     nor what an optional one found: the rows say it, and there is no result.
     """
     fail = [policy for policy in policies if policy.on_failure == "fail"]
     aside = [policy for policy in policies if policy.on_failure == "err_file"]
     results = [
-        CheckResult(policy.name, False, True, f"At least one row did not pass: {policy.check}")
+        _judge_broken(policy, failures)
         if policy.name == broken
         else CheckResult(policy.name, True, True, "Every row that was published passed.")
         for policy in fail
         if policy.name == broken or rows_set_aside is not None
     ]
     if rows_set_aside == 0 or (rows_set_aside is not None and len(aside) == 1):
-        figures = {"rows_set_aside": rows_set_aside}
+        figures = {"rows_set_aside": rows_set_aside, **_shown(samples)}
         text = f"Rows that were set aside: {rows_set_aside}"
         results += [CheckResult(policy.name, rows_set_aside == 0, False, text, figures) for policy in aside]
     order = [policy.name for policy in policies]
     return tuple(sorted(results, key=lambda result: order.index(result.name)))
 
 
-def check_quarantine(*, rows_written: int, rows_set_aside: int, fraction_max: float) -> CheckResult:
+def _judge_broken(policy: RowPolicySpec, failures: RowFailures | None) -> CheckResult:
+    if failures is None or failures.count < 1:
+        return CheckResult(policy.name, False, True, f"At least one row did not pass: {policy.check}")
+    figures = {"rows_failed": failures.count, **_shown(failures.samples)}
+    return CheckResult(policy.name, False, True, f"{failures.count} rows did not pass: {policy.check}", figures)
+
+
+def _shown(samples: Sequence[str]) -> dict[str, object]:
+    return {SAMPLES: list(samples)} if samples else {}
+
+
+def check_quarantine(
+    *, rows_written: int, rows_set_aside: int, fraction_max: float, samples: Sequence[str] = ()
+) -> CheckResult:
     """Whether no larger share of the rows was set aside than ``quality.quarantine_fraction_max`` allows."""
     total = rows_written + rows_set_aside
     fraction = rows_set_aside / total if total else 0.0
@@ -81,7 +102,12 @@ def check_quarantine(*, rows_written: int, rows_set_aside: int, fraction_max: fl
         passed=fraction <= fraction_max,
         blocking=True,
         description=f"{rows_set_aside} of {total} rows were set aside ({fraction:.4g}); allowed: {fraction_max:.4g}",
-        figures={"rows_set_aside": rows_set_aside, "fraction": fraction, "fraction_max": fraction_max},
+        figures={
+            "rows_set_aside": rows_set_aside,
+            "fraction": fraction,
+            "fraction_max": fraction_max,
+            **_shown(samples),
+        },
     )
 
 
@@ -152,7 +178,10 @@ def _check_range(policy: TaskPolicySpec, read: int, written: int, aside: int) ->
 def _check_schema(
     policy: TaskPolicySpec, columns: Mapping[str, str], previous: Mapping[str, str] | None
 ) -> CheckResult:
-    """Columns may be added; none that was published may be gone or have another type."""
+    """Columns may be added; none that was published may be gone or have another type. None at all: nothing was read."""
+    if not columns:
+        figures: dict[str, object] = {"dropped": 0, "retyped": 0, "added": 0}
+        return CheckResult(policy.name, True, policy.blocking, "nothing was read, and its columns stay", figures)
     before = previous or {}
     dropped = [name for name in before if name not in columns]
     retyped = [f"{n} ({before[n]} → {columns[n]})" for n in before if n in columns and columns[n] != before[n]]

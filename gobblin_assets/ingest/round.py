@@ -256,6 +256,7 @@ class Round:
             fence=part.lease.fence,
             root_uri=self._request.job.destination,
             work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
+            lease_ttl_s=self._request.job.lease.ttl_s,
         )
 
     # Extract --------------------------------------------------------------------------------------------
@@ -270,6 +271,7 @@ class Round:
         begun = self._begin(slices, numbers)
         owners = {unit.id: part for part in begun for unit in part.plan.work_units}
         tasks = [task for multi in packed for task in group_orders(make_orders(multi, owners))]
+        tasks += [[TaskOrder(part, 0, ())] for part in _find_undescribed(begun)]
         for order in itertools.chain.from_iterable(tasks):
             order.slice.open_tasks += 1
         for part in begun:
@@ -325,7 +327,10 @@ class Round:
     def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> bool:
         """Whether it was the last task of its slice."""
         part = order.slice
-        if isinstance(result, GobblinError):
+        if isinstance(result, GobblinError) and not order.units and not isinstance(result, FencedError):
+            # Its columns alone are not known, as before.
+            self._ports.report(f"{part.label}: which columns it has could not be found out: {result}")
+        elif isinstance(result, GobblinError):
             part.error = result if isinstance(result, FencedError) else part.error or result
             part.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
             self._ports.report(f"{part.label}: {result}")
@@ -360,3 +365,12 @@ class Round:
 def _oldest_first(partitions: Iterable[AssetPartition]) -> list[AssetPartition]:
     """A window that has passed is planned before the open one, which takes what no other does."""
     return sorted(partitions, key=lambda partition: _BEFORE_ALL if partition.window is None else partition.window.start)
+
+
+def _find_undescribed(slices: Iterable[Slice]) -> list[Slice]:
+    """Of each dataset without anything to read the first partition whose publication has to say which columns it has.
+
+    A source that knows no columns without records has none in its plan.
+    """
+    empty = (part for part in slices if not part.units_to_read() and part.plan.columns and part.lacks_schema())
+    return list({part.urn: part for part in reversed(list(empty))}.values())

@@ -2,8 +2,8 @@
 
 A check that gives NULL counts as a failure. Any number of policies may fail for one row:
 
-    fail      the task fails, and with it nothing of the attempt is published. The first such row ends it, so that
-              the message names the policy, never a count or a value.
+    fail      the task fails, and with it nothing of the attempt is published. The first such row ends it; how many
+              there are is then counted by another read (``spark.failed_rows``), which a good task never needs.
     err_file  the row is set aside: it goes to the quarantine role, published in the same sequence.
     optional  the row stays, annotated.
 
@@ -67,6 +67,7 @@ from gobblin_assets.ingest.columns import (
     refuse_expression,
 )
 from gobblin_assets.ingest.job_spec import RowPolicySpec
+from gobblin_assets.ingest.row_samples import RowFailures
 from gobblin_assets.model.urn import Role
 
 ROLE_COLUMN: Final = "gobblin_role"
@@ -180,17 +181,35 @@ def parse_role_path(partition_path: str) -> tuple[Role, str]:
     return Role(value), rest
 
 
-def explain_row_failure(error: BaseException, *, dataset: str) -> RejectedError | None:
-    """What to raise instead, if the failure of a Spark action was a row that failed a ``fail`` policy."""
+def failed_rows(frame: DataFrame, policy: RowPolicySpec) -> DataFrame:
+    """Those rows of what ``split_rows`` takes that fail the policy."""
+    return frame.where(~_passes(policy, may_be_dead=bool(dead_letter_columns(frame.columns))))
+
+
+def find_broken_policy(error: BaseException) -> str | None:
+    """The ``fail`` policy that a row failed, if the failure of a Spark action was that."""
     raised = find_raised(error)
-    if raised is None or raised[0] != _RAISED:
+    return None if raised is None or raised[0] != _RAISED else raised[1]
+
+
+def explain_row_failure(
+    error: BaseException, *, dataset: str, failures: RowFailures | None = None
+) -> RejectedError | None:
+    """What to raise instead, if the failure of a Spark action was a row that failed a ``fail`` policy.
+
+    ``failures``: what was found of such rows, where somebody looked. The error has it, and the policy, as fields.
+    """
+    policy = find_broken_policy(error)
+    if policy is None:
         return None
+    many = "at least one row" if failures is None or failures.count < 1 else f"{failures.count:,} rows"
     return RejectedError(
-        f"dataset {dataset!r}: at least one row failed the row policy {raised[1]!r}, whose on_failure is fail",
+        f"dataset {dataset!r}: {many} failed the row policy {policy!r}, whose on_failure is fail",
         field="quality.rows",
         hint="Nothing that its task read was published. Mend the rows at the source, or set them aside by "
         "on_failure: err_file.",
-        policy=raised[1],
+        policy=policy,
+        **({} if failures is None else {"failures": failures}),
     )
 
 

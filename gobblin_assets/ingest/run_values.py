@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.destination import DestinationStore
-from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.ingest.column_comments import SourceComments
 from gobblin_assets.ingest.extraction import Extractor
 from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.ingest.lag import Lag
@@ -100,7 +101,7 @@ class DatasetReport:
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
     without secrets; ``error_family`` the name of its family in ``errors``. ``lag``: of a log, what was left unread
-    of what it had when the run was planned.
+    of what it had when the run was planned. ``comments``: what people wrote at the source about the published columns.
     """
 
     urn: DatasetUrn
@@ -115,6 +116,7 @@ class DatasetReport:
     notes: tuple[str, ...] = ()
     figures: Mapping[str, float | int] = field(default_factory=dict)
     lag: Lag | None = None
+    comments: SourceComments = field(default_factory=SourceComments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,14 @@ class Slice:
         own = partition_text(self.partition) if self.plan.replaces else None
         return tuple(each.file_schema for each in self.active_schemas if own is None or each.only_partition != own)
 
+    def lacks_schema(self) -> bool:
+        """Whether nothing says which columns the dataset has, should this be published without a row."""
+        if self.plan.replaces:
+            return not self.schemas_beside()
+        if not self.state.published_columns:
+            return True
+        return not self.active_schemas and dict(self.plan.columns) != dict(self.state.source_columns or {})
+
     def units_to_read(self) -> tuple[WorkUnit, ...]:
         return tuple(unit for unit in self.plan.work_units if not unit.is_empty)
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.destination import require_identity
-from gobblin_assets.commit.segment import Segment, encode_segments
+from gobblin_assets.commit.rename_steps import RenameDirectory
+from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
-from gobblin_assets.commit.steps import RenameDirectory
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
@@ -42,7 +42,10 @@ _NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
-    """``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes."""
+    """``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes.
+
+    Without ``units`` nothing is read: the attempt tells which columns rows would have had.
+    """
 
     slice: Slice
     number: int
@@ -287,6 +290,9 @@ class TaskRunner:
                 partition=partition_text(part.partition),
                 file_schema=extracted.file_schemas.get(role),
             )
+        schema = extracted.file_schemas.get(Role.DATA)
+        if schema is not None and part.lacks_schema() and all(each.role is not Role.DATA for each in segments):
+            segments.append(encode_empty(role=Role.DATA, partition=partition_text(part.partition), file_schema=schema))
         return tuple(segments)
 
     def _record_failure(self, ids: Sequence[AttemptId], error: GobblinError) -> None:

@@ -85,6 +85,15 @@ def asset_key_of(job: JobName, urn: DatasetUrn, role: Role = Role.DATA) -> tuple
     return (job, component) if role is Role.DATA else (job, component, role.value)
 
 
+def source_key_of(kind: str, connection: str, name: str) -> tuple[str, ...]:
+    """The components of the asset key of a table or topic that is read, such as source/jdbc/shop/public.orders.
+
+    Four, where ``asset_key_of`` makes two or three, so that none is a dataset's, whatever jobs and connections are
+    called. Percent-encoded as there.
+    """
+    return ("source", *(_KEY_UNSAFE.sub(lambda unsafe: _escape(unsafe[0]), each) for each in (kind, connection, name)))
+
+
 def parse_asset_key(components: Sequence[str]) -> tuple[JobName, DatasetUrn, Role]:
     """What ``asset_key_of`` was given. Components that it never makes are a RejectedError."""
     if len(components) in {2, 3} and set(components[2:]) <= set(Role):

@@ -68,7 +68,7 @@ class DatasetState:
     partitions that have an active generation or interval. ``ahead`` are active intervals that reach beyond their key's
     watermark, ascending, indexed as ``keys`` are: a window of a log was read before those that precede it.
     ``source_columns`` is the source's schema as last
-    accepted, ``published_columns`` those of the last publication that had rows: column name to type text; None
+    accepted, ``published_columns`` those of the last publication that knew them: column name to type text; None
     before the first. ``source_facts`` is what the source asked to have remembered: plain JSON values, its own matter.
     """
 

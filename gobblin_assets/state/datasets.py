@@ -33,8 +33,8 @@ class RunDatasetRecord:
 class LapsedRun:
     """A run of Dagster's that began, never said that it ended, and holds no live lease.
 
-    ``lease_ran_out``: it held one to the last, so its process is dead, or as good as dead. Else it may be waiting
-    for a busy dataset, or somebody took over all that it held.
+    ``lease_ran_out``: it held one to the last, so its process is dead, or as good as dead; also where somebody has
+    taken over what it held. Else it may be waiting for a busy dataset.
     """
 
     run_id: RunId
@@ -90,5 +90,5 @@ class RunStore(Protocol):
         ...
 
     def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
-        """Runs of Dagster's that are RUNNING here without a live lease, oldest first."""
+        """Runs of Dagster's without a live lease that are RUNNING, or that a taker of leases ended; oldest first."""
         ...

@@ -24,6 +24,9 @@ HEARTBEATS_PER_LEASE: Final = 4
 LOCAL_LIMIT_FRACTION: Final = 2 / 3
 _STOP_WAIT_S: Final = 10.0
 
+RAN_OUT: Final = "its process died: the lease ran out"
+"""The error of a run that never said how it ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -58,7 +61,11 @@ class LeaseStore(Protocol):
     """Implemented by ``state.postgres``; the fake of the simulated world passes the same contract suite."""
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        """Try all, in short transactions, without waiting; return those that were free or had run out."""
+        """Try all, in short transactions, without waiting; return those that were free or had run out.
+
+        A run that let one run out, says RUNNING and holds none that lives is FAILED from then on, by ``RAN_OUT``. If
+        it wakes up after all, its own end replaces that.
+        """
         ...
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:

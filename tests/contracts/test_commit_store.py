@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import long_watermark

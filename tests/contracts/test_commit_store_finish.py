@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.machine import EDGES, SequenceEvent, SequenceState
 from gobblin_assets.errors import ConflictError, FencedError
+from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.model.watermark import long_watermark
 from tests.support.commit_log import JOB, Built, LogWorld, attempt_of, make_segments, move, staged_of

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gobblin_assets.commit.folding import TIDY_S, FoldBounds
-from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.segment import decode_segment, encode_empty
 from gobblin_assets.commit.sequence import KnownSequence
 from gobblin_assets.commit.store import StoredSegment
 from gobblin_assets.errors import FencedError, RejectedError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.model.watermark import long_watermark
@@ -94,6 +94,25 @@ def test_publications_of_a_partition_become_one_and_nobody_sees_a_difference(log
     assert log.backing.list_rows("ledger", "sequence_id") == [(built[-1].sequence_id,)]
     assert log.backing.list_rows("work_unit", "sequence_id") == []
     assert log.commits.list_attempts(built[-1].sequence_id) == []
+
+
+def test_publications_without_rows_are_folded_and_the_columns_that_they_say_stay(log: LogWorld) -> None:
+    lease = start(log)
+    for schema in (OLD, NEW, NEW):
+        empty = encode_empty(role=Role.DATA, partition="", file_schema=schema)
+        publish(log, lease, segments=(empty,))
+    before = answers(log, lease.dataset_id)
+    assert before[1][0] == (3, (NEW,))
+
+    assert fold(log, lease) == 3
+
+    assert answers(log, lease.dataset_id) == before
+    publish(log, lease, schema=OLD)
+    before = answers(log, lease.dataset_id)
+    assert before[1][0] == (4, (OLD,))
+    assert fold(log, lease) == 1
+    assert answers(log, lease.dataset_id) == before
+    assert len(log.backing.list_rows("segment", "segment_id")) == 3
 
 
 def test_ids_that_storage_may_name_stay_known(log: LogWorld) -> None:
@@ -366,4 +385,4 @@ def _interval(low: int, high: int) -> Interval:
 
 
 def _paths_of(segment: StoredSegment) -> list[Any]:
-    return [file for step in decode_segment(segment.payload, segment.digest) for file in step.published_files()]
+    return [file for step in decode_segment(segment.payload, segment.digest) for file in step.published()]

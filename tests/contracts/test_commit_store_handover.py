@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.errors import ConflictError, FencedError
+from gobblin_assets.model.sequence_state import SequenceState
 from tests.support.commit_log import Built, LogWorld, attempt_of, make_segments, staged_of
 
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.machine import SequenceState
-from gobblin_assets.commit.published.port import ActiveSchema
 from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, TTL_S, Built, LogWorld, make_segments, move, staged_of
@@ -344,38 +343,3 @@ def test_a_reader_sees_the_schemas_of_what_is_active(log: LogWorld) -> None:
     assert elsewhere.segments == ()
     assert log.published.find(JOB, DatasetUrn("nobody"), role=Role.DATA) is None
     assert log.published.list_urns(JOB) == ["orders"]
-
-
-def test_the_schemas_of_active_files_are_found_with_where_they_are(log: LogWorld) -> None:
-    leases = {urn: log.take(log.register(urn)) for urn in ("orders", "items", "empty")}
-
-    def publish(urn: str, schema: object, partition: str, *, replaces: bool = False, finish: bool = True) -> None:
-        new = log.begin(leases[urn], partition=partition, replaces=replaces)
-        attempt = log.register_attempt(new)
-        segments = [*make_segments(attempt, partition=partition, schema=schema)]
-        segments += make_segments(attempt, partition=partition, role=Role.QUARANTINE, schema=schema)
-        staged = staged_of(attempt, tuple(segments))
-        log.commits.stage(staged)
-        log.commits.seal(log.order(new, [staged]))
-        if finish:
-            log.commits.finish(new.sequence_id, fence=leases[urn].fence)
-
-    publish("orders", {"name": "gone"}, "1")
-    publish("orders", {"name": "two"}, "1", replaces=True)
-    publish("orders", {"name": "two"}, "2")
-    publish("orders", {"name": "one"}, "2")
-    publish("orders", None, "3")
-    publish("orders", {"name": "not yet"}, "4", finish=False)
-    publish("items", {"name": "other"}, "")
-
-    found = log.published.find_active_schemas(JOB, [DatasetUrn(each) for each in ("orders", "empty", "nobody")])
-
-    assert set(found) == {"orders"}
-    assert sorted(found[DatasetUrn("orders")], key=str) == [
-        ActiveSchema({"name": "one"}, "2"),
-        ActiveSchema({"name": "two"}, None),
-    ]
-    assert log.published.find_active_schemas(JOB, [DatasetUrn("items")]) == {
-        "items": [ActiveSchema({"name": "other"}, "")]
-    }
-    assert log.published.find_active_schemas(OTHER_JOB, [DatasetUrn("items")]) == {}

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gobblin_assets.commit.destination import IDENTITY_NAME, Move, make_identity, read_identity, require_identity
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RetryableError
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.commit_log import JOB, ROOT_URI, LogWorld

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, FencedError
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.leases import Holder, Lease
 from gobblin_assets.state.postgres import PostgresLeaseStore
 from tests.support.commit_log import TTL_S, Built, LogWorld, make_segments, open_postgres, staged_of

@@ -3,8 +3,8 @@
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.state import DatasetId
-from gobblin_assets.state.leases import Holder, Lease
+from gobblin_assets.model.state import DatasetId, RunId, WorkingState
+from gobblin_assets.state.leases import RAN_OUT, Holder, Lease
 from tests.support.commit_log import TTL_S, LogWorld
 
 
@@ -39,6 +39,45 @@ def test_the_same_owner_in_another_run_is_somebody_else(log: LogWorld) -> None:
     log.leases.take([orders], Holder("host:1", log.start_run()), ttl_s=TTL_S)
 
     assert log.leases.take([orders], Holder("host:1", log.start_run()), ttl_s=TTL_S) == []
+
+
+def test_who_takes_over_ends_the_run_of_a_dead_owner_once_no_lease_of_it_lives(log: LogWorld) -> None:
+    orders, items = log.register("orders"), log.register("items")
+    dead, released = log.start_run(), log.start_run()
+    log.leases.release([log.take(items, released)])
+    log.take(orders, dead)
+    log.advance(TTL_S - 1)
+    log.take(items, dead)
+    log.advance(2)
+
+    taker = log.start_run()
+    log.take(orders, taker)
+    assert _states(log) == {dead: "RUNNING", released: "RUNNING", taker: "RUNNING"}, "it still holds another dataset"
+
+    log.advance(TTL_S)
+    last = log.start_run()
+    log.take(items, last)
+    assert _states(log) == {dead: "FAILED", released: "RUNNING", taker: "RUNNING", last: "RUNNING"}
+    assert (dead, RAN_OUT) in log.backing.list_rows("run", "run_id", "error")
+
+
+def test_a_run_that_takes_anew_what_it_let_run_out_goes_on_and_one_that_wakes_up_ends_by_its_own_word(
+    log: LogWorld,
+) -> None:
+    orders, run_id = log.register("orders"), log.start_run()
+    log.take(orders, run_id)
+    log.advance(TTL_S + 1)
+    log.take(orders, run_id)
+    assert _states(log) == {run_id: "RUNNING"}
+
+    log.take_over(orders)
+    assert _states(log)[run_id] == "FAILED"
+    log.runs.end(run_id, WorkingState.COMMITTED, error=None, figures={})
+    assert _states(log)[run_id] == "COMMITTED"
+
+
+def _states(log: LogWorld) -> dict[RunId, str]:
+    return dict(log.backing.list_rows("run", "run_id", "state"))
 
 
 def test_a_repeated_taking_returns_the_lease_that_the_first_one_got(log: LogWorld) -> None:

@@ -2,7 +2,10 @@
 
 import multiprocessing
 import os
+import signal
 import stat
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix_probe import LEFT_BEHIND_S, PROBE_PREFIX
 from tests.support.file_systems import ADAPTERS, identity, write
 from tests.support.mounts import tmpfs
 
@@ -105,3 +109,72 @@ def test_a_destination_without_permission_is_refused(adapter: str, tmp_path: Pat
     assert answer is not None
     assert answer[:2] == ("RejectedError", "destination")
     assert "EACCES" in answer[2]
+
+
+# --- probes that were killed
+
+
+class _Killed(PosixFileSystem):
+    """The process is killed in the middle of a probe: two renames are done, and nothing is cleaned up."""
+
+    def sync_directories(self, directories: Iterable[str]) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _probe_until_killed(staging: str, lake: str) -> None:
+    _Killed().probe(staging, lake)
+
+
+def _leave_behind(staging: str, lake: str) -> None:
+    child = multiprocessing.get_context("spawn").Process(target=_probe_until_killed, args=(staging, lake))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def _grow_old(lake: Path) -> None:
+    then = lake.stat().st_mtime - LEFT_BEHIND_S - 60
+    for path in lake.rglob(f"{PROBE_PREFIX}*"):
+        os.utime(path, (then, then), follow_symlinks=False)
+
+
+def test_a_probe_removes_what_killed_ones_left_once_it_is_an_hour_old(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    roots = (str(lake / ".staging"), str(lake))
+    _leave_behind(*roots)
+    left = lake / f"{PROBE_PREFIX}old-directory"
+    write(left / "inside")
+    kept = write(tmp_path / "elsewhere")
+    (lake / f"{PROBE_PREFIX}old-link").symlink_to(kept)
+    published = write(lake / "orders" / "part-0.parquet")
+    found = set(lake.rglob(f"{PROBE_PREFIX}*"))
+    assert len(found) > 2
+
+    PosixFileSystem().probe(*roots)
+    assert set(lake.rglob(f"{PROBE_PREFIX}*")) == found, "another probe may be at work"
+    _grow_old(lake)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _number: PosixFileSystem().probe(*roots), range(8)))
+
+    assert list(lake.rglob(f"{PROBE_PREFIX}*")) == []
+    assert published.exists()
+    assert kept.exists()
+
+
+def test_what_can_not_be_removed_does_not_stop_a_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = tmp_path / "lake"
+    stubborn = write(lake / f"{PROBE_PREFIX}1-file")
+    other = write(lake / f"{PROBE_PREFIX}2-file")
+    _grow_old(lake)
+    unlink = Path.unlink
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        if path == stubborn:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    PosixFileSystem().probe(str(lake / ".staging"), str(lake))
+
+    assert stubborn.exists()
+    assert not other.exists()

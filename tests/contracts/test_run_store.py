@@ -88,7 +88,9 @@ def test_a_run_lapses_when_no_lease_of_it_lives(log: LogWorld) -> None:
 
     log.take(a)
     log.take(b)
-    assert lapsed(log) == {"d-1": False}, "others took over all that it held"
+    assert lapsed(log) == {"d-1": True}, "others took over all that it held, and nobody has told Dagster"
+    log.runs.end(run_id, WorkingState.FAILED, error="told", figures={})
+    assert lapsed(log) == {}
 
 
 def test_runs_of_dagster_work_from_their_beginning_to_their_end(log: LogWorld) -> None:

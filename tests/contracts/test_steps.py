@@ -1,10 +1,18 @@
 """Every case in which a step can be found, on each file system, and what may be done in each."""
 
+import uuid
+from pathlib import PurePosixPath
+
 import pytest
 
-from gobblin_assets.commit.steps import CommitStep, RenameDirectory, RenameFile, StepVerdict, StepWorld, verify_all
+from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.rename_steps import RenameDirectory, RenameFile
+from gobblin_assets.commit.step_calls import execute_steps, undo_steps, verify_steps
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import CapturedStaging, CommitStep, StepVerdict, UndoOutcome
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.state import SequenceId
 from tests.support.places import Place, identity_at
 
 
@@ -27,8 +35,12 @@ def directory_step(place: Place) -> RenameDirectory:
 
 
 def verify(step: CommitStep, place: Place) -> StepVerdict:
-    (verdict,) = verify_all([step], StepWorld(place.fs))
+    (verdict,) = verify_steps([step], world_of(place))
     return verdict
+
+
+def world_of(place: Place) -> StepWorld:
+    return StepWorld(place.fs, StepPorts())
 
 
 def replace(place: Place, path: str, content: bytes = b"stranger") -> None:
@@ -44,9 +56,9 @@ def test_a_staged_step_is_done_once_and_then_known_as_done(
 ) -> None:
     step = request.getfixturevalue(kind)
     assert verify(step, place) is StepVerdict.DO
-    step.execute(StepWorld(place.fs))
+    step.execute(world_of(place))
     assert verify(step, place) is StepVerdict.DONE
-    assert all(place.exists(path) for path, _identity, _rows in step.published_files())
+    assert all(place.exists(path) for path, _identity, _rows in step.published())
     assert not place.exists(step.source)
 
 
@@ -66,7 +78,7 @@ def test_a_stranger_at_the_target_is_a_conflict_and_is_never_replaced(
     assert verify(step, place) is StepVerdict.CONFLICT
     if kind == "directory_step":
         with pytest.raises(ConflictError):
-            step.execute(StepWorld(place.fs))
+            step.execute(world_of(place))
     assert place.read(stranger) == b"theirs"
 
 
@@ -83,13 +95,13 @@ def test_a_stranger_of_the_same_size_is_a_stranger(place: Place, file_step: Rena
 def test_a_rename_cut_between_link_and_unlink_only_drops_its_source(place: Place, file_step: RenameFile) -> None:
     place.link(file_step.source, file_step.target)
     assert verify(file_step, place) is StepVerdict.DROP_SOURCE
-    file_step.execute(StepWorld(place.fs))
+    file_step.execute(world_of(place))
     assert verify(file_step, place) is StepVerdict.DONE
     assert place.read(file_step.target) == b"rows"
 
 
 def test_a_stranger_at_the_source_does_not_undo_what_is_published(place: Place, file_step: RenameFile) -> None:
-    file_step.execute(StepWorld(place.fs))
+    file_step.execute(world_of(place))
     place.write(file_step.source, b"made by a zombie")
     assert verify(file_step, place) is StepVerdict.DONE
 
@@ -108,7 +120,7 @@ def test_a_directory_publishes_what_was_staged_and_nothing_that_came_later(
 ) -> None:
     place.write(f"{directory_step.source}/late", b"late")
     assert verify(directory_step, place) is StepVerdict.DO
-    directory_step.execute(StepWorld(place.fs))
+    directory_step.execute(world_of(place))
     assert verify(directory_step, place) is StepVerdict.DONE
     assert not place.exists(f"{directory_step.target}/late")
 
@@ -120,10 +132,84 @@ def test_a_crowded_directory_is_judged_as_one_file_is(place: Place) -> None:
         source = place.write(place.at(f"staged/{number}"), b"x")
         steps.append(RenameFile(source, place.at(f"final/{number}"), identity_at(place, source), 1))
     for step in steps[:10]:
-        step.execute(StepWorld(place.fs))
+        step.execute(world_of(place))
     replace(place, steps[20].source)
     place.move(steps[30].source, place.at("elsewhere"))
-    found = verify_all(steps, StepWorld(place.fs))
+    found = verify_steps(steps, world_of(place))
     assert found == [verify(step, place) for step in steps]
     assert found[:10] == [StepVerdict.DONE] * 10
     assert (found[20], found[30]) == (StepVerdict.CONFLICT, StepVerdict.LOST)
+
+
+# Undoing ----------------------------------------------------------------------------------------------------
+
+FENCE = 7
+
+
+def capture(place: Place) -> CapturedStaging:
+    """As an abandonment does: the staging gets a name that only its fence knows."""
+    staging, fences = place.at("staged"), frozenset({FENCE - 1, FENCE})
+    place.fs.rename_no_replace(staging, captured_directory(staging, FENCE))
+    return CapturedStaging(SequenceId(uuid.UUID(int=1)), FENCE, {staging: fences})
+
+
+@pytest.mark.parametrize("kind", ["file_step", "directory_step"])
+@pytest.mark.parametrize("happened", [False, True], ids=["never happened", "happened"])
+def test_what_happened_is_taken_back_and_can_t_happen_again(
+    kind: str, happened: bool, place: Place, request: pytest.FixtureRequest
+) -> None:
+    step = request.getfixturevalue(kind)
+    if happened:
+        step.execute(world_of(place))
+    captured = capture(place)
+
+    expected = UndoOutcome.UNDONE if happened else UndoOutcome.NEVER_HAPPENED
+    assert step.undo(world_of(place), captured) is expected
+    assert step.undo(world_of(place), captured) is UndoOutcome.NEVER_HAPPENED
+    with pytest.raises(ConflictError):
+        step.execute(world_of(place))
+    assert verify(step, place) is StepVerdict.LOST
+    assert not place.exists(step.target)
+    changed = {str(PurePosixPath(captured.place_for(step.source)).parent), str(PurePosixPath(step.target).parent)}
+    assert changed <= set(step.touches(captured))
+    assert any(f"captured-{FENCE - 1}" in directory for directory in step.touches(captured))
+
+
+@pytest.mark.parametrize("kind", ["file_step", "directory_step"])
+def test_a_stranger_is_not_undone(kind: str, place: Place, request: pytest.FixtureRequest) -> None:
+    step = request.getfixturevalue(kind)
+    stranger = place.write(step.target if kind == "file_step" else f"{step.target}/theirs", b"theirs")
+    captured = capture(place)
+    assert step.undo(world_of(place), captured) is UndoOutcome.STRANGER
+    with pytest.raises(ConflictError, match="it stays as it is"):
+        undo_steps([step], world_of(place), captured)
+    assert place.read(stranger) == b"theirs"
+
+
+def test_steps_are_done_in_order_and_undone_in_reverse(place: Place) -> None:
+    steps = []
+    for number in range(3):
+        source = place.write(place.at(f"staged/{number}/a"), b"x")
+        steps.append(RenameFile(source, place.at(f"deep/er/{number}/a"), identity_at(place, source), 1))
+    execute_steps(steps, world_of(place))
+    assert verify_steps(steps, world_of(place)) == [StepVerdict.DONE] * 3
+    captured = capture(place)
+    replace(place, steps[1].target)
+    with pytest.raises(ConflictError, match="deep/er/1/a is not the file that was staged"):
+        undo_steps(steps, world_of(place), captured)
+    assert [place.exists(step.target) for step in steps] == [True, True, False]
+
+
+def test_a_directory_with_nested_files_is_prepared_by_its_parent_alone(
+    place: Place, directory_step: RenameDirectory
+) -> None:
+    place.remove(place.at("final"))
+    execute_steps([directory_step], world_of(place))
+    assert verify(directory_step, place) is StepVerdict.DONE
+
+
+def test_what_was_staged_elsewhere_has_no_place_to_go_back_to(place: Place, file_step: RenameFile) -> None:
+    file_step.execute(world_of(place))
+    captured = CapturedStaging(SequenceId(uuid.UUID(int=1)), FENCE, {})
+    with pytest.raises(ConflictError, match="belongs to no attempt"):
+        file_step.undo(world_of(place), captured)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, SequenceId
 from gobblin_assets.state.datasets import RunDatasetRecord
 from gobblin_assets.state.leases import Lease

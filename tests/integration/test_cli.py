@@ -268,7 +268,7 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     """Through Spark."""
     selection = ("shop.yaml", "--dataset", "public.orders", "--partition-range", f"{JANUARY}...{FEBRUARY}")
 
-    found = shell("discover", "shop.yaml")
+    found = shell("discover", "shop.yaml", "--dataset", "public.orders")
     planned = shell("plan", *selection)
     shell("run", *selection, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
     done = shell("run", *selection, "--mode", "append")
@@ -276,6 +276,12 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     files = shell("ledger", "--files")["files"]
 
     assert found["tables"] == ["public.orders"]
+    (described,) = found["columns"]
+    assert (described["primary_key"], described["watermark"], described["casts"]) == (["n"], "n", {})
+    assert [(each["name"], each["source_type"], each["spark_type"]) for each in described["columns"]] == [
+        ("n", "integer", "int"),
+        ("at", "timestamp with time zone", "timestamp"),
+    ]
     assert cleaned["public.orders"]["remaining"] == 0
     assert [each["partition"] for each in planned] == [JANUARY, FEBRUARY]
     assert all(each["units"] for each in planned)
@@ -284,8 +290,8 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     numbers = sorted(n for file in files for n in pq.read_table(file["path"])["n"].to_pylist())
     assert numbers == [0, 1, 2, 3, 4, 5]
     assert _read_materialized(shell.environment) == [JANUARY, FEBRUARY]
-    # The killed one is told apart by the recovery sensor, once its lease has run out.
-    assert _read_run_statuses(shell.environment) == ["MANAGED", "SUCCESS"]
+    assert _read_run_statuses(shell.environment) == ["FAILURE", "SUCCESS"]
+    assert sorted(each["state"] for each in shell("history")) == ["COMMITTED", "FAILED"]
     assert shell("report", "shop.yaml") == []
 
 

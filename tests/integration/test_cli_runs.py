@@ -7,6 +7,7 @@ import sys
 import uuid
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from gobblin_assets.db.engine import open_external
@@ -82,14 +83,19 @@ def ask(*arguments: str, failpoint: str = "") -> Result:
 
 def find_rows(result: Result) -> dict[str, list[str]]:
     """Of each partition in the table: mode, outcome and rows."""
-    lines = (line.split() for line in result.stdout.splitlines())
+    table, _, _ = result.stdout.partition("rows that failed a policy")
+    lines = (line.split() for line in table.splitlines())
     return {words[1]: words[2:5] for words in lines if words[:1] == [ORDERS]}
 
 
 def test_a_run_says_what_it_will_do_and_did(folder: Path, database_url: str) -> None:
     first = run("--partition-range", "2024-01-01...2024-02-01")
-    missing = run("--partition-range", "2024-01-01...2024-03-01", "--missing-only")
-    nothing = run("--partition-range", "2024-01-01...2024-03-01", "--missing-only")
+    (folder / "dagster").mkdir()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DAGSTER_HOME", str(folder / "dagster"))
+        missing, nothing = (
+            ask("run", "shop.yaml", "--partition-range", "2024-01-01...2024-03-01", "--missing-only") for _ in range(2)
+        )
     again = run("--partition", "2024-01-01")
     refused = run("--partition", "2199-01-01")
     ahead = run("--partition", "2199-01-01", "--future")
@@ -104,8 +110,12 @@ def test_a_run_says_what_it_will_do_and_did(folder: Path, database_url: str) -> 
     assert "read again" not in first.stderr
     assert find_rows(missing) == {"2024-03-01": ["append", "COMMITTED", "0"]}
     assert "1 rows are quarantine" in missing.stdout
+    assert "early: at: ••• (timestamp), n: ••• (int)" in missing.stdout
     assert "--missing-only: 2 of 3 partitions are published" in missing.stderr
     assert find_rows(nothing) == {}
+    with dg.DagsterInstance.from_config(str(folder / "dagster")) as instance:
+        (told,) = instance.get_runs()
+    assert told.tags["dagster/partition"] == "2024-03-01", "it names partitions that were left out"
     assert find_rows(again) == {"2024-01-01": ["refresh", "COMMITTED", "3"]}
     assert "public.orders [2024-01-01]: was published before, and is read again as a whole" in again.stderr
     assert refused.returncode == 2

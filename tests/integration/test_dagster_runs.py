@@ -7,6 +7,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
@@ -95,6 +97,24 @@ class TestOneRun:
         shop.write(STOCK, None, 3)
         assert shop.run("shop_whole", STOCK).success
         assert (shop.numbers, shop.events(ORDERS)) == ([3], [])
+
+    def test_what_it_is_read_from_lies_upstream_and_makes_nothing_stale(
+        self, shop: Shop, tmp_path: Path, database_url: str
+    ) -> None:
+        shop.write(ORDERS, None, 1)
+        assert shop.run("shop_whole", ORDERS).success
+        graph = build_world(tmp_path, database_url, **OPTIONS).resolve_asset_graph()
+        assert graph.get(KEYS[ORDERS]).parent_keys == {dg.AssetKey(["source", "jdbc", "numbers", ORDERS])}
+        stale = CachingStaleStatusResolver(shop.instance, graph, LoadingContextForTest(shop.instance))
+        assert [stale.get_status(KEYS[urn]) for urn in (ORDERS, STOCK)] == [StaleStatus.FRESH, StaleStatus.MISSING]
+
+    def test_its_log_does_not_call_checks_missing_that_it_has(self, shop: Shop) -> None:
+        shop.write(ORDERS, None, 1)
+        shop.write(STOCK, None, 3)
+        run = shop.run()
+        said = [each.user_message for each in shop.instance.all_logs(run.run_id)]
+        assert not [line for line in said if "expected outputs" in line]
+        assert [line for line in said if line.startswith("Published public.orders")], "it says nothing at all"
 
     def test_a_failed_dataset_is_named_after_its_siblings_were_logged(self, shop: Shop) -> None:
         shop.write(ORDERS, None, 1)

@@ -19,8 +19,9 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
+from gobblin_assets.assets.dead_runs import report_dead_runs
 from gobblin_assets.assets.lost_runs import PROCESS_TAG, describe_this_process
-from gobblin_assets.assets.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try, report_dead_runs
+from gobblin_assets.assets.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.ingest.run_values import Stores
 from gobblin_assets.model.state import JobState, RunId, WorkingState
@@ -156,6 +157,14 @@ class TestDeadRuns:
                 text("SELECT state FROM gobblin.run WHERE run_id = :id"), {"id": run_id}
             ).scalar()
         assert state == "FAILED"
+
+    def test_a_run_whose_lease_ran_out_is_reported_failed_although_others_took_it_over(self, shop: Shop) -> None:
+        run, _ = shop.start_run(take=True)
+        shop.pass_time(61)
+        shop.start_run(take=True)
+        shop.tick()
+        assert shop.status_of(run) is dg.DagsterRunStatus.FAILURE
+        assert shop.stores.runs.list_working(JOB, [run.run_id]) == set()
 
     def test_a_run_that_holds_its_lease_is_left_alone(self, shop: Shop) -> None:
         run, _ = shop.start_run(take=True)

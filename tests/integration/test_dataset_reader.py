@@ -7,15 +7,18 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import Engine, text
 
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
+from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest import dataset_reader
 from gobblin_assets.ingest.dataset_reader import read_dataset, read_published
 from gobblin_assets.ingest.job_spec import RowPolicySpec, WriterSpec
 from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure
+from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.publishing import Publisher
 
@@ -208,6 +211,35 @@ def test_rows_set_aside_are_published_with_the_rest_and_read_by_role(spark: Spar
     assert both is not None
     assert both.columns == ["id"]
     assert _ids(both) == [-4, 1, 2, 3]
+
+
+def test_what_a_plain_reader_of_the_directory_finds(spark: SparkSession, publisher: Publisher) -> None:
+    """As docs/ARCHITECTURE.md tells it."""
+    fs, _root = open_file_system(str(publisher.root))
+    directories = {urn: fs.to_uri(path_of(str(publisher.root), publisher.job, DatasetUrn(urn))) for urn in (URN, "by")}
+    publisher.publish(_numbers(spark, 1, 2), URN)
+    doubled = _numbers(spark, 1, 2).selectExpr("id", "id * 2 AS twice")
+    publisher.publish(doubled, "by", writer=WriterSpec(partition_by=("twice",)))
+    with pytest.raises(AnalysisException) as refused:
+        spark.read.parquet(directories[URN])
+    assert refused.value.getCondition() == "UNABLE_TO_INFER_SCHEMA"
+
+    nested = spark.read.option("recursiveFileLookup", "true")
+    assert _ids(nested.parquet(directories[URN])) == [1, 2]
+    publisher.publish(_numbers(spark, 3), URN, finish=False)
+    assert _ids(nested.parquet(directories[URN])) == [1, 2], "staging is hidden"
+    assert _ids(_read(spark, publisher)) == [1, 2]
+    assert sorted(spark.read.parquet(directories["by"]).collect()) == [(1, 2), (2, 4)]
+    assert nested.parquet(directories["by"]).columns == ["id"], "without the values of its directories"
+
+
+def test_a_plain_reader_sees_retired_files_as_well(spark: SparkSession, publisher: Publisher) -> None:
+    fs, _root = open_file_system(str(publisher.root))
+    directory = fs.to_uri(path_of(str(publisher.root), publisher.job, DatasetUrn(URN)))
+    publisher.publish(_numbers(spark, 1, 2), URN)
+    publisher.publish(_numbers(spark, 3), URN, replaces=True)
+    assert _ids(spark.read.option("recursiveFileLookup", "true").parquet(directory)) == [1, 2, 3]
+    assert _ids(_read(spark, publisher)) == [3]
 
 
 def test_a_dataset_without_files_keeps_its_last_schema(spark: SparkSession, publisher: Publisher) -> None:

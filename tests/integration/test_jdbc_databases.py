@@ -12,7 +12,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionWindow
 from tests.support.databases import Database, open_database
-from tests.support.jdbc import Bench, new_state, publish, request_for
+from tests.support.jdbc import Bench, describe, new_state, publish, request_for
 from tests.support.reading import firsts, run
 
 KINDS = ("postgres", "derby", "mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
@@ -90,6 +90,35 @@ def test_hostile_names_and_texts_come_through(database: Database, bench: Bench) 
         keyed = {"urn": "u", "table": names[0], "partitions": {"kind": "static", "keys": [key], "column": column}}
         _, rows = run(bench, request_for(keyed, partition=AssetPartition(key)))
         assert rows == Counter([(str(TEXTS.index(key)), key)])
+
+
+@few("postgres", "mariadb-by-mysql", "sqlite", "duckdb", "h2")
+def test_a_table_is_described_by_key_watermark_and_what_people_wrote(database: Database, bench: Bench) -> None:
+    word = {name: database.word(name) for name in ("bigint", "text", "moment")}
+    said = {"mariadb": (" COMMENT 'it''s an id'", " COMMENT 'what was sold'")}.get(database.kind, ("", ""))
+    database.execute(
+        f"CREATE TABLE t (a {word['bigint']} NOT NULL{said[0]}, b {word['bigint']} NOT NULL, name {word['text']},"
+        f" created_at {word['moment']}, updated_at {word['moment']}, PRIMARY KEY (a, b)){said[1]}",
+        f"CREATE TABLE u (id {word['bigint']} NOT NULL PRIMARY KEY, created_at {word['moment']})",
+        f"CREATE TABLE w (name {word['text']})",
+        "CREATE VIEW x AS SELECT a FROM t",
+        *(
+            ["COMMENT ON COLUMN t.a IS 'it''s an id'", "COMMENT ON TABLE t IS 'what was sold'"]
+            if database.kind in ("postgres", "duckdb")
+            else []
+        ),
+    )
+    names = [name_of(database, database.folded(name)) for name in ("t", "u", "w", "x", "none")]
+    t, u, w, x, none = describe(bench, *({"urn": name} for name in names))
+    knows_keys, knows_comments = database.kind != "h2", database.kind in ("postgres", "mariadb", "duckdb")
+    assert t.primary_key == (("a", "b") if knows_keys else ())
+    assert u.primary_key == (("id",) if knows_keys else ())
+    assert (t.comment, t.columns[0].comment) == (("what was sold", "it's an id") if knows_comments else (None, None))
+    assert [(each.comment, each.primary_key) for each in (w, x)] == [(None, ())] * 2
+    assert t.watermark == database.folded("updated_at")
+    assert u.watermark == database.folded("id" if knows_keys else "created_at")
+    assert (w.watermark, [column.nullable for column in t.columns[:3]]) == (None, [False, False, True])
+    assert (none.table, none.columns, none.error) == (names[-1], (), "the source has no such table")
 
 
 @few("postgres", "mariadb-by-mariadb", "mariadb-by-mysql", "sqlite", "duckdb", "h2")

@@ -24,7 +24,7 @@ from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionWindow
 from gobblin_assets.model.watermark import WatermarkType
-from tests.support.jdbc import Bench, collect, column, new_state, publish, request_for
+from tests.support.jdbc import Bench, collect, column, describe, new_state, publish, request_for
 from tests.support.postgres import Database
 from tests.support.spark import in_child, open_remote
 
@@ -148,6 +148,8 @@ def test_a_domain_is_read_as_the_type_below_it_with_its_digits(sql: Connection, 
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         frame = bench.read(session, session.plan(request), request)
         assert dict(frame.dtypes) == {name: kind for name, (_kind, _text, kind) in OF_DOMAINS.items()}
+        (described,) = describe(bench, {"urn": "public.t"})
+        assert [(each.name, each.spark_type) for each in described.columns] == frame.dtypes
         (row,) = frame.select([F.col(name).cast("string") for name in frame.columns]).collect()
     bare = {name: text.strip("{}").replace('"', "") for name, (_kind, text, _type) in OF_DOMAINS.items()}
     digits = {"many": "1.0000000000000000000000001,NULL,-2.5000000000000000000000000"}
@@ -158,15 +160,21 @@ def test_a_domain_is_read_as_the_type_below_it_with_its_digits(sql: Connection, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "said", "cast"),
     [
-        ("loose", "may hold more digits than Spark's 38"),
-        ("loose[]", "may hold more digits than Spark's 38"),
-        ("exacts[]", "Spark has no type that holds it unchanged"),
-        ("pair", "Spark has no type that holds it unchanged"),
+        ("loose", "may hold more digits than Spark's 38", "numeric(38, 10)"),
+        ("loose[]", "may hold more digits than Spark's 38", "numeric(38, 10)[]"),
+        ("exacts[]", "Spark has no type that holds it unchanged", "text[]"),
+        ("pair", "Spark has no type that holds it unchanged", "text"),
+        ("two[]", "Spark has no type that holds it unchanged", "text[]"),
+        ("interval[]", "Spark has no type that holds it unchanged", "text[]"),
+        ("int4range", "Spark has no type that holds it unchanged", "text"),
+        ("numeric(50,2)[]", "it has 50 digits", "numeric(38, 10)[]"),
     ],
 )
-def test_a_domain_that_spark_cannot_hold_is_refused(sql: Connection, bench: Bench, kind: str, said: str) -> None:
+def test_a_domain_that_spark_cannot_hold_is_refused(
+    sql: Connection, bench: Bench, kind: str, said: str, cast: str
+) -> None:
     sql.execute(DOMAINS.encode())
     sql.execute("CREATE TYPE two AS (a int, b int); CREATE DOMAIN pair AS two")
     sql.execute(f"CREATE TABLE t (c {kind})".encode())
@@ -174,7 +182,11 @@ def test_a_domain_that_spark_cannot_hold_is_refused(sql: Connection, bench: Benc
         bench.plan(request_for({"urn": "public.t"}))
     assert refused.value.field == "datasets[public.t].casts"
     # What the message offers works.
-    offered = "c::numeric(38, 10)[]" if kind == "loose[]" else "c::numeric(38, 10)" if kind == "loose" else "c::text"
+    offered = f'"c"::{cast}'
+    assert f"'{offered}'" in refused.value.hint
+    (described,) = describe(bench, {"urn": "public.t"})
+    assert described.casts == {"c": offered}
+    assert described.columns[0].spark_type is None
     bench.run(request_for({"urn": "public.t", "casts": {"c": offered}}))
 
 
@@ -225,6 +237,8 @@ def read_types(spark: SparkSession, connection: JdbcConnection) -> tuple[dict[st
         plan = session.plan(request)
         assert plan.columns["wide"] == "numeric(38,10)"
         frame = bench.read(session, plan, request)
+        (described,) = describe(bench, {"urn": "t"})
+        assert [(each.name, each.spark_type) for each in described.columns] == frame.dtypes
         shown = frame.select(*[as_text(name, kind) for name, kind in frame.dtypes])
         return dict(frame.dtypes), [row.asDict() for row in shown.collect()]
 

@@ -12,7 +12,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from tests.support import mariadb as mariadb_server
 from tests.support.databases import Database, open_database
-from tests.support.jdbc import Bench, new_state, publish, request_for
+from tests.support.jdbc import Bench, describe, new_state, publish, request_for
 from tests.support.mariadb import MariaDb
 from tests.support.reading import firsts, read_types, run
 
@@ -168,6 +168,9 @@ def test_what_goes_in_comes_out(kind: str, database: Database, bench: Bench) -> 
     )
     request = request_for({"urn": f"{database.schema}.{database.folded('t')}"})
     assert read_types(bench, request) == [spark_type for *_, spark_type, _ in rows]
+    (described,) = describe(bench, {"urn": request.urn})
+    assert [column.spark_type for column in described.columns] == [spark_type for *_, spark_type, _ in rows]
+    assert described.casts == {}
     found = run(bench, request)[1]
     full = next(row for row in found if any(value is not None for value in row))
     assert list(full) == [shown for *_, shown in rows]
@@ -192,6 +195,12 @@ def test_what_cannot_come_out_unchanged_is_refused_with_the_cast(kind: str, data
             (bench.plan if value is None else bench.run)(request_for({**data, "columns": [column]}))
         assert refused.value.field == f"datasets[{data['urn']}].casts", declared
         assert casts[column].replace("'", "''") in refused.value.hint or value is not None, declared
+    (described,) = describe(bench, data)
+    types = [database.folded(f"v{number}") for number, (_, value, *_) in enumerate(rows) if value is None]
+    assert described.casts == {column: casts[column] for column in types}
+    (described,) = describe(bench, {**data, "casts": casts})
+    assert {column.spark_type for column in described.columns} >= {"string"}
+    assert not described.casts
     assert run(bench, request_for({**data, "casts": casts}))[1] == Counter([tuple(shown for *_, shown in rows)])
 
 

@@ -67,7 +67,7 @@ def test_avro_is_read_by_each_writers_schema_and_resolved_to_the_newest(
     ]
     plan = planned(spark, {"value": {"format": "avro"}}, registry=client_of(registry.url))
     frame = decode(kafka_frame(spark, values), plan)
-    assert dict(decoded_columns(spark, plan)) == {"id": "double", "page": "string", "country": "string"}
+    assert dict(decoded_columns(lambda: spark, plan)) == {"id": "double", "page": "string", "country": "string"}
     assert _rows(frame, "id", "page", "country")[:4] == [
         (7.0, None, "??"),
         (0.5, "/", "fr"),
@@ -144,8 +144,8 @@ def test_avro_types_references_and_unions_become_columns(spark: SparkSession, re
     ]}  # fmt: skip
     schema_id = registry.register(f"{TOPIC}-value", order, references=[("a.b.Money", "money", 1)])
     plan = planned(spark, {"value": {"format": "avro"}}, registry=client_of(registry.url))
-    assert decoded_columns(spark, plan)["price"] == "struct<amount:decimal(20,3),currency:string>"
-    assert decoded_columns(spark, plan)["either"] == "struct<member_string:string,member_long:bigint>"
+    assert decoded_columns(lambda: spark, plan)["price"] == "struct<amount:decimal(20,3),currency:string>"
+    assert decoded_columns(lambda: spark, plan)["either"] == "struct<member_string:string,member_long:bigint>"
     whole = {**order, "fields": [{"name": "price", "type": money}, *order["fields"][1:]]}  # type: ignore[index,misc]  # JSON
     old = dt.date(1066, 10, 14)
     value = {
@@ -191,7 +191,7 @@ def test_avro_without_framing_with_a_readers_schema_and_values_that_are_no_recor
     chosen = planned(spark, spec, registry=client_of(registry.url))
     frame = decode(kafka_frame(spark, [avro_bytes(VIEW_1, {"id": 3, "gone": "", "page": None}, schema_id)]), chosen)
     assert _rows(frame, "id", REASON) == [(3, None)]
-    assert list(decoded_columns(spark, chosen)) == ["id"]
+    assert list(decoded_columns(lambda: spark, chosen)) == ["id"]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_bytes_pass_and_everything_of_a_record_can_be_kept(spark: SparkSession) 
     assert [tuple(each) for each in first.kafka_headers] == [("trace", bytearray(b"\xff"))]
     assert (second.value, second.kafka_key, second.kafka_timestamp_type) == (None, None, "log_append_time")
     assert _reasons(frame) == [None, None]
-    assert dict(decoded_columns(spark, plan)) == {
+    assert dict(decoded_columns(lambda: spark, plan)) == {
         "value": "binary",
         "kafka_key": "string",
         "kafka_topic": "string",
@@ -118,9 +118,8 @@ def test_an_undecodable_key_matters_only_where_it_is_kept(spark: SparkSession) -
 def test_bytes_have_no_dead_letters_and_need_no_columns_for_them(spark: SparkSession) -> None:
     plan = planned(spark, {"keep": ["key", "offset", "headers"], "on_tombstone": "drop"})
     frame = decode(kafka_frame(spark, [b"\xff", None], [b"\xfe", b"k"]), plan)
-    assert (
-        frame.columns == ["value", "kafka_key", "kafka_offset", "kafka_headers"] == list(decoded_columns(spark, plan))
-    )
+    assert frame.columns == ["value", "kafka_key", "kafka_offset", "kafka_headers"]
+    assert frame.columns == list(decoded_columns(lambda: spark, plan))
     assert [tuple(row)[:3] for row in frame.collect()] == [(bytearray(b"\xff"), bytearray(b"\xfe"), 100)]
 
 
@@ -219,10 +218,10 @@ def test_a_json_schema_is_inferred_once_and_then_kept(spark: SparkSession) -> No
     spec: dict[str, object] = {"value": {"format": "json"}, "keep": ["offset"]}
     sample = kafka_frame(spark, values)
     first = planned(spark, spec, sample=sample)
-    known = dict(decoded_columns(spark, first))
+    known = dict(decoded_columns(lambda: spark, first))
     assert known == {"a": "bigint", "b c": "array<struct<x:double,y:string>>", "kafka_offset": "bigint"}
     later = planned(spark, spec, known=known)
-    assert dict(decoded_columns(spark, later)) == known
+    assert dict(decoded_columns(lambda: spark, later)) == known
     assert _rows(decode(sample, later), "a", "kafka_offset")[0] == (1, 100)
 
 
@@ -241,7 +240,7 @@ def test_a_decoded_field_and_a_kept_column_of_one_name_are_refused(spark: SparkS
         decode(kafka_frame(spark, []), planned(spark, spec))
     assert refused.value.field == "kafka.keep"
     with pytest.raises(RejectedError, match="'KAFKA_offset' and the kept column 'kafka_offset'"):
-        decoded_columns(spark, planned(spark, spec))
+        decoded_columns(lambda: spark, planned(spark, spec))
 
 
 @pytest.fixture
@@ -270,7 +269,7 @@ def test_columns_are_planned_as_they_come_out(
         part = {**part, "descriptor_file": str(descriptor_file)}
     plan = planned(spark, {"value": part, "key": part, "keep": ["key", "headers", "timestamp", "timestamp_type"]})
     shown = [field for field in decode(kafka_frame(spark, []), plan).schema.fields if REASON not in field.name]
-    assert dict(decoded_columns(spark, plan)) == {field.name: field.dataType.simpleString() for field in shown}
+    assert dict(decoded_columns(lambda: spark, plan)) == {field.name: field.dataType.simpleString() for field in shown}
 
 
 def _view(**fields: object) -> bytes:
@@ -298,7 +297,7 @@ def test_protobuf_by_descriptor_framed_and_bare(spark: SparkSession, descriptor_
     )
     spec = {"format": "protobuf", "descriptor_file": str(descriptor_file), "message": "shop.View"}
     bare = planned(spark, {"value": {**spec, "framing": "none"}})
-    assert decoded_columns(spark, bare)["items"] == "array<struct<price:double>>"
+    assert decoded_columns(lambda: spark, bare)["items"] == "array<struct<price:double>>"
     frame = decode(kafka_frame(spark, [whole, b"", b"\x08", b"\x0a\x01x", None]), bare)
     rows = frame.collect()
     assert tuple(rows[0])[:4] == (-1, Decimal(2**64 - 1), "é", bytearray(b"\xff"))
@@ -367,7 +366,7 @@ def _decode_on_connect(server: ConnectServer, url: str, descriptor_file: str, vi
         except Exception as error:  # noqa: BLE001  whatever it is, it must be explained
             unknown = find_missing_schema(error)
         return {
-            "columns": dict(decoded_columns(spark, avro)),
+            "columns": dict(decoded_columns(lambda: spark, avro)),
             "avro": _rows(
                 decode(kafka_frame(spark, [avro_bytes(VIEW, {"id": 1, "page": "/", "country": "it"}, 1), b"x"]), avro),
                 "id",
@@ -375,7 +374,9 @@ def _decode_on_connect(server: ConnectServer, url: str, descriptor_file: str, vi
                 REASON,
             ),
             "json": _rows(decode(values, json), "d", REASON),
-            "inferred": dict(decoded_columns(spark, planned(spark, {"value": {"format": "json"}}, sample=values))),
+            "inferred": dict(
+                decoded_columns(lambda: spark, planned(spark, {"value": {"format": "json"}}, sample=values))
+            ),
             "protobuf": _rows(decode(kafka_frame(spark, [view, b"\x08"]), protobuf), "id", "name", REASON),
             "unknown": unknown,
         }

@@ -3,7 +3,10 @@
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from demo.kafka.broker import KafkaBroker
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.sources.port import Restart
 from gobblin_assets.model.urn import Role
 from tests.support.kafka import Record, delete_topics, make_topic, open_transaction, produce, produce_aborted
@@ -28,6 +31,33 @@ def test_records_are_published_once_run_after_run(
     assert not ingestion.run().failed
     assert sum(ingestion.rows(name, "value").values()) == 150
     assert ingestion.watermarks(name) == {f"{name}:0": "51", f"{name}:1": "51", f"{name}:2": "48"}
+
+
+def test_a_topic_without_records_has_the_columns_that_are_known_of_it(ingest: Open, topic: Callable[..., str]) -> None:
+    name = topic("quiet")
+    value = {"format": "json", "schema": "id bigint, page string"}
+    ingestion = ingest({"topic": name, "kafka": {"value": value, "keep": ["offset"]}})
+
+    for _run in range(2):
+        report = ingestion.run()
+        assert not report.failed, report.failed
+        assert ingestion.read(name).schema.simpleString() == "struct<id:bigint,page:string,kafka_offset:bigint>"
+        assert ingestion.rows(name) == Counter()
+
+
+def test_a_topic_whose_columns_its_records_tell_has_none_before_the_first(
+    ingest: Open, kafka_broker: KafkaBroker, topic: Callable[..., str]
+) -> None:
+    name = topic("quiet")
+    ingestion = ingest({"topic": name, "kafka": {"value": {"format": "json"}}})
+    report = ingestion.run()
+    assert not report.failed, report.failed
+    with pytest.raises(RejectedError, match="has published no data files yet"):
+        ingestion.read(name)
+
+    produce(kafka_broker.bootstrap, name, [b'{"id": 1}'])
+    assert not ingestion.run().failed
+    assert ingestion.rows(name) == Counter([(1,)])
 
 
 def test_undecodable_records_are_dead_letters_of_the_same_publication(

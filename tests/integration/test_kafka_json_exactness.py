@@ -27,7 +27,45 @@ SCHEMAS = (
     "e decimal(9,3), l array<decimal(5,1)>, m map<string,decimal(4,2)>, n struct<i: bigint, m: map<string,bigint>>",
     "l array<struct<i: bigint, s: string>>, m map<string,struct<s: string, f: double>>, `b.c` string",
     "f double, l array<double>, m map<string,array<double>>",
+    "e decimal(9,3), i decimal(5,1), f decimal(4,2), `b.c` decimal(6,0), s decimal(3,3)",
 )
+LEFT_OUT = [
+    '"x":1', '"x":null', '"y:1.5":"a:b"', '"x":{"e":1.5555,"i":1,"I":2}', '"x" :[":"]', '"x":" :1"', '"is":{}',
+    '"\\n":"\\n:"', '"i":null', '"\u017f":2', '"\\u0131":3',
+]  # fmt: skip
+EDGES = {
+    "i bigint, s string": [
+        "{}", " {} ", "{\n}\t", "{ } x", "{}}", "{},{}", '{"i":1} \r\n', '{"i":1}}', '{"i":1} }', '{"i":1}{"i":2}',
+        '{"i":1},{"i":2}', '{"i":1} {}', '[{"i":1}]', '[{"i":1}', '{"i":1', '{"i":1,}', '{,"i":1}', 'null {"i":1}',
+        '1 {"i":1}', '"" {"i":1}', "}", "", " ", "null", '{"s":"}', '{"s":"a\\}', '{"s":"a}"}', '{"x":{"i":2}',
+        '{"x":[1}', '{"x":{"i":1}}', '{"i":1,"x":{"i":2,"i":3}}', '\ufeff{"i":1}',
+        '{"i":1,"i":2}', '{"i":1,"i" :2}', '{"i":1,"i"\t:2}', '{"i":1,"i"\r:2}', '{"i":1,"i"\n:2}',
+        '{"s":null,"i":1,"i":null}', '{"i":null,"i":1}', '{"s":"a:b","i":1,"i":2}', '{"s":"a:b","i":1}',
+        '{"s":"\\":","i":1,"i":2}', '{"s":" :","i":1}', '{"s":" :","i":1,"i":2}', '{"s":"::","i":1,"I":2}',
+        '{"x":1,"i":1}', '{"x":1,"x":2,"i":1}', '{"x":1,"i":1,"i":2}', '{"x":1,"I":1}', '{"x":1,"i":1,"\\u0069":2}',
+        '{"x":1,"\\u0069":2}', '{"\u017f":1}', '{"\u0130":1}', '{"\u0131":1}', '{"i\u0307":1}', '{"ss":1,"\\n":2}',
+        '{"is":1,"i\\ni":2,"\\ns\\n":3,"i":4}', '{"":1,"":2,"i":3}',
+        '{"s":"1.50"}', '{"s":1.50}', '{"s":-1}', '{"s":"-1"}', '{"s":-0}', '{"s":1e400}', '{"s":"\\"Infinity\\""}',
+        '{"s":[1.0]}', '{"s":{"a":1e3}}', '{"s":" {"}', '{"s":"","i":1}', '{"s":true}', '{"s":"true"}',
+    ],
+    "e decimal(4,2)": [
+        f'{{"e":{number}}}'
+        for number in [
+            "1.99", "1.990", "1.999", "1.000", '"1.99"', '"1.990"', '"1.999"', "1.5e0", "1.5e1", "15e-2", "15e-3",
+            "1e2", "1E1", '"1e1"', "-0", "-0.00", "-0.001", '"+1.5"', '"1.5 "', '"1,5"', '"1."', '"1.5,"', '".5"',
+            '"1.5,\\"', "null", '""', "99.99", "99.995", "100", "1.99 ", " \n1.999", "[1.99]", "true",
+        ]
+    ]
+    + [
+        "{}", '{"e" : 1.999}', '{"e":1.99\n}', '{"e"\t:\r1.99 ,"x":1}', '{"\\u0065":1.999}', '{"\\u0065":1.99}',
+        '{"x":{"e":1.999},"e":1.99}', '{"x":{"e":1.99},"e":1.999}', '{"x":"\\"e\\":1.999","e":1.99}', '{"f":1.999}',
+        '{"e":1.99,"f":1.999}',
+    ],
+    "m map<string,string>, l array<map<string,string>>": [
+        '{"m":{"a":1.50,"a":2}}', '{"m":{"a":1.50,"A":2}}', '{"l":[{"a":1.50},{"a":1.0,"a":1.50}]}', '{"l":[{"a":-0}]}',
+    ],
+    "`a/b` decimal(4,2)": ['{"a\\/b":1.999}', '{"a/b":1.999}', '{"a\\/b":1.99}', '{"a/b":1.99}'],
+}  # fmt: skip
 NAMES = ["i", "b", "s", "f", "e", "n", "l", "m", "b.c"]
 
 _whole = st.integers() | st.integers(-100, 100) | st.integers(10**15, 10**40)
@@ -50,7 +88,7 @@ _strings = st.one_of(
     _numbers.map(lambda number: f'"{number}"'),
 )
 _spaces = st.sampled_from(["", "", "", "", " ", "\n"])
-_names = st.sampled_from([*NAMES, *NAMES, "x", "I", "S", "y:1.5"])
+_names = st.sampled_from([*NAMES, *NAMES, "x", "I", "S", "y:1.5", "\u017f", "\u0130"])
 _keys = st.one_of(
     _names.map(json.dumps), _names.map(json.dumps), _names.map(lambda name: f'"\\u{ord(name[0]):04x}{name[1:]}"')
 )
@@ -78,7 +116,9 @@ def _fitting(data_type: t.DataType) -> st.SearchStrategy[str]:
                 for each in data_type.fields
             ]
             known = st.lists(st.one_of(fields), max_size=len(fields), unique_by=lambda member: member.split(":")[0])
-            return known.map(lambda members: "{" + ",".join(members) + "}")
+            others: st.SearchStrategy[list[str]] = st.just([]) | st.lists(st.sampled_from(LEFT_OUT), max_size=2)
+            members = st.tuples(known, others).map(lambda both: both[0] + both[1]).flatmap(st.permutations)
+            return members.map(lambda chosen: "{" + ",".join(chosen) + "}")
         case t.ArrayType():
             return _array(_fitting(data_type.elementType))
         case t.MapType():
@@ -98,10 +138,9 @@ def _documents(draw: st.DrawFn) -> tuple[str, list[str]]:
     """A schema, and many records for it, of which most have no more wrong than one thing."""
     ddl = draw(st.sampled_from(SCHEMAS))
     schema = t.StructType.fromDDL(ddl)
-    record = st.one_of(
-        _fitting(schema), _fitting(schema), _fitting(schema), _object(_values),
-        st.tuples(_fitting(schema), st.sampled_from([" ", "}", '],"x":[1', ']},"x":{"y":[2', ",1"])).map("".join),
-    )  # fmt: skip
+    after = st.sampled_from([" ", "\n", "}", "{}", '],"x":[1', ']},"x":{"y":[2', ",1"])
+    followed = st.tuples(_fitting(schema), after).map("".join)
+    record = st.one_of(_fitting(schema), _fitting(schema), _fitting(schema), _object(_values), followed)
     return ddl, draw(st.lists(record, min_size=40, max_size=60))
 
 
@@ -110,7 +149,17 @@ def _documents(draw: st.DrawFn) -> tuple[str, list[str]]:
 def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(
     spark: SparkSession, documents: tuple[str, list[str]]
 ) -> None:
-    ddl, texts = documents
+    _compare(spark, *documents)
+
+
+@pytest.mark.parametrize("ddl", EDGES)
+def test_a_record_at_the_edge_of_what_a_look_at_it_shows_is_exact_or_a_dead_letter(
+    spark: SparkSession, ddl: str
+) -> None:
+    _compare(spark, ddl, EDGES[ddl])
+
+
+def _compare(spark: SparkSession, ddl: str, texts: list[str]) -> None:
     schema = t.StructType.fromDDL(ddl)
     assert isinstance(schema, t.StructType)
     plan = planned(spark, {"value": {"format": "json", "schema": ddl}})
@@ -134,6 +183,7 @@ def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(
                 '{"t":9223372036855}', '{"t":-9223372036855}', '{"t":9223372036854775807}', '{"t":"10:30"}',
                 '{"t":"2020-01-01T00:00:00.1234567Z"}', '{"t":"2020"}', '{"t":"12345"}', '{"t":"GMT2020-01-01"}',
                 '{"d":"2020-01-01T05:00:00"}', '{"d":"12345"}', '{"n":"2020-01-01T00:00:00.1234567"}',
+                '{"\\u0074":"10:30"}', '{"t" :"10:30"}', '{"t":"2020-01-01T00:00:00.1234567Z" }',
                 '{"t":"2020-01-01T10"}', '{"t":"300000-01-01T00:00:00Z"}', '{"d":"2020-01"}',
             ],
             {
@@ -142,6 +192,9 @@ def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(
                 '{"t":-1, "d":"0001-01-01", "n":"2020-01-01 01:02:03.5"}': None,
                 '{"t":"2020-01-01T01:00:00.1234560+01:00", "d":"12345-01-01"}': None,
                 '{"t":"2020-01-01"}': None,
+                '{"t":"2020-01-01T00:00:00.123456Z", "x":{"t":"10:30"}}': None,
+                '{"t":99999999999, "n":null}': None,
+                '{"t":999999999999}': None,
             },
         ),
         ("f float", ['{"f":1e39}', '{"f":-3.5e38}'], {'{"f":0.1}': None, '{"f":3.4e38}': None}),
@@ -169,6 +222,7 @@ def test_the_reason_says_what_a_record_would_have_lost(spark: SparkSession) -> N
     reasons = {
         '{"a":1,"A":2}': DOUBLED,
         '{"A":2}': DOUBLED,
+        '{"\u017f":"x"}': DOUBLED,
         '{"a":1,"\\u0061":2}': DOUBLED,
         '{"a":1,"a" :2}': DOUBLED,
         '{"s":"\\ud800"}': HALF,

@@ -3,6 +3,7 @@
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.assets import runless
 from gobblin_assets.assets.factory import build_gobblin_layout
 from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.assets.published_checks import load_latest
 from gobblin_assets.assets.reported_runs import ReportedRun
 from gobblin_assets.assets.reporting import begin_reported_run, find_untold
+from gobblin_assets.assets.runless import RunlessEvents
 from gobblin_assets.cli.telling import Telling
 from gobblin_assets.ingest.announcements import UntoldError
-from gobblin_assets.ingest.run_values import DatasetReport, RunReport
+from gobblin_assets.ingest.run_values import CheckResult, DatasetReport, RunReport
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
@@ -140,6 +143,47 @@ def test_datasets_of_two_jobs_are_one_run(
     run.close()
     assert find_untold(layout, latest, instance) == []
     assert find_run(instance, run.run_id).dagster_run.status is dg.DagsterRunStatus.SUCCESS
+
+
+def test_work_without_a_run_tells_the_checks_of_partitions_once_and_together(
+    layout: JobLayout, latest: Sequence[DatasetReport], instance: dg.DagsterInstance
+) -> None:
+    january, february = (each for each in latest if each.urn == MONTHLY)
+    (whole,) = (each for each in latest if each.urn == WHOLE)
+    failed = CheckResult("gobblin_published", passed=False, blocking=False, description="older")
+    for _ in range(2):
+        telling = Telling(RunlessEvents(layout, instance, by="a test"))
+        for report in (replace(january, checks=(failed,)), january, february, whole):
+            telling.report_publication(report)
+        assert instance.get_materialized_partitions(KEY) == {JANUARY, FEBRUARY}
+        telling.end(made_report())
+        telling.close()
+        telling.close()
+    found = instance.event_log_storage.get_asset_check_partition_info([CHECK])
+    assert {each.partition_key: each.latest_execution_status.value for each in found} == {
+        JANUARY: "SUCCEEDED",
+        FEBRUARY: "SUCCEEDED",
+    }
+    assert all(each.is_current for each in found), "Dagster would call the results older than the data"
+    runs = instance.get_run_records()
+    assert [each.dagster_run.job_name for each in runs] == ["shop_recovery"] * 2, "a run each time, of nothing else"
+    assert {each.dagster_run.status for each in runs} == {dg.DagsterRunStatus.SUCCESS}
+
+
+def test_what_a_stream_publishes_is_checked_while_it_goes_on(
+    layout: JobLayout,
+    latest: Sequence[DatasetReport],
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    january, february = (each for each in latest if each.urn == MONTHLY)
+    events = RunlessEvents(layout, instance, by="a test")
+    events.report_publication(january)
+    assert instance.event_log_storage.get_asset_check_partition_info([CHECK]) == []
+    monkeypatch.setattr(runless, "CHECKS_WAIT_S", 0.0)
+    events.report_publication(february)
+    found = instance.event_log_storage.get_asset_check_partition_info([CHECK])
+    assert {each.partition_key for each in found} == {JANUARY, FEBRUARY}
 
 
 def test_an_instance_that_takes_nothing_is_said_once_and_nothing_else(

@@ -8,10 +8,12 @@ from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.ingest.converters import convert
 from gobblin_assets.ingest.dataset_reader import read_dataset
-from gobblin_assets.ingest.job_spec import ConverterSpec, RowPolicySpec, WriterSpec
+from gobblin_assets.ingest.job_spec import ConverterSpec, DatasetSpec, RowPolicySpec, WriterSpec
 from gobblin_assets.ingest.late_rows import without_published
 from gobblin_assets.ingest.row_quality import explain_row_failure, split_rows
+from gobblin_assets.ingest.row_samples import RowFailures
 from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.ingest.spark.failed_rows import look_at_failed
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import long_watermark
 from tests.support.publishing import Publisher
@@ -36,6 +38,12 @@ def _failed_policy(frame: DataFrame) -> object:
         explained = explain_row_failure(error, dataset=URN)
         return None if explained is None else explained.fields["policy"]
     return "no row failed"
+
+
+def _look_at_failed(frame: DataFrame) -> RowFailures:
+    rules = [{"name": "long", "check": "length(code) > 2"}]
+    spec = DatasetSpec.model_validate({"urn": URN, "primary_key": ["id"], "quality": {"rows": rules}})
+    return look_at_failed(frame, spec.quality.rows[0], spec)
 
 
 def _run_chain(server: ConnectServer, database_url: str, root: str) -> dict[str, object]:
@@ -63,6 +71,7 @@ def _run_chain(server: ConnectServer, database_url: str, root: str) -> dict[str,
                 _refused_field(raw, {"cast": {"id": "nonsense"}}),
                 _refused_field(raw, {"where": "id >"}),
             ],
+            "failures": _look_at_failed(raw),
             "policy": _failed_policy(raw),
         }
         publisher.files(URN)[0].unlink()
@@ -84,4 +93,11 @@ def test_the_chain_means_the_same_on_connect(connect: ConnectServer, database_ur
     assert found["late"] == [2, 3]
     assert found["refused"] == ["converters[0].sql.x", "converters[0].cast.id", "converters[0].where"]
     assert found["policy"] == "small"
+    assert found["failures"] == RowFailures(
+        3,
+        (
+            *("id: ••• (int), code: ••• (string, 2 characters)",) * 2,
+            "id: ••• (int), code: NULL",
+        ),
+    )
     assert str(found.get("missing")).startswith("a published file is missing")

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gobblin_assets.commit.folding import FoldBounds
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KeyMove,
@@ -24,6 +23,7 @@ from gobblin_assets.commit.sequence import (
     StagedAttempt,
 )
 from gobblin_assets.commit.store import LogView, StoredSegment
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
 from tests.simulation import log_building, log_cleaning, log_finishing, log_folding, log_looking, log_sealed

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gobblin_assets.commit.destination import Binding, Move, unfinished
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.errors import ConflictError, FencedError
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import JobName
 from tests.simulation.database import SimDatabase, json_text

@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.rows import DatasetRow, SequenceRow
@@ -134,7 +134,7 @@ def list_active(world: World, dataset: DatasetRow) -> list[Active]:
         names = frozenset({row.sequence_id.hex})
         if row.folded_at is not None:
             steps = [step for segment in segments for step in decode_segment(segment.payload, segment.digest)]
-            paths = [path for step in steps for path, _identity, _rows in step.published_files()]
+            paths = [path for step in steps for path, _identity, _rows in step.published()]
             names = frozenset(paths)
         active.append(Active(row.sequence_id, row.row_count, names))
     return active

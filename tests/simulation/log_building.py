@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gobblin_assets.commit.machine import SequenceEvent, SequenceState
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, KeyId, SequenceId, WorkingState
 from gobblin_assets.model.work_unit import WorkUnit
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
@@ -38,7 +38,7 @@ def begin(db: SimDatabase, new: NewSequence) -> None:
             mode=new.mode,
             replaces=new.replaces,
             fence=new.fence,
-            details=json_text({"root_uri": new.root_uri}),
+            details=json_text(new.details()),
             created_at=db.now_s,
         )
         db.sequences.put(new.sequence_id, row)

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
-from gobblin_assets.commit.machine import SequenceEvent, SequenceState
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
 from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase

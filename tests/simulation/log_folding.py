@@ -19,11 +19,11 @@ from gobblin_assets.commit.folding import (
     plan_folds,
     shorten_details,
 )
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
 from tests.simulation.database import Guard, SimDatabase, json_text
 from tests.simulation.log_guards import require_fence

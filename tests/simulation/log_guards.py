@@ -4,8 +4,8 @@ Transactions here happen one after the other, so that no lock is needed: what th
 is proved on two connections, in ``tests/contracts/test_interleaving.py``.
 """
 
-from gobblin_assets.commit.machine import SequenceEvent, SequenceState, sources_of, target_of
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.model.sequence_state import EDGES, SequenceEvent, SequenceState, target_of
 from gobblin_assets.model.state import DatasetId, SequenceId
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.rows import SequenceRow
@@ -52,7 +52,7 @@ def require_event(
     row = get_sequence(db, sequence_id)
     require_fence(db, row.dataset_id, fence, fence_guard)
     asked = state_guard is None or db.holds(state_guard)
-    if asked and row.state is not target_of(event) and row.state not in sources_of(event):
+    if asked and row.state is not target_of(event) and (row.state, event) not in EDGES:
         raise unexpected_state(sequence_id, row.state, f"take the transition {event!s}")
     return row
 

@@ -5,11 +5,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import COMPACTION, KeyMove, Publication, PublishedInterval, SequenceRecord
 from gobblin_assets.commit.standing import stand
 from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import RECOVERABLE_STATES, SequenceState
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
@@ -18,8 +18,6 @@ from tests.simulation.destination_store import find_binding
 from tests.simulation.log_guards import get_sequence, unexpected_state
 from tests.simulation.log_sealed import find_known
 from tests.simulation.rows import SegmentRow, SequenceRow
-
-_RECOVERABLE = (SequenceState.PREPARED, SequenceState.ABANDONING)
 
 
 def get(db: SimDatabase, sequence_id: SequenceId) -> SequenceRecord:
@@ -76,11 +74,11 @@ def _order(segment: SegmentRow) -> tuple[bool, uuid.UUID, int, uuid.UUID]:
 
 def is_open_and_held(db: SimDatabase, sequence_id: SequenceId, fence: int) -> bool:
     row = db.sequences.get(sequence_id)
-    return row is not None and row.state in _RECOVERABLE and db.leases[row.dataset_id].fence == fence
+    return row is not None and row.state in RECOVERABLE_STATES and db.leases[row.dataset_id].fence == fence
 
 
 def find_unfinished(db: SimDatabase, dataset_ids: Sequence[DatasetId]) -> list[SequenceRecord]:
-    shown = {SequenceState.BUILDING, *_RECOVERABLE}
+    shown = {SequenceState.BUILDING, *RECOVERABLE_STATES}
     if db.holds(Guard.FIND_UNFINISHED_RETURNS_BLOCKED):
         shown.add(SequenceState.BLOCKED)
     rows = [row for row in db.sequences.values() if row.dataset_id in dataset_ids and row.state in shown]
@@ -100,7 +98,7 @@ def _find_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None) -> list[S
     return [
         row
         for row in db.sequences.values()
-        if row.state in _RECOVERABLE
+        if row.state in RECOVERABLE_STATES
         and (_is_due(db, row) or not db.holds(Guard.RECOVERABLE_WAITS_FOR_BACK_OFF))
         and (not _is_held(db, row) or not db.holds(Guard.RECOVERABLE_LEAVES_HELD_ALONE))
         and (jobs is None or db.datasets[row.dataset_id].job in jobs)

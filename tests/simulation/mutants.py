@@ -14,17 +14,18 @@ from unittest import mock
 
 from sqlalchemy import text
 
-from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, machine, recovery
-from gobblin_assets.commit import steps as commit_steps
+from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery, rename_steps
 from gobblin_assets.commit.postgres import building, cleaning, finishing, forgetting, guards, sealing
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.ingest import late_rows, publisher, publishing, task
 from gobblin_assets.ingest import round as run_round
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
@@ -86,7 +87,7 @@ def _finished_before_the_renames() -> Iterator[None]:
 
 
 def _only_leaf_directories(steps: Any, _root: str) -> list[str]:
-    return sorted({directory for step in steps for directory in step.touched_directories()})
+    return sorted({directory for step in steps for directory in step.touches()})
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def _recovery_deletes_by_name() -> Iterator[None]:
             fs, _root = self.open_file_system(record.root_uri)
             for segment in self.store.read_segments(sequence_id):
                 for step in decode_segment(segment.payload, segment.digest):
-                    if isinstance(step, commit_steps.RenameDirectory):
+                    if isinstance(step, rename_steps.RenameDirectory):
                         fs.remove_tree(step.target)
         return publish(self, sequence_id, lease)
 
@@ -111,7 +112,7 @@ def _recovery_deletes_by_name() -> Iterator[None]:
 def _steps_taken_as_done_when_refused() -> Iterator[None]:
     """A rename that found something else counts as done, and nobody looks again."""
     with (
-        mock.patch.object(commit_steps, "_expect_renamed", _nothing),
+        mock.patch.object(rename_steps, "_expect_renamed", _nothing),
         mock.patch.object(execution.Executor, "_pending", _pending_once(execution.Executor._pending)),
     ):
         yield
@@ -141,15 +142,15 @@ def _extracted_before_recovery() -> Iterator[None]:
         yield
 
 
-def _rolled_back(found: machine.SequenceState) -> Any:
+def _rolled_back(found: SequenceState) -> Any:
     """What is sealed is aborted by recovery; only what was not sealed may be."""
-    if found is machine.SequenceState.PREPARED:
+    if found is SequenceState.PREPARED:
         return recovery.RecoveryAction.ABORT
     return _DECIDE_RECOVERY(found)
 
 
-def _blocked_is_done(found: machine.SequenceState) -> Any:
-    if found is machine.SequenceState.BLOCKED:
+def _blocked_is_done(found: SequenceState) -> Any:
+    if found is SequenceState.BLOCKED:
         return recovery.RecoveryAction.NOTHING
     return _DECIDE_RECOVERY(found)
 
@@ -265,11 +266,11 @@ def _replacing(self: Any, source: str, target: str) -> RenameOutcome:
     return RenameOutcome.RENAMED
 
 
-def _by_existence(self: Any, step_world: Any) -> commit_steps.StepVerdict:
+def _by_existence(self: Any, step_world: Any) -> StepVerdict:
     if step_world.fs.is_directory(self.target):
-        return commit_steps.StepVerdict.DONE
+        return StepVerdict.DONE
     present = step_world.list_directory(self.source)
-    return commit_steps.StepVerdict.DO if present else commit_steps.StepVerdict.LOST
+    return StepVerdict.DO if present else StepVerdict.LOST
 
 
 IN_THE_SIMULATED_WORLD = (
@@ -358,7 +359,7 @@ IN_AN_ADAPTER = (
     Mutant("the fence does not grow", _sql(lease_store, "_TAKE", "fence + 1", "fence"), _LEASES),
     Mutant(
         "verify by existence alone",
-        _patch(commit_steps.RenameDirectory, "verify", _by_existence),
+        _patch(rename_steps.RenameDirectory, "verify", _by_existence),
         ("tests/contracts/test_steps.py",),
     ),
     Mutant("a rename that replaces", _patch(posix.PosixFileSystem, "rename_no_replace", _replacing), _FILES),

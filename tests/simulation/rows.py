@@ -7,9 +7,9 @@ equal values are one text. Rows are replaced, never changed, so that copies of a
 import uuid
 from dataclasses import dataclass
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import (
     AttemptId,
     DatasetId,

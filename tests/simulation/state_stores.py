@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetState,
@@ -25,7 +25,7 @@ from gobblin_assets.model.state import (
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
-from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
+from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
 from tests.simulation.log_looking import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
@@ -92,7 +92,16 @@ def _take_one(db: SimDatabase, dataset_id: DatasetId, holder: Holder, ttl_s: flo
         expires_at=db.now_s + ttl_s,
     )
     db.leases.put(dataset_id, taken)
+    if row.owner is not None and row.run_id is not None and row.run_id != holder.run_id:
+        _end_dead(db, row.run_id)
     return Lease(dataset_id, taken.fence)
+
+
+def _end_dead(db: SimDatabase, run_id: RunId) -> None:
+    run = db.runs.get(run_id)
+    held = [lease for lease in db.leases.values() if lease.run_id == run_id]
+    if run is not None and run.state is WorkingState.RUNNING and not any(_is_live(db, lease) for lease in held):
+        db.runs.put(run_id, replace(run, state=WorkingState.FAILED, error=RAN_OUT, ended_at=db.now_s))
 
 
 def _get_lease(db: SimDatabase, dataset_id: DatasetId) -> LeaseRow:
@@ -251,13 +260,15 @@ class SimRunStore:
         found = []
         for row in sorted(db.runs.values(), key=lambda run: run.started_at):
             held = [lease for lease in db.leases.values() if lease.run_id == row.run_id and lease.owner is not None]
+            was_ended = row.state is WorkingState.FAILED and row.figures is None
             if (
-                (row.job, row.state) == (job, WorkingState.RUNNING)
+                row.job == job
+                and (row.state is WorkingState.RUNNING or was_ended)
                 and row.dagster_run_id is not None
                 and row.started_at > db.now_s - _LAPSED_WITHIN_S
                 and not any(_is_live(db, lease) for lease in held)
             ):
-                found.append(LapsedRun(row.run_id, row.dagster_run_id, row.owner, bool(held)))
+                found.append(LapsedRun(row.run_id, row.dagster_run_id, row.owner, was_ended or bool(held)))
         return found[:limit]
 
 
@@ -281,9 +292,10 @@ class SimPublishedFiles:
             and segment.sealed
             and db.sequences[segment.sequence_id].state is SequenceState.DONE
         ]
-        active = [s for s in published if s.retired_by is None and (partitions is None or s.partition in partitions)]
+        active = [segment for segment in published if segment.retired_by is None and segment.file_count]
+        schemas = self._schemas(active) or self._schemas(published)[:1]
+        active = [segment for segment in active if partitions is None or segment.partition in partitions]
         active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))
-        schemas = self._schemas(s for s in published if s.retired_by is None) or self._schemas(published)[:1]
         return PublishedSet(dataset.version, tuple(self._shown(segment) for segment in active), schemas)
 
     def find_active_schemas(
@@ -295,7 +307,7 @@ class SimPublishedFiles:
             partitions: dict[str, set[str]] = {}
             for segment in db.segments.values():
                 is_done = db.sequences[segment.sequence_id].state is SequenceState.DONE
-                is_active = segment.sealed and segment.retired_by is None and is_done
+                is_active = segment.sealed and segment.retired_by is None and is_done and segment.file_count > 0
                 if segment.dataset_id == dataset.dataset_id and is_active and segment.file_schema is not None:
                     partitions.setdefault(segment.file_schema, set()).add(segment.partition)
             for text, names in partitions.items():
@@ -309,7 +321,7 @@ class SimPublishedFiles:
         for segment in db.segments.values():
             dataset, sequence = db.datasets[segment.dataset_id], db.sequences[segment.sequence_id]
             is_active = segment.sealed and segment.retired_by is None and sequence.state is SequenceState.DONE
-            if is_active and (dataset.job, dataset.urn) == (job, urn):
+            if is_active and segment.file_count and (dataset.job, dataset.urn) == (job, urn):
                 active.setdefault(segment.partition, []).append(segment)
         for partition, segments in sorted(active.items()):
             newest_at = max(db.sequences[segment.sequence_id].done_at or 0.0 for segment in segments)

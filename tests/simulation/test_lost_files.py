@@ -1,6 +1,6 @@
 """A file that a write lost is noticed before the seal, in the simulated world."""
 
-from gobblin_assets.commit.machine import SequenceState
+from gobblin_assets.model.sequence_state import SequenceState
 from tests.simulation.history import Checker
 from tests.simulation.storage_changes import loses_a_file
 from tests.simulation.world import URNS, World, stepped

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn
 from tests.simulation.history import Checker
 from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause

@@ -19,7 +19,6 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.ingest import round as run_round
@@ -40,6 +39,7 @@ from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.state.leases import Holder, LeaseKeeper

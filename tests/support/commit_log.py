@@ -18,6 +18,7 @@ from gobblin_assets.commit.destination import DestinationStore
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.commit.rename_steps import RenameFile
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import (
     KeyMove,
@@ -27,7 +28,6 @@ from gobblin_assets.commit.sequence import (
     SealOrder,
     StagedAttempt,
 )
-from gobblin_assets.commit.steps import RenameFile
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.db.tables import metadata
 from gobblin_assets.model.extract import Mode
@@ -85,8 +85,7 @@ class SimBacking:
         return self.db.fingerprint()
 
     def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        plural = {"run": "runs", "run_dataset": "run_datasets", "work_unit": "work_units", "attempt": "attempts"}
-        name = plural.get(table, table)
+        name = table if table == "ledger" else f"{table}s"
         rows = getattr(self.db, name).values()
         return sorted((tuple(_plain(getattr(row, column)) for column in columns) for row in rows), key=repr)
 

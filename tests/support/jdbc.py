@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.description import TableDescription
 from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
 from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
 from gobblin_assets.model.extract import Mode
@@ -77,6 +78,12 @@ class Bench:
 
     def read(self, session: PlanSession, plan: PartitionPlan, request: PlanRequest) -> DataFrame:
         return session.read(self.spark, plan, request.spec, plan.work_units)
+
+
+def describe(bench: Bench, *datasets: Mapping[str, Any]) -> Sequence[TableDescription]:
+    """What discovery says of their tables."""
+    requests = [request_for(data) for data in datasets]
+    return bench.source.describe(lambda: bench.spark, {each.urn: each.spec for each in requests})
 
 
 def collect(session: PlanSession, frame: DataFrame, plan: PartitionPlan, request: PlanRequest) -> list[Any]:

@@ -10,6 +10,8 @@ from typing import Any, Final
 from pyspark.sql import Row
 from pyspark.sql import types as t
 
+from gobblin_assets.ingest.column_names import name_key
+
 DEAD: Final = "a dead letter"
 
 _NUMBER: Final = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
@@ -100,8 +102,8 @@ def _fit(value: object, data_type: t.DataType) -> Any:
         case t.MapType(), Members():
             return {key: _fit(inner, data_type.valueType) for key, inner in _once(value, [key for key, _ in value])}
         case t.StructType(), Members():
-            lowered = {name.lower() for name in data_type.names}
-            ours = [(key, inner) for key, inner in value if key.lower() in lowered]
+            known = set(map(name_key, data_type.names))
+            ours = [(key, inner) for key, inner in value if name_key(key) in known]
             if not {key for key, _inner in ours} <= set(data_type.names):
                 raise _DeadError
             found = dict(_once(ours, [key for key, _ in ours]))

@@ -294,7 +294,7 @@ class World:
         with self.engine.connect() as connection:
             rows = connection.execute(query, {"urn": urn}).all()
         steps = [step for row in rows for step in decode_segment(row.payload, row.digest)]
-        return [path for step in steps for path, _identity, _rows in step.published_files()]
+        return [path for step in steps for path, _identity, _rows in step.published()]
 
     def watermark(self, urn: str) -> int | None:
         query = text("""

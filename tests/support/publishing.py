@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
+from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
-from gobblin_assets.commit.steps import RenameDirectory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.ingest.job_spec import RowPolicySpec, WriterSpec
 from gobblin_assets.ingest.output_partitions import add_output_partitions

@@ -3,8 +3,10 @@
 import dagster as dg
 import pytest
 
+from gobblin_assets.assets.factory import build_gobblin_definitions, build_gobblin_source_specs
 from gobblin_assets.assets.layout import JobLayout, build_layout
-from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator, output_name_of
+from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator, SourceTranslation, output_name_of
+from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -12,9 +14,9 @@ from gobblin_assets.model.urn import DatasetUrn, Role
 HOSTILE = ("a/b", "a.b", "a_b", "a-b", "..", ".", "ä ö", "A.B", "a b", " a", "%2F", "x" * 500, "👋", "meta")
 
 
-def lay_out(**options: object) -> JobLayout:
+def lay_out(translator: GobblinTranslator | None = None, **options: object) -> JobLayout:
     job = parse_job({"job": "shop", "source": {"connection": "db"}, "destination": "/lake", **options})
-    return build_layout(job, resolve_datasets(job, None), GobblinTranslator())
+    return build_layout(job, resolve_datasets(job, None), translator or GobblinTranslator())
 
 
 class TestHostileUrns:
@@ -59,6 +61,80 @@ class TestTranslator:
         )
         with pytest.raises(RejectedError, match="'a', 'b' share the asset key all"):
             build_layout(job, resolve_datasets(job, None), OneKey())
+
+
+class TestSources:
+    def test_what_is_read_lies_upstream_under_a_key_that_no_dataset_has(self) -> None:
+        layout = lay_out(
+            job="source",
+            source={"connection": "source"},
+            datasets=[{"table": "a/b"}, {"table": "jdbc"}, {"urn": "again", "table": "a/b"}, {"table": "source"}],
+            roles=["data", "quarantine", "dead_letter"],
+        )
+        shown = build_gobblin_source_specs(layout)
+        keys = {spec.key for spec in layout.specs.values()}
+        assert [spec.key.path[-1] for spec in shown] == ["a%2Fb", "jdbc", "source"]
+        assert shown[0].key == dg.AssetKey(["source", "jdbc", "source", "a%2Fb"])
+        assert not keys & {spec.key for spec in shown}
+        assert not {key.to_user_string() for key in keys} & {spec.key.to_user_string() for spec in shown}
+        for (urn, _role), spec in layout.specs.items():
+            assert [dep.asset_key for dep in spec.deps] == [layout.sources[urn].key]
+
+    @pytest.mark.parametrize(
+        ("source", "database", "kind"),
+        [
+            ({"connection": "db"}, "postgres", "postgres"),
+            ({"connection": "db"}, None, "table"),
+            ({"connection": "db", "type": "kafka"}, None, "kafka"),
+        ],
+    )
+    def test_says_what_kind_of_source_it_is(self, source: dict[str, str], database: str | None, kind: str) -> None:
+        job = parse_job({"job": "shop", "source": source, "destination": "/lake", "datasets": [{"urn": "orders"}]})
+        layout = build_layout(job, resolve_datasets(job, None), GobblinTranslator(), database=database)
+        (spec,) = build_gobblin_source_specs(layout)
+        assert (spec.kinds, spec.group_name) == ({kind}, "sources")
+
+    def test_a_source_under_the_key_of_a_dataset_is_rejected(self) -> None:
+        class OneKey(GobblinTranslator):
+            def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec:
+                return dg.AssetSpec(["shop", data.name])
+
+        with pytest.raises(RejectedError, match="share the asset key shop/t"):
+            lay_out(OneKey(), datasets=[{"table": "t"}])
+
+    def test_a_translator_may_leave_them_out(self) -> None:
+        class Without(GobblinTranslator):
+            def get_source_spec(self, data: SourceTranslation) -> None:
+                return None
+
+        layout = lay_out(Without(), datasets=[{"table": "t"}])
+        assert not build_gobblin_source_specs(layout)
+        assert not list(layout.specs[DatasetUrn("t"), Role.DATA].deps)
+
+    def test_two_jobs_show_one_table_once_and_no_selection_of_all_materializes_it(self) -> None:
+        jobs = [
+            build_gobblin_definitions(
+                {
+                    "job": name,
+                    "source": {"connection": "db"},
+                    "destination": f"/{name}",
+                    "datasets": [{"table": "public.orders"}],
+                },
+                database="postgres",
+            )
+            for name in ("shop", "audit", "source")
+        ]
+        keys = (STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, "db")
+        resources = {key: dg.ResourceDefinition.none_resource() for key in keys}
+        found = dg.Definitions.merge(*jobs, dg.Definitions(resources=resources)).get_repository_def()
+        graph = found.asset_graph
+        own = {dg.AssetKey([name, "public.orders"]) for name in ("shop", "audit", "source")}
+        source = graph.get(dg.AssetKey(["source", "jdbc", "db", "public.orders"]))
+        assert (source.child_keys, source.is_materializable, source.is_executable) == (own, False, False)
+        assert dg.AssetSelection.all().resolve(graph) == own
+        for name in ("shop", "audit", "source"):
+            layer = found.get_job(f"{name}_whole").asset_layer
+            assert layer.selected_asset_keys == {dg.AssetKey([name, "public.orders"])}
 
 
 class TestChecks:

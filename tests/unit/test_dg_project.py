@@ -98,7 +98,7 @@ class TestScaffolding:
         assert isinstance(component, GobblinJobComponent)
         assert component.job.destination == str(project / "lake")
         assert read_job_file(path) == component.job
-        keys_found = {key.to_user_string() for key in load(project).resolve_asset_graph().get_all_asset_keys()}
+        keys_found = {key.to_user_string() for key in load(project).resolve_asset_graph().materializable_asset_keys}
         assert keys_found == assets
 
     def test_what_gives_no_job_is_refused_and_leaves_no_file(self, project: Path) -> None:

@@ -8,6 +8,7 @@ from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.ingest.sources.jdbc.drivers import DRIVERS
 from gobblin_assets.ingest.spark.settings import COORDINATES, plan_jars
 from resources.connections import list_capabilities, plan_driver_jars
+from resources.environment import find_database
 
 
 def job(**source: object) -> object:
@@ -36,6 +37,21 @@ def test_every_known_driver_comes_by_name() -> None:
 )
 def test_the_url_says_which_driver_spark_needs(url: str, expected: list[str]) -> None:
     assert list_capabilities([parse_job(job())], {"GOBBLIN_JDBC_SALES_URL": url}) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("jdbc:postgresql://h/db", "postgres"),
+        ("jdbc:duckdb:/a.duckdb", "duckdb"),
+        ("jdbc:somebody://h", None),
+        ("no url", None),
+        ("", None),
+    ],
+)
+def test_the_url_says_what_dagster_shows_as_the_kind_of_a_source(url: str, expected: str | None) -> None:
+    assert find_database(parse_job(job()).source, {"GOBBLIN_JDBC_SALES_URL": url}) == expected
+    assert find_database(parse_job(job(type="kafka")).source, {"GOBBLIN_JDBC_SALES_URL": url}) is None
 
 
 def test_a_job_brings_drivers_by_coordinates_and_paths(tmp_path: Path) -> None:

@@ -90,3 +90,12 @@ def test_what_the_command_line_can_t_ask_for_is_refused_before_anything_is_opene
     assert said in result.output
     assert result.exit_code == code
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_a_topic_is_asked_for_no_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOBBLIN_KAFKA_SHOP_BOOTSTRAP_SERVERS", "nowhere.invalid:1")
+    result = CliRunner().invoke(main, ["discover", str(write_job(tmp_path, TOPICS)), "--columns"])
+
+    assert "--columns: is for tables" in result.output
+    assert result.exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gobblin_assets.commit.machine import (
+from gobblin_assets.model.sequence_state import (
     EDGES,
     IllegalTransitionError,
     SequenceEvent,

@@ -19,6 +19,7 @@ def test_every_session_is_in_utc_quiet_and_keeps_to_its_folder() -> None:
     assert (conf["spark.ui.enabled"], conf["spark.ui.showConsoleProgress"]) == ("false", "false")
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
     assert conf["spark.sql.maxConcurrentOutputFileWriters"] == "2"
+    assert conf["spark.sql.codegen.hugeMethodLimit"] == "8000"
 
 
 def test_the_users_settings_come_over_the_defaults_and_are_added_to_what_is_insisted_on() -> None:

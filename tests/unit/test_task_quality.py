@@ -74,6 +74,7 @@ def test_row_count_range(read: int, written: int, aside: int, allowed: float, ex
         (COLUMNS, {**COLUMNS, "new": "date"}, True),
         (COLUMNS, {"id": "int"}, False),
         (COLUMNS, {**COLUMNS, "id": "bigint"}, False),
+        (COLUMNS, {}, True),
     ],
 )
 def test_schema_compatible(previous: dict[str, str] | None, columns: dict[str, str], expected: bool) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
-from gobblin_assets.commit.machine import SequenceEvent, SequenceState
 from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import (
     hold_fences,
@@ -26,17 +25,19 @@ from gobblin_assets.commit.postgres.guards import (
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
 from gobblin_assets.commit.together import in_weight
 from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.sequence_states import result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
+from gobblin_assets.model.sequence_state import INITIAL_STATE, SequenceEvent, SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.work_unit import WorkUnit
 
 # Of segments in one statement: the client writes an array's bytes as text.
 _PAYLOAD_BYTES_MAX: Final = 1 << 20
 
-_BEGIN = text("""
+_BEGIN = text(f"""
     INSERT INTO gobblin.commit_sequence
            (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, details)
-    SELECT sequence_id, dataset_id, run_id, partition, mode, replaces, fence, 'BUILDING', CAST(details AS jsonb)
+    SELECT sequence_id, dataset_id, run_id, partition, mode, replaces, fence, '{INITIAL_STATE}', CAST(details AS jsonb)
       FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]), CAST(:run_id AS uuid[]),
                   CAST(:partition AS text[]), CAST(:mode AS text[]), CAST(:replaces AS boolean[]),
                   CAST(:fence AS bigint[]), CAST(:details AS text[]))
@@ -44,8 +45,8 @@ _BEGIN = text("""
         ON CONFLICT (sequence_id) DO NOTHING
 """)
 
-_CONTINUE = text("""
-    UPDATE gobblin.commit_sequence SET fence = :fence WHERE sequence_id = :sequence_id AND state = 'BUILDING'
+_CONTINUE = text(f"""
+    UPDATE gobblin.commit_sequence SET fence = :fence WHERE sequence_id = :sequence_id AND state = '{INITIAL_STATE}'
 """)
 
 _PLAN_WORK_UNITS = text("""
@@ -132,10 +133,11 @@ _STAGE_WORK_UNITS = text("""
      WHERE w.work_unit_id = given.work_unit_id
 """)
 
-_ABORT = text("""
+_ABORT = text(f"""
     UPDATE gobblin.commit_sequence
-       SET state = 'ABORTED', aborted_at = clock_timestamp(), last_error = coalesce(:error, last_error)
-     WHERE sequence_id = :sequence_id AND state = 'BUILDING'
+       SET state = {result(SequenceEvent.ABORT)}, aborted_at = clock_timestamp(),
+           last_error = coalesce(:error, last_error)
+     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.ABORT)}
 """)
 
 
@@ -161,7 +163,7 @@ def begin(connection: Connection, sequences: Sequence[NewSequence]) -> None:
             "mode": each.mode.value,
             "replaces": each.replaces,
             "fence": each.fence,
-            "details": to_jsonb({"root_uri": each.root_uri}),
+            "details": to_jsonb(each.details()),
         }
         for each in sequences
     ]

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.guards import hold_fences
 from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.db.sequence_states import IS_OVER
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 
 # How long an attempt's name is looked at again after nothing was found there.
@@ -33,12 +34,12 @@ _MARK = text(f"""
            error = CASE WHEN a.state = 'RUNNING' THEN coalesce(a.error, :left) ELSE a.error END
       FROM gobblin.commit_sequence s,
            unnest(CAST(:dataset_id AS bigint[]), CAST(:fence AS bigint[])) AS given (dataset_id, fence)
-     WHERE s.sequence_id = a.sequence_id AND s.state IN ('DONE', 'ABORTED') AND a.dataset_id = given.dataset_id
+     WHERE s.sequence_id = a.sequence_id AND s.state {IS_OVER} AND a.dataset_id = given.dataset_id
        AND a.attempt_id IN (
            SELECT mine.attempt_id FROM unnest(CAST(:dataset_id AS bigint[])) AS each (dataset_id)
             CROSS JOIN LATERAL (
                   SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
-                   WHERE o.dataset_id = each.dataset_id AND o.cleaned_at IS NULL AND q.state IN ('DONE', 'ABORTED')
+                   WHERE o.dataset_id = each.dataset_id AND o.cleaned_at IS NULL AND q.state {IS_OVER}
                    ORDER BY o.started_at, o.attempt_id
                    LIMIT :limit
                   ) AS mine

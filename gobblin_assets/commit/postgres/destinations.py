@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.commit.destination import Binding, Move, unfinished
 from gobblin_assets.commit.postgres.guards import hold_fences
+from gobblin_assets.db.sequence_states import IS_OPEN, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.failpoints import Failpoint
@@ -14,10 +15,10 @@ from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import JobName
 
 # Whether the job at hand has something on storage that a wrong destination would hide.
-_HAS_PUBLISHED = """
+_HAS_PUBLISHED = f"""
     EXISTS (SELECT FROM gobblin.dataset d WHERE d.job = b.job AND (d.version > 0 OR EXISTS (
         SELECT FROM gobblin.commit_sequence s
-         WHERE s.dataset_id = d.dataset_id AND s.state IN ('PREPARED', 'BLOCKED', 'ABANDONING'))))
+         WHERE s.dataset_id = d.dataset_id AND s.state {IS_OPEN})))
 """
 
 _FIND = text(f"""
@@ -54,9 +55,9 @@ _UNHELD = text("""
      WHERE job = :job AND dataset_id <> ALL (CAST(:dataset_ids AS bigint[]))
 """)
 
-_UNFINISHED = text("""
+_UNFINISHED = text(f"""
     SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE d.job = :job AND s.state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')
+     WHERE d.job = :job AND s.state {IS_UNFINISHED}
 """)
 
 _REBIND = text("""

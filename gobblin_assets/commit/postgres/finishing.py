@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.commit.machine import SequenceEvent, SequenceState
 from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock_for_all, require_each, require_one
+from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import SequenceId
 
 # The schemas that the next run compares with move together with the version they belong to.
@@ -86,41 +87,42 @@ _COMMIT_WORK_UNITS = text("""
        )
 """)
 
-_DONE = text("""
+_DONE = text(f"""
     UPDATE gobblin.commit_sequence s
-       SET state = 'DONE', result_version = given.version, done_at = clock_timestamp(), last_error = NULL
+       SET state = {result(SequenceEvent.FINISH)}, result_version = given.version, done_at = clock_timestamp(),
+           last_error = NULL
       FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:version AS bigint[])) AS given (sequence_id, version)
-     WHERE s.sequence_id = given.sequence_id AND s.state = 'PREPARED'
+     WHERE s.sequence_id = given.sequence_id AND s.state {starts(SequenceEvent.FINISH)}
  RETURNING s.sequence_id
 """)
 
-_RECORD_FAILURE = text("""
+_RECORD_FAILURE = text(f"""
     UPDATE gobblin.commit_sequence
        SET failed_tries = failed_tries + 1, last_error = :error,
            next_try_at = clock_timestamp() + make_interval(secs => :retry_in_s),
-           state = CASE WHEN :block OR failed_tries + 1 >= :tries_max THEN 'BLOCKED' ELSE state END
-     WHERE sequence_id = :sequence_id AND state = 'PREPARED'
+           state = CASE WHEN :block OR failed_tries + 1 >= :tries_max THEN {result(SequenceEvent.BLOCK)} ELSE state END
+     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.BLOCK)}
 """)
 
 # The reason of an abandonment stays what a person wrote; a failure that was counted has set its own time.
-_DEFER = text("""
+_DEFER = text(f"""
     UPDATE gobblin.commit_sequence
        SET next_try_at = clock_timestamp() + make_interval(secs => :retry_in_s),
            last_error = CASE state WHEN 'PREPARED' THEN :error ELSE last_error END
-     WHERE sequence_id = :sequence_id AND state IN ('PREPARED', 'ABANDONING')
+     WHERE sequence_id = :sequence_id AND state {IS_RECOVERABLE}
        AND (next_try_at IS NULL OR next_try_at <= clock_timestamp())
 """)
 
-_RESUME = text("""
+_RESUME = text(f"""
     UPDATE gobblin.commit_sequence
-       SET state = 'PREPARED', failed_tries = 0, next_try_at = NULL
-     WHERE sequence_id = :sequence_id AND state = 'BLOCKED'
+       SET state = {result(SequenceEvent.RESUME)}, failed_tries = 0, next_try_at = NULL
+     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.RESUME)}
 """)
 
-_ABANDON = text("""
+_ABANDON = text(f"""
     UPDATE gobblin.commit_sequence
-       SET state = 'ABANDONING', last_error = :reason, next_try_at = NULL
-     WHERE sequence_id = :sequence_id AND state IN ('PREPARED', 'BLOCKED')
+       SET state = {result(SequenceEvent.ABANDON)}, last_error = :reason, next_try_at = NULL
+     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.ABANDON)}
 """)
 
 _MARK_FOR_CAPTURE = text("""
@@ -129,10 +131,10 @@ _MARK_FOR_CAPTURE = text("""
      WHERE sequence_id = :sequence_id AND NOT cleanup_fences @> ARRAY[CAST(:fence AS bigint)]
 """)
 
-_GIVE_UP = text("""
+_GIVE_UP = text(f"""
     UPDATE gobblin.commit_sequence
-       SET state = 'ABORTED', aborted_at = clock_timestamp()
-     WHERE sequence_id = :sequence_id AND state = 'ABANDONING'
+       SET state = {result(SequenceEvent.GIVE_UP)}, aborted_at = clock_timestamp()
+     WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.GIVE_UP)}
 """)
 
 _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")

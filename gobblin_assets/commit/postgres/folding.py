@@ -25,6 +25,7 @@ from gobblin_assets.commit.postgres.sealed import segment_of
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.sequence_states import IS_OPEN
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.interval import Interval
@@ -39,9 +40,9 @@ _FIND_DUE = text("""
      ORDER BY dataset_id
 """)
 
-_IS_OPEN = text("""
+_IS_OPEN = text(f"""
     SELECT count(*) > 0 FROM gobblin.commit_sequence
-     WHERE dataset_id = :dataset_id AND state IN ('PREPARED', 'BLOCKED', 'ABANDONING')
+     WHERE dataset_id = :dataset_id AND state {IS_OPEN}
 """)
 
 # Nothing of it is retired: what is, goes with history.

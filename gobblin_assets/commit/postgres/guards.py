@@ -12,8 +12,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.commit.machine import SequenceEvent, SequenceState, sources_of, target_of
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
+from gobblin_assets.model.sequence_state import (
+    IllegalTransitionError,
+    SequenceEvent,
+    SequenceState,
+    next_state,
+    target_of,
+)
 from gobblin_assets.model.state import DatasetId, SequenceId
 
 _HOLD_FENCE = text("""
@@ -93,8 +99,8 @@ def lock_for_all(
     locked = {}
     for sequence_id, row in lock_sequences(connection, list(fences)).items():
         state = SequenceState(row.state)
-        if state is not target_of(event) and state not in sources_of(event):
-            raise unexpected_state(sequence_id, state, f"take the transition {event!s}")
+        if state is not target_of(event):
+            require_edge(sequence_id, state, event)
         locked[sequence_id] = row, state
     return locked
 
@@ -121,6 +127,14 @@ def share_building(connection: Connection, fences: Iterable[tuple[SequenceId, in
                 sequence_id=str(sequence_id),
                 fence=fence,
             )
+
+
+def require_edge(sequence_id: SequenceId, state: SequenceState, event: SequenceEvent) -> None:
+    """ConflictError where no edge leads on from ``state`` by ``event``."""
+    try:
+        next_state(state, event)
+    except IllegalTransitionError:
+        raise unexpected_state(sequence_id, state, f"take the transition {event!s}") from None
 
 
 def require_one(changed: int, what: str, sequence_id: SequenceId) -> None:

@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.destinations import find_binding
 from gobblin_assets.commit.postgres.finishing import TOUCHES_KEY
 from gobblin_assets.commit.postgres.guards import past_sequence, unexpected_state, unknown_sequence
 from gobblin_assets.commit.postgres.sealed import find_known
 from gobblin_assets.commit.sequence import COMPACTION, Publication, SequenceRecord
 from gobblin_assets.commit.store import LogView, StoredSegment
+from gobblin_assets.db.sequence_states import IS_OPEN, IS_RECOVERABLE, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import parse_watermark
@@ -38,14 +39,14 @@ _FIND_UNFINISHED = text(f"""
     SELECT {_SEQUENCE_COLUMNS}
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
      WHERE s.dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
-       AND s.state IN ('BUILDING', 'PREPARED', 'BLOCKED', 'ABANDONING')
+       AND s.state {IS_UNFINISHED}
      ORDER BY s.created_at, s.sequence_id
 """)
 
-_RECOVERABLE: Final = """
+_RECOVERABLE: Final = f"""
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
       JOIN gobblin.lease l USING (dataset_id)
-     WHERE s.state IN ('PREPARED', 'ABANDONING')
+     WHERE s.state {IS_RECOVERABLE}
        AND (s.next_try_at IS NULL OR s.next_try_at <= clock_timestamp())
        AND (l.expires_at IS NULL OR l.expires_at <= clock_timestamp())
        AND (CAST(:jobs AS text[]) IS NULL OR d.job = ANY (CAST(:jobs AS text[])))
@@ -64,7 +65,7 @@ _COUNT_RECOVERABLE = text(f"SELECT d.job, count(*) AS count {_RECOVERABLE} GROUP
 _LIST_OPEN = text(f"""
     SELECT {_SEQUENCE_COLUMNS}
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
-     WHERE s.state IN ('PREPARED', 'BLOCKED', 'ABANDONING') AND (CAST(:job AS text) IS NULL OR d.job = :job)
+     WHERE s.state {IS_OPEN} AND (CAST(:job AS text) IS NULL OR d.job = :job)
      ORDER BY s.created_at, s.sequence_id
      LIMIT :limit
 """)
@@ -95,9 +96,9 @@ _VERSIONS = text(
     "SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))"
 )
 
-_IS_OPEN_AND_HELD = text("""
+_IS_OPEN_AND_HELD = text(f"""
     SELECT count(*) FROM gobblin.commit_sequence s JOIN gobblin.lease l USING (dataset_id)
-     WHERE s.sequence_id = :sequence_id AND s.state IN ('PREPARED', 'ABANDONING') AND l.fence = :fence
+     WHERE s.sequence_id = :sequence_id AND s.state {IS_RECOVERABLE} AND l.fence = :fence
 """)
 
 _PUBLICATION = text(f"""

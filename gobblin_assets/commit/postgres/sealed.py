@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.guards import unexpected_state, unknown_sequence
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.commit.sequence import (
@@ -20,6 +19,7 @@ from gobblin_assets.commit.sequence import (
 )
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark

@@ -7,13 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.commit.machine import SequenceState
 from gobblin_assets.commit.postgres.arguments import in_columns, watermark_to_bytes, watermark_to_jsonb
-from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each, unexpected_state
+from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each, require_edge
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import SealOrder
 from gobblin_assets.db.json_column import to_jsonb
+from gobblin_assets.db.sequence_states import result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
+from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState, target_of
 from gobblin_assets.model.state import SequenceId
 
 _VERSIONS = text("""
@@ -66,10 +67,11 @@ _PLAN_INTERVALS = text("""
 """)
 
 # Subqueries, since a join with so many conditions is taken for one of few rows and done by comparing all with all.
-_SEAL = text("""
+_SEAL = text(f"""
     UPDATE gobblin.commit_sequence s
-       SET state = 'PREPARED', base_version = given.base_version, digest = given.digest, complete = given.complete,
-           segment_count = given.segment_count, step_count = given.step_count, file_count = given.file_count,
+       SET state = {result(SequenceEvent.SEAL)}, base_version = given.base_version, digest = given.digest,
+           complete = given.complete, segment_count = given.segment_count, step_count = given.step_count,
+           file_count = given.file_count,
            row_count = given.row_count, file_bytes = given.file_bytes, prepared_at = clock_timestamp(),
            details = s.details || CAST(given.details AS jsonb)
       FROM unnest(CAST(:sequence_id AS uuid[]), CAST(:fence AS bigint[]), CAST(:base_version AS bigint[]),
@@ -78,7 +80,7 @@ _SEAL = text("""
                   CAST(:file_bytes AS bigint[]), CAST(:details AS text[]))
            AS given (sequence_id, fence, base_version, digest, complete, segment_count, step_count, file_count,
                      row_count, file_bytes, details)
-     WHERE s.sequence_id = given.sequence_id AND s.state = 'BUILDING' AND s.fence = given.fence
+     WHERE s.sequence_id = given.sequence_id AND s.state {starts(SequenceEvent.SEAL)} AND s.fence = given.fence
        AND (SELECT d.version FROM gobblin.dataset d WHERE d.dataset_id = s.dataset_id) = given.base_version
        AND (SELECT l.fence FROM gobblin.lease l WHERE l.dataset_id = s.dataset_id) = given.fence
  RETURNING s.sequence_id
@@ -112,10 +114,9 @@ def seal(connection: Connection, orders: Sequence[SealOrder]) -> None:
 
 def _is_to_seal(order: SealOrder, row: Row[Any]) -> bool:
     state = SequenceState(row.state)
-    if state is SequenceState.PREPARED and row.digest == order.digest:
+    if state is target_of(SequenceEvent.SEAL) and row.digest == order.digest:
         return False
-    if state is not SequenceState.BUILDING:
-        raise unexpected_state(order.sequence_id, state, "be sealed")
+    require_edge(order.sequence_id, state, SequenceEvent.SEAL)
     return True
 
 

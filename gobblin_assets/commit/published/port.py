@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gobblin_assets.commit.segment import decode_segment, decode_sizes
+from gobblin_assets.commit.segment import decode_sizes, list_published
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.state import SequenceId
@@ -47,10 +47,9 @@ class PublishedSegment:
 
     def files(self) -> Iterator[PublishedFile]:
         """CorruptionError if the stored segment is not the one that was sealed."""
-        for step in decode_segment(self.payload, self.digest):
-            for path, identity, row_count in step.published_files():
-                known = identity if self.moved is None else FileIdentity(identity.size_bytes)
-                yield PublishedFile(moved_path(path, self.moved), known, row_count)
+        for path, identity, row_count in list_published(self.payload, self.digest):
+            known = identity if self.moved is None else FileIdentity(identity.size_bytes)
+            yield PublishedFile(moved_path(path, self.moved), known, row_count)
 
     def file_sizes(self) -> Iterable[tuple[str, int]]:
         """Path and length of each file, in the same order, in a tenth of the time."""
@@ -62,7 +61,8 @@ class PublishedSet:
     """One consistent view of a dataset. ``version`` is the one that a seal can compare.
 
     ``segments`` are newest first. ``file_schemas`` are the distinct schemas of the role's active files in all
-    partitions, newest first; where there are none, the last one that files of the role ever had.
+    partitions, newest first; where there are none, the last one that was published for the role, be it for files that
+    are gone or, by a publication without rows, for no file at all.
     """
 
     version: int

@@ -38,7 +38,7 @@ _FIND = text("""
           FROM found d
           JOIN gobblin.segment g USING (dataset_id)
           JOIN gobblin.commit_sequence s USING (sequence_id)
-         WHERE g.role = :role AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+         WHERE g.role = :role AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE' AND g.file_count > 0
            AND (CAST(:partitions AS text[]) IS NULL OR g.partition = ANY (CAST(:partitions AS text[])))
     )
     SELECT d.version AS dataset_version, a.*
@@ -47,7 +47,11 @@ _FIND = text("""
 """)
 
 _SCHEMAS = text("""
-    SELECT g.file_schema, max(coalesce(g.version, s.result_version)) AS version, bool_or(g.retired_by IS NULL) AS active
+    SELECT g.file_schema, bool_or(g.retired_by IS NULL AND g.file_count > 0) AS active,
+           coalesce(
+               max(coalesce(g.version, s.result_version)) FILTER (WHERE g.retired_by IS NULL AND g.file_count > 0),
+               max(coalesce(g.version, s.result_version))
+           ) AS version
       FROM gobblin.dataset d
       JOIN gobblin.segment g USING (dataset_id)
       JOIN gobblin.commit_sequence s USING (sequence_id)
@@ -64,7 +68,7 @@ _ACTIVE_SCHEMAS = text("""
       JOIN gobblin.segment g USING (dataset_id)
       JOIN gobblin.commit_sequence s USING (sequence_id)
      WHERE d.job = :job AND d.urn = ANY (CAST(:urns AS text[])) AND g.sealed AND g.retired_by IS NULL
-       AND s.state = 'DONE' AND g.file_schema IS NOT NULL
+       AND s.state = 'DONE' AND g.file_schema IS NOT NULL AND g.file_count > 0
      GROUP BY d.urn, g.file_schema
 """)
 
@@ -75,6 +79,7 @@ _LIST_PARTITIONS = text("""
       JOIN gobblin.segment g USING (dataset_id)
       JOIN gobblin.commit_sequence s USING (sequence_id)
      WHERE d.job = :job AND d.urn = :urn AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+       AND g.file_count > 0
      GROUP BY g.partition
      ORDER BY g.partition
 """)

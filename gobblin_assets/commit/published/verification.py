@@ -17,8 +17,8 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.execution import OpenFileSystem
 from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
+from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.port import FileSystem

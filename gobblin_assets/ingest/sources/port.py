@@ -13,6 +13,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.errors import CorruptionError
+from gobblin_assets.ingest.column_comments import SourceComments
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.lag import Unread
 from gobblin_assets.model.extract import Mode
@@ -116,6 +117,7 @@ class PartitionPlan:
     where a plan is always read by itself.
     ``moves_watermarks``: False where what is read lies in the past of its keys, or ahead of their next reading.
     ``keys_are_shared``: positions are those of the whole dataset, whatever partition reads them, as a log's are.
+    ``comments`` are what people wrote at the source about the table and its columns, by the source's names.
     ``unread`` is what a log had that is not published, whether this run reads all of it or not; empty for tables.
     """
 
@@ -137,6 +139,7 @@ class PartitionPlan:
     unread: Unread = field(default_factory=dict)
     moves_watermarks: bool = True
     keys_are_shared: bool = False
+    comments: SourceComments = field(default_factory=SourceComments)
 
 
 class PlanSession(Protocol):

@@ -26,11 +26,14 @@ from gobblin_assets.ingest.late_rows import without_published
 from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.ingest.row_quality import (
     SHARE_COLUMN,
+    RowSplit,
     explain_row_failure,
+    find_broken_policy,
     parse_role_path,
     parse_share_path,
     split_rows,
 )
+from gobblin_assets.ingest.row_samples import RowFailures
 from gobblin_assets.ingest.schema_merge import parse_schema, require_joinable
 from gobblin_assets.ingest.slices import partition_text
 from gobblin_assets.ingest.sources.port import PlanSession
@@ -41,6 +44,7 @@ from gobblin_assets.ingest.spark.cancellation import (
     interrupt_left_behind,
     open_cancellation,
 )
+from gobblin_assets.ingest.spark.failed_rows import look_at_failed, sample_quarantine
 from gobblin_assets.ingest.spark.observation import EVERYTHING, Observed, ObservedPositions, observe_positions
 from gobblin_assets.ingest.spark.parquet_writer import (
     WrittenDirectory,
@@ -77,6 +81,8 @@ class SparkExtractor:
         self._cancellation.cancel(tag)
 
     def extract(self, order: ExtractOrder) -> Extracted:
+        if not order.units:
+            return self._describe(order, (), _Written(None, {}, self._plan_schemas(order)), rows_read=0)
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
@@ -90,7 +96,7 @@ class SparkExtractor:
             for found in collect_output(self._fs, directory)
             for role, path in [parse_role_path(found.partition_path)]
         )
-        return _describe(directories, written, rows_read=written.row_counts[EVERYTHING])
+        return self._describe(order, directories, written, rows_read=written.row_counts[EVERYTHING])
 
     def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
         """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
@@ -117,6 +123,15 @@ class SparkExtractor:
         self._fs.remove_tree(directory)
         return extracted
 
+    def _plan_schemas(self, order: ExtractOrder) -> Mapping[Role, t.StructType]:
+        """What files would have, by analysis alone."""
+        spec, urn = order.spec, order.plan.urn
+        with spark_families(f"find the columns of {urn}"):
+            frame = convert(self._session.read(self._spark, order.plan, spec, ()), spec.converters, dataset=urn)
+            schemas = _split(self._divide(order, frame)[0], order).schemas
+        _require_readable([order], schemas.values())
+        return schemas
+
     def _hand_out(
         self,
         order: ExtractOrder,
@@ -138,7 +153,20 @@ class SparkExtractor:
             place = f"{directory}/{path}" if path else directory
             partition_path = published_path(role, inner, order.spec.writer)
             directories.append(OutputDirectory(role, place, partition_path, found.files))
-        return _describe(tuple(directories), written, rows_read=written.row_counts.get(_share_of(order), 0))
+        rows_read = written.row_counts.get(_share_of(order), 0)
+        return self._describe(order, tuple(directories), written, rows_read=rows_read)
+
+    def _describe(
+        self, order: ExtractOrder, directories: tuple[OutputDirectory, ...], written: "_Written", *, rows_read: int
+    ) -> Extracted:
+        return Extracted(
+            directories=directories,
+            rows_read=rows_read,
+            file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
+            columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
+            observed_high=None if written.observed is None else written.observed.high,
+            samples=sample_quarantine(self._fs, directories, written.schemas.get(Role.QUARANTINE), order.spec),
+        )
 
     def _write_explained(self, orders: Sequence[ExtractOrder], read: "_Read", directory: str) -> "_Written":
         order = orders[0]
@@ -149,21 +177,40 @@ class SparkExtractor:
                 return self._write(orders, *read(), self._fs.to_uri(directory))
         except RetryableError as error:
             # The write's own family says that it failed; its cause may say why, and whose fault it is.
-            raise self._explain(order, error.__cause__ or error) from error
+            cause = error.__cause__ or error
+            raise self._explain(order, cause, self._look_at_failed(orders, read, cause)) from error
         except GobblinError:
             raise
         except Exception as error:
-            raise self._explain(order, error) from error
+            raise self._explain(order, error, self._look_at_failed(orders, read, error)) from error
+
+    def _look_at_failed(
+        self, orders: Sequence[ExtractOrder], read: "_Read", error: BaseException
+    ) -> RowFailures | None:
+        """Of rows that failed a policy; None where that was not it, or of several datasets, or it can't be told."""
+        order, name = orders[0], find_broken_policy(error)
+        policy = next((each for each in order.spec.quality.rows if each.name == name), None)
+        if policy is None or len(orders) > 1:
+            return None
+        try:
+            with self._cancellation.tagged(order.tag), spark_families("look at the rows that failed"):
+                frame, _positions = self._observed(order, read()[0])
+                return look_at_failed(self._divide(order, frame)[0], policy, order.spec)
+        except Exception:  # noqa: BLE001  what failed is known; that it can't be counted must not hide it
+            return None
+
+    def _divide(self, order: ExtractOrder, frame: DataFrame) -> tuple[DataFrame, Sequence[str]]:
+        spec = order.spec
+        return add_output_partitions(frame, spec.writer, dataset=order.plan.urn, now=order.started_at)
 
     def _write(
         self, orders: Sequence[ExtractOrder], raw: DataFrame, given: Mapping[str, int] | None, uri: str
     ) -> "_Written":
         order = orders[0]
-        spec, urn = order.spec, order.plan.urn
+        spec = order.spec
         frame, observed = self._observed(order, raw)
-        divided, partition_columns = add_output_partitions(frame, spec.writer, dataset=urn, now=order.started_at)
-        event_time_name = None if spec.writer.event_time is None else spec.writer.event_time.name
-        split = split_rows(divided, spec.quality.rows, dataset=urn, event_time_name=event_time_name)
+        divided, partition_columns = self._divide(order, frame)
+        split = _split(divided, order)
         _require_readable(orders, split.schemas.values())
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
@@ -222,16 +269,23 @@ class SparkExtractor:
             dataset=plan.urn,
         )
 
-    def _explain(self, order: ExtractOrder, error: BaseException) -> BaseException:
+    def _explain(self, order: ExtractOrder, error: BaseException, failures: RowFailures | None) -> BaseException:
         # Each other try would find it out anew, for as long as the client has patience.
         self._is_server_gone = self._is_server_gone or is_server_gone(error)
         urn = order.plan.urn
-        known = explain_row_failure(error, dataset=urn) or explain_partition_failure(error, dataset=urn)
+        known = explain_row_failure(error, dataset=urn, failures=failures)
+        known = known or explain_partition_failure(error, dataset=urn)
         if known is not None:
             return known
         if isinstance(error, GobblinError) or not isinstance(error, Exception):
             return error
         return self._session.explain_failure(order.plan, order.spec, error)
+
+
+def _split(divided: DataFrame, order: ExtractOrder) -> RowSplit:
+    rules = order.spec.writer.event_time
+    event_time_name = None if rules is None else rules.name
+    return split_rows(divided, order.spec.quality.rows, dataset=order.plan.urn, event_time_name=event_time_name)
 
 
 _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
@@ -256,16 +310,6 @@ def _count_shares(frame: DataFrame) -> dict[str, int]:
     with spark_families("count the rows that were read"):
         counted = frame.groupBy(SHARE_COLUMN).agg(f.count(f.lit(1)).alias("rows")).collect()
     return {row[SHARE_COLUMN]: row["rows"] for row in counted}
-
-
-def _describe(directories: tuple[OutputDirectory, ...], written: _Written, *, rows_read: int) -> Extracted:
-    return Extracted(
-        directories=directories,
-        rows_read=rows_read,
-        file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
-        columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
-        observed_high=None if written.observed is None else written.observed.high,
-    )
 
 
 def _share_of(order: ExtractOrder) -> str:

@@ -194,7 +194,8 @@ def _require_no_rows(fs: FileSystem, directory: str, hidden: Sequence[FileStat])
             raise RejectedError(
                 f"{row_count:,} rows went to {file.path.removeprefix(directory + '/')!r}, which readers skip",
                 field="writer",
-                hint="Nothing was published. Give the directory column a name that begins with neither '.' nor '_'.",
+                hint="Nothing that its task read was published. Give the directory column a name that begins with "
+                "neither '.' nor '_'.",
             )
 
 

@@ -39,6 +39,9 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         # None by Spark's own default: every row of a write is then sorted by its directory. Rows and their few dead
         # letters are two directories; a file that is open holds up to 128 MiB, so that no more than these are.
         "spark.sql.maxConcurrentOutputFileWriters": "2",
+        # Java leaves a method of more bytes uncompiled for ever. Of a stage that has one (JSON of many fields), Spark
+        # then compiles each step for itself, in small methods.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
     }
 )
 """Of every session, of either kind, where the user gives nothing else."""

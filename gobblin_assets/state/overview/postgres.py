@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, Row, TextClause, text
 
+from gobblin_assets.db.sequence_states import IS_OPEN, IS_UNFINISHED
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
@@ -21,7 +22,7 @@ from gobblin_assets.state.overview.port import (
     WatermarkLine,
 )
 
-_DATASETS: Final = text("""
+_DATASETS: Final = text(f"""
     SELECT d.job, d.urn, d.version,
            (SELECT count(DISTINCT k.partition)
               FROM gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id)
@@ -38,7 +39,7 @@ _DATASETS: Final = text("""
                 WHERE g.dataset_id = d.dataset_id AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
            ) f ON true
       LEFT JOIN gobblin.commit_sequence o
-             ON o.dataset_id = d.dataset_id AND o.state IN ('PREPARED', 'BLOCKED', 'ABANDONING')
+             ON o.dataset_id = d.dataset_id AND o.state {IS_OPEN}
       LEFT JOIN gobblin.lease l ON l.dataset_id = d.dataset_id AND l.expires_at > clock_timestamp()
       LEFT JOIN LATERAL (
                SELECT outcome, error, ended_at FROM gobblin.run_dataset
@@ -67,13 +68,13 @@ _LEDGER: Final = text("""
      ORDER BY d.job, d.urn, k.partition, k.name, l.low_bytes NULLS FIRST, l.ledger_id
 """)
 
-_SEQUENCES: Final = text("""
+_SEQUENCES: Final = text(f"""
     SELECT s.sequence_id, d.job, d.urn, s.partition, s.state, s.mode, s.publication_count AS publications,
            s.row_count AS rows, s.file_count AS files, s.failed_tries, s.last_error, s.created_at, s.prepared_at,
            coalesce(s.done_at, s.aborted_at) AS ended_at
       FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
      WHERE (CAST(:job AS text) IS NULL OR d.job = :job) AND (CAST(:urn AS text) IS NULL OR d.urn = :urn)
-       AND (:with_ended OR s.state NOT IN ('DONE', 'ABORTED'))
+       AND (:with_ended OR s.state {IS_UNFINISHED})
      ORDER BY s.created_at DESC, s.sequence_id
      LIMIT :limit
 """)

@@ -10,11 +10,11 @@ from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import DatasetId
-from gobblin_assets.state.leases import Holder, Lease, LeaseStatus
+from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
 
 # What others hold is not even locked: their heartbeats would wait for whatever this taker waits for.
 _LOCK_LEASES = text("""
-    SELECT dataset_id, fence, (expires_at > clock_timestamp()) IS TRUE AS is_live
+    SELECT dataset_id, fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
       FROM gobblin.lease
      WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
        AND ((expires_at > clock_timestamp()) IS NOT TRUE OR (owner = :owner AND run_id = :run_id))
@@ -28,6 +28,23 @@ _TAKE = text("""
            taken_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => :ttl_s)
      WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
  RETURNING dataset_id, fence
+""")
+
+# In one order, since two takers may find leases of the same runs.
+_END_DEAD = text("""
+    WITH dead AS (
+        SELECT r.run_id FROM gobblin.run r
+         WHERE r.run_id = ANY (CAST(:run_ids AS uuid[])) AND r.state = 'RUNNING'
+           AND NOT EXISTS (
+                   SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.expires_at > clock_timestamp()
+               )
+         ORDER BY r.run_id
+           FOR NO KEY UPDATE OF r
+    )
+    UPDATE gobblin.run r
+       SET state = 'FAILED', error = :error, ended_at = clock_timestamp()
+      FROM dead
+     WHERE r.run_id = dead.run_id
 """)
 
 # In the order in which takers lock: a heartbeat for many and a taker of many would else wait for each other.
@@ -149,6 +166,9 @@ def _take(connection: Connection, dataset_ids: Sequence[DatasetId], holder: Hold
     free = [row.dataset_id for row in rows if not row.is_live]
     arguments = {"dataset_ids": free, **ours, "dagster_run_id": holder.dagster_run_id, "ttl_s": ttl_s}
     fences = {row.dataset_id: row.fence for row in connection.execute(_TAKE, arguments)} if free else {}
+    left = {row.run_id for row in rows if not row.is_live and row.owner is not None} - {holder.run_id}
+    if left:
+        connection.execute(_END_DEAD, {"run_ids": list(left), "error": RAN_OUT})
     # Ours already when the acknowledgement of an earlier try was lost.
     fences |= {row.dataset_id: row.fence for row in rows if row.is_live}
     return [Lease(dataset_id, fences[dataset_id]) for dataset_id in dataset_ids if dataset_id in fences]

@@ -36,12 +36,15 @@ _END_RUN = text("""
 """)
 
 
-# Bounded below, since history only grows.
+# Bounded below, since history only grows. Whoever ends a run gives its figures; one without them was ended by the taker
+# of its lease.
 _LIST_LAPSED = text("""
     SELECT r.run_id, r.dagster_run_id, r.owner,
-           EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
+           r.state = 'FAILED'
+               OR EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
       FROM gobblin.run r
-     WHERE r.job = :job AND r.state = 'RUNNING' AND r.dagster_run_id IS NOT NULL
+     WHERE r.job = :job AND r.dagster_run_id IS NOT NULL
+       AND (r.state = 'RUNNING' OR r.state = 'FAILED' AND r.figures IS NULL)
        AND r.started_at > clock_timestamp() - make_interval(days => 30)
        AND NOT EXISTS (
                SELECT FROM gobblin.lease l

@@ -18,6 +18,7 @@ class TableColumn:
     type_text: str
     nullable: bool
     watermark_type: WatermarkType | None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Table:
     name: TableName
     columns: tuple[TableColumn, ...]
     primary_key: tuple[str, ...]
+    comment: str | None = None
 
     def find_column(self, name: str) -> TableColumn | None:
         return next((column for column in self.columns if column.name == name), None)
@@ -75,6 +77,10 @@ class Catalog(Protocol):
 
     def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
         """How to read these columns, in order; ``casts`` replaces a column by an expression."""
+        ...
+
+    def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
+        """The type of each of these in the dataset, as Spark writes it; all of them are without a problem."""
         ...
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:

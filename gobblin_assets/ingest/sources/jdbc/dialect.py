@@ -118,7 +118,10 @@ class SparkDialect(Dialect, Protocol):
         ...
 
     def columns_query(self, name: TableName) -> str:
-        """Gives ``column_name``, ``position``, ``type_text``, ``nullable`` (YES or NO); where known, ``key_place``."""
+        """Gives ``column_name``, ``position``, ``type_text``, ``nullable`` (YES or NO).
+
+        And, where the database has it: ``key_place``, ``column_comment``, and ``table_comment`` on each row.
+        """
         ...
 
     def probe_query(self, table: TableName) -> str | None:

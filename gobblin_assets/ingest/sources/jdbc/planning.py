@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.column_comments import SourceComments
 from gobblin_assets.ingest.sources.jdbc.bounds import (
     Limits,
     decide_mode,
@@ -76,6 +77,9 @@ class Planner:
             watermark_column=None if layout.axis is None else layout.axis.column,
             late_key=late_key,
             notes=tuple(notes),
+            comments=SourceComments(
+                layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
+            ),
         )
         return plan, layout
 

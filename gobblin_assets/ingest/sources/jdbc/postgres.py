@@ -30,6 +30,7 @@ from gobblin_assets.ingest.sources.jdbc.postgres_types import (
     PgType,
     find_order,
     find_problem,
+    find_spark_type,
     suggest_cast,
     write_read,
 )
@@ -43,12 +44,13 @@ _TABLES: Final = """
        AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"""
 
 _TABLE: Final = """
-    SELECT c.oid, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    SELECT c.oid, n.nspname, obj_description(c.oid, 'pg_class')
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = %(table)s
        AND CASE WHEN %(schema)s::text IS NULL THEN pg_table_is_visible(c.oid) ELSE n.nspname = %(schema)s END"""
 
 _COLUMNS: Final = """
-    SELECT attname, NOT attnotnull FROM pg_attribute
+    SELECT attname, NOT attnotnull, col_description(attrelid, attnum) FROM pg_attribute
      WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 
 _PRIMARY_KEY: Final = """
@@ -135,15 +137,15 @@ class PostgresCatalog:
         found = self._query(_TABLE, {"schema": name.schema, "table": name.table})
         if not found:
             return None
-        oid, schema = found[0]
+        oid, schema, comment = found[0]
         full = TableName(schema, name.table)
         declared = self._query(_COLUMNS, (oid,))
-        types = self._describe(full, [self.dialect.quote(column) for column, _ in declared]) if declared else []
+        types = self._describe(full, [self.dialect.quote(column) for column, _, _ in declared]) if declared else []
         columns = tuple(
-            TableColumn(column, found_type.text, nullable, find_order(found_type))
-            for (column, nullable), found_type in zip(declared, types, strict=True)
+            TableColumn(column, found_type.text, nullable, find_order(found_type), about)
+            for (column, nullable, about), found_type in zip(declared, types, strict=True)
         )
-        return Table(full, columns, tuple(row[0] for row in self._query(_PRIMARY_KEY, (oid,))))
+        return Table(full, columns, tuple(row[0] for row in self._query(_PRIMARY_KEY, (oid,))), comment)
 
     def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
         raw = [f"({casts[name]})" if name in casts else self.dialect.quote(name) for name in columns]
@@ -154,6 +156,10 @@ class PostgresCatalog:
             )
             for number, (name, column, found) in enumerate(zip(columns, raw, types, strict=True))
         )
+
+    def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
+        types = self._describe(table.name, [each.expression for each in selected]) if selected else []
+        return {each.name: find_spark_type(found) for each, found in zip(selected, types, strict=True)}
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
         rows = self._query(sql)

@@ -28,6 +28,18 @@ _ORDERS: Final = {
     "text": WatermarkType.STRING,
     "varchar": WatermarkType.STRING,
 }
+_SPARK_TYPES: Final = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "bytea": "binary",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+}
 _LONG_DIGITS_MAX: Final = 18
 _DECIMAL_DIGITS_MAX: Final = 38
 _OUTSIDE: Final = "{0} < '0001-01-01' OR {0} >= '10000-01-01' OR ({0} >= '1582-10-05' AND {0} < '1582-10-15')"
@@ -112,5 +124,17 @@ def _digits(modifier: int) -> tuple[int, int]:
 
 
 def suggest_cast(found: PgType, column: str) -> str:
-    """What to write under ``casts``."""
-    return f"{column}::numeric(38, 10)" if found.name == "numeric" else f"{column}::text"
+    """What to write under ``casts``: for an array, an array of what its elements are cast to."""
+    target = "numeric(38, 10)" if (found.element or found.name) == "numeric" else "text"
+    return f"{column}::{target}{'' if found.element is None else '[]'}"
+
+
+def find_spark_type(found: PgType) -> str:
+    """What Spark's reader makes of ``write_read``, as Spark writes types. The type is without a problem."""
+    name = found.element or found.name
+    if name == "numeric":
+        precision, scale = _digits(found.modifier)
+        spark_type = f"decimal({precision},{scale})"
+    else:
+        spark_type = _SPARK_TYPES.get(name, "string")
+    return spark_type if found.element is None else f"array<{spark_type}>"

@@ -1,7 +1,7 @@
 """The JDBC source: opens a view of the database, plans in it, and gives DataFrames of what was planned."""
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
@@ -12,6 +12,7 @@ from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
 from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
 from gobblin_assets.ingest.sources.jdbc.catalog import Catalog
 from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.ingest.sources.jdbc.description import TableDescription, describe_table
 from gobblin_assets.ingest.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.ingest.sources.jdbc.expressions import require_expressions
 from gobblin_assets.ingest.sources.jdbc.failures import find_refused_value, judge_driver
@@ -149,6 +150,13 @@ class JdbcSource:
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
         with self._open_catalog(spark) as catalog:
             return [str(name) for name in catalog.list_tables()]
+
+    def describe(
+        self, spark: Callable[[], SparkSession], datasets: Mapping[DatasetUrn, DatasetSpec]
+    ) -> Sequence[TableDescription]:
+        """What the source says of each dataset's table, some questions each: for those that a person asks about."""
+        with self._open_catalog(spark) as catalog:
+            return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
 
     @contextmanager
     def _open(self, spark: Callable[[], SparkSession], report: Callable[[str], None]) -> Iterator[PlanSession]:

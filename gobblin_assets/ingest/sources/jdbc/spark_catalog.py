@@ -7,6 +7,7 @@ bounds keep WorkUnits apart all the same; what commits meanwhile is for the comm
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -30,6 +31,20 @@ _MOMENT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})0*)?(?: ?([+-]\d\d)(?::?(\d\d))?| ?Z)?"
 )
 _ROWS: Final = 1_000
+_ALWAYS_DECLARED: Final = ("column_name", "position", "type_text", "nullable")
+_SOMETIMES_DECLARED: Final = ("key_place", "column_comment", "table_comment")
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A column as the database tells of it. ``key_place``: in the primary key, from 1; 0 for no place."""
+
+    name: str
+    type_text: str
+    nullable: bool
+    key_place: int
+    comment: str | None
+    table_comment: str | None
 
 
 class SparkCatalog:
@@ -79,14 +94,14 @@ class SparkCatalog:
         if not declared:
             return None
         self._probe(full)
-        texts = {column: _NOT_NULL.sub("", text) for column, text, _, _ in declared}
+        texts = {each.name: _NOT_NULL.sub("", each.type_text) for each in declared}
         orders = {column: reading.order for column, reading in self._read_columns(full, texts).items()}
         columns = tuple(
-            TableColumn(column, texts[column], nullable, self._usable(orders[column]))
-            for column, _, nullable, _ in declared
+            TableColumn(each.name, texts[each.name], each.nullable, self._usable(orders[each.name]), each.comment)
+            for each in declared
         )
-        keys = sorted((place, column) for column, _, _, place in declared if place)
-        return Table(full, columns, tuple(column for _, column in keys))
+        keys = sorted((each.key_place, each.name) for each in declared if each.key_place)
+        return Table(full, columns, tuple(column for _, column in keys), declared[0].table_comment)
 
     def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
         texts = {column.name: column.type_text for column in table.columns}
@@ -102,6 +117,12 @@ class SparkCatalog:
                 text, reading = texts[name], plain[name]
             chosen.append(_select(name, text, reading))
         return tuple(chosen)
+
+    def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
+        told = {each.name: (each.spark_type or each.wire).lower() for each in selected}
+        unknown = {each.name: each.expression for each in selected if not told[each.name]}
+        described = self._fields_of(table.name, unknown) if unknown else {}
+        return told | {name: field.dataType.simpleString() for name, field in described.items()}
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
         row = self._rows(sql, *(f"c{number}" for number in range(len(types))))[0]
@@ -125,15 +146,21 @@ class SparkCatalog:
             **self.dialect.read_options(self._connection.driver_class, fetch_size_rows),
         }
 
-    def _find_declared(self, name: TableName) -> list[tuple[str, str, bool, int]]:
-        """The columns in order: name, type, whether it may be NULL, place in the primary key or 0."""
-        shown = ("column_name", "position", "type_text", "nullable", "key_place")
+    def _find_declared(self, name: TableName) -> list["_Declared"]:
+        """The columns in order."""
         sql = self.dialect.columns_query(name)
-        has_keys = "key_place" in sql
-        rows = self._rows(sql, *(shown if has_keys else shown[:-1]))
+        shown = [*_ALWAYS_DECLARED, *(each for each in _SOMETIMES_DECLARED if each in sql)]
+        rows = [dict(zip(shown, row, strict=True)) for row in self._rows(sql, *shown)]
         return [
-            (str(row[0]), str(row[2]), row[3] != "NO", int(row[4] or 0) if has_keys else 0)
-            for row in sorted(rows, key=lambda row: int(row[1]))
+            _Declared(
+                str(row["column_name"]),
+                str(row["type_text"]),
+                row["nullable"] != "NO",
+                int(row.get("key_place") or 0),
+                row.get("column_comment") or None,
+                row.get("table_comment") or None,
+            )
+            for row in sorted(rows, key=lambda row: int(row["position"]))
         ]
 
     def _probe(self, table: TableName) -> None:

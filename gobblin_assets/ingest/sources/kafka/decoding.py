@@ -12,7 +12,7 @@ The last two are the hidden columns of ``row_quality``'s contract. Where all is 
 a record, and they are left out: they, and directories for both roles, would cost a fifth of the throughput.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -95,7 +95,7 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
     )
 
 
-def decoded_columns(spark: SparkSession, plan: DecodingPlan) -> Mapping[str, str]:
+def decoded_columns(spark: Callable[[], SparkSession], plan: DecodingPlan) -> Mapping[str, str]:
     """Name → Spark type text of what ``decode`` gives, without the hidden columns.
 
     From the decoders alone: that Spark analyses ``decode`` takes longer than all else that planning does for a topic.
@@ -110,7 +110,7 @@ def decoded_columns(spark: SparkSession, plan: DecodingPlan) -> Mapping[str, str
     return {name: each.simpleString() for name, each in {**decoded, **kept}.items()}
 
 
-def _type_of(decoder: PartDecoder, spark: SparkSession) -> t.DataType:
+def _type_of(decoder: PartDecoder, spark: Callable[[], SparkSession]) -> t.DataType:
     match decoder:
         case BytesDecoder():
             return t.BinaryType()
@@ -122,7 +122,7 @@ def _type_of(decoder: PartDecoder, spark: SparkSession) -> t.DataType:
             return decoder.message.type
         case _:
             nothing = f.lit(None).cast("binary")
-            return spark.range(0).select(decoder.value(decoder.prepare(nothing))).schema.fields[0].dataType
+            return spark().range(0).select(decoder.value(decoder.prepare(nothing))).schema.fields[0].dataType
 
 
 def _prepare(frame: DataFrame, decoder: PartDecoder, part: str, name: str) -> DataFrame:

@@ -10,9 +10,10 @@ where a look at the record's text, or at what was read of it, says that somethin
 Conditions are never NULL. None stands for a condition that always holds.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import add, and_
+from operator import and_, or_
 from typing import Final
 
 from pyspark.sql import Column
@@ -32,7 +33,6 @@ _BEFORE_VALUE: Final = r"(?:^|[:\[,])[ \t\r\n]*+"
 _STRING_OR_NUMBER: Final = r'("[^"]*+")|(?<![0-9])(-?[0-9]++[.eE][0-9.eE+-]*+|-0)'
 # Texts that Spark may have made of a number, an object or an array, each on a line of its own.
 _MADE_OF_OTHER: Final = r'(?m)^(?:-?[0-9]++[.][0-9]++(?:E-?[0-9]++)?|0|"-?Infinity")$|^[{\[]'
-_BEGINS_LIKE_OTHER: Final = r'[-0-9"{\[]'
 # What Java takes for a number in a text as well: commas of thousands, and the digits of other scripts.
 _ODD_NUMBER: Final = r'"(?=[-+.,]*+[0-9])[-+0-9.eE]*+,|"[-+0-9.,eE]*+[^\x00-\x7f]'
 _HALF_PAIR: Final = (
@@ -43,9 +43,14 @@ _NUMBER: Final = r"^[-+]?([0-9]*)[.]?([0-9]*)(?:[eE]([-+]?[0-9]{1,9}))?$"
 _DATE: Final = r"[+-]?[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK: Final = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.][0-9]{0,6}0*)?)?"
 _ZONE: Final = r"(?: ?[A-Za-z+-][A-Za-z0-9/_+:-]*)?"
-_TIME: Final = f"^{_DATE}(?:[T ]{_CLOCK}{_ZONE})?$"
+_MOMENT: Final = f"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?"
+_TIME: Final = f"^{_MOMENT}$"
 
-_OBJECT: Final = "map<string,string>"
+_SPACE: Final = r"[ \t\r\n]*+"
+_SPELLED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
+"""What JSON has escapes for that are no numbers."""
+
+_SOUGHT_APART_MAX: Final = 4
 
 _Check = Callable[[tuple[Column, ...], t.DataType], Column | None]
 
@@ -104,9 +109,9 @@ def may_lose_text(text: Column, value: Column, data_type: t.DataType) -> Column 
     leaves = _text_leaves(value, data_type)
     if not leaves:
         return None
-    first = f.concat_ws("", *(f.left(leaf, f.lit(1)) for leaf in leaves))
+    begins = reduce(or_, (f.coalesce(_begins_like_other(leaf), f.lit(False)) for leaf in leaves))
     made = f.concat_ws("\n", *leaves).rlike(_MADE_OF_OTHER)
-    return first.rlike(_BEGINS_LIKE_OTHER) & made & text.rlike(f"{_BEFORE_VALUE}(?:{_NOT_WHOLE})")
+    return begins & made & text.rlike(f"{_BEFORE_VALUE}(?:{_NOT_WHOLE})")
 
 
 def may_lose_digits(text: Column, data_type: t.DataType) -> Column | None:
@@ -114,17 +119,27 @@ def may_lose_digits(text: Column, data_type: t.DataType) -> Column | None:
     scales = [each.scale for each in _leaf_types(data_type) if isinstance(each, t.DecimalType)]
     if not scales:
         return None
+    kinds = [(name, each.scale) for name, each in _fields(data_type) if isinstance(each, t.DecimalType)]
+    if len(kinds) == len(scales):
+        return _is_sent_otherwise(text, [(name, _plain_decimal(scale)) for name, scale in kinds])
     longer = rf"[0-9]*+[.][0-9]{{{min(scales) + 1}}}"
     number = rf'(?:^|[:\[,"])[ \t\r\n]*+[-+]?(?:{longer}|(?:[0-9]++[.]?+[0-9]*+|[.][0-9]++)[eE])'
     return text.contains("\\") | text.rlike(f"{number}|{_ODD_NUMBER}")
 
 
+def may_lose_time(text: Column, data_type: t.DataType) -> Column | None:
+    """Whether a time may be sent in another way than the usual ones, of which nothing is lost."""
+    times = [each for each in _leaf_types(data_type) if isinstance(each, _TIMES)]
+    if not times:
+        return None
+    kinds = [(name, each) for name, each in _fields(data_type) if isinstance(each, _TIMES)]
+    if len(kinds) < len(times):
+        return f.lit(True)
+    return _is_sent_otherwise(text, [(name, _plain_time(each)) for name, each in kinds])
+
+
 def has_texts(data_type: t.DataType) -> bool:
     return any(isinstance(each, t.StringType) for each in _leaf_types(data_type))
-
-
-def has_times(data_type: t.DataType) -> bool:
-    return any(isinstance(each, _TIMES) for each in _leaf_types(data_type))
 
 
 def is_finite(value: Column, data_type: t.DataType) -> Column | None:
@@ -192,85 +207,6 @@ def restore_texts(value: Column, text: Column, data_type: t.DataType) -> Column:
             return _as_sent(value, text)
 
 
-def count_keys(value: Column, data_type: t.DataType) -> Column:
-    """How many keys of the JSON became fields that are not NULL, or keys of a map."""
-    match data_type:
-        case t.StructType():
-            return reduce(add, [_count_field(value[each.name], each.dataType) for each in data_type.fields], f.lit(0))
-        case t.ArrayType() if _has_keys(data_type):
-            element = data_type.elementType
-            inner = f.aggregate(value, f.lit(0), lambda total, each: total + count_keys(each, element))
-            return f.coalesce(inner, f.lit(0))
-        case t.MapType():
-            inner = count_keys(f.map_values(value), t.ArrayType(data_type.valueType))
-            return f.when(value.isNull(), f.lit(0)).otherwise(f.size(value) + inner)
-        case _:
-            return f.lit(0)
-
-
-def written_keys_max(text: Column) -> Column:
-    """How many keys the JSON has at most, if no white space stands between a key and its colon."""
-    return (f.octet_length(text) - f.octet_length(f.replace(text, f.lit('":'), f.lit("")))) / f.lit(2)
-
-
-def has_loose_colon(text: Column) -> Column:
-    return text.contains(" :") | text.contains("\n:") | text.contains("\t:") | text.contains("\r:")
-
-
-def names_are_plain(text: Column, data_type: t.DataType) -> Column:
-    """Whether no object has a field of the schema twice, or a key that differs from one by case alone."""
-    match data_type:
-        case t.StructType():
-            nested = [each for each in data_type.fields if _has_keys(each.dataType)]
-            names = [each.name for each in data_type.fields]
-            if not nested:
-                plain = apart(f.json_object_keys(text), lambda keys: _are_plain(keys, names))
-            else:
-                plain = apart(f.from_json(text, _OBJECT), lambda found: _object_is_plain(found, names, nested))
-        case t.ArrayType() if _has_keys(data_type):
-            element = data_type.elementType
-            found = f.from_json(text, t.ArrayType(t.StringType()))
-            plain = f.forall(found, lambda each: names_are_plain(each, element))
-        case t.MapType() if _has_keys(data_type.valueType):
-            values = f.map_values(f.from_json(text, _OBJECT))
-            plain = f.forall(values, lambda each: names_are_plain(each, data_type.valueType))
-        case _:
-            return f.lit(True)
-    return f.when(text.isNull(), f.lit(True)).otherwise(f.coalesce(plain, f.lit(False)))
-
-
-def _object_is_plain(found: Column, names: list[str], nested: list[t.StructField]) -> Column:
-    plain = apart(f.map_keys(found), lambda keys: _are_plain(keys, names))
-    inner = [names_are_plain(f.try_element_at(found, f.lit(each.name)), each.dataType) for each in nested]
-    return reduce(and_, inner, plain)
-
-
-def _are_plain(keys: Column, names: list[str]) -> Column:
-    """By lower case, as Spark tells columns apart."""
-    lowered, exact = f.array(*(f.lower(f.lit(name)) for name in names)), f.array(*(f.lit(name) for name in names))
-    ours = f.filter(keys, lambda key: f.array_contains(lowered, f.lower(key)))
-    return apart(ours, lambda each: (f.size(f.array_distinct(each)) == f.size(each)) & _all_in(each, exact))
-
-
-def _all_in(keys: Column, names: Column) -> Column:
-    return f.size(f.array_except(keys, names)) == 0
-
-
-def _has_keys(data_type: t.DataType) -> bool:
-    match data_type:
-        case t.StructType() | t.MapType():
-            return True
-        case t.ArrayType():
-            return _has_keys(data_type.elementType)
-        case _:
-            return False
-
-
-def _count_field(value: Column, data_type: t.DataType) -> Column:
-    found = f.lit(1) + count_keys(value, data_type) if _has_keys(data_type) else f.lit(1)
-    return f.when(value.isNull(), f.lit(0)).otherwise(found)
-
-
 def _digits_fit(number: Column, scale: int) -> Column:
     """Whether a number's digits end at or before ``scale`` places behind the point."""
     whole, fraction = f.regexp_extract(number, _NUMBER, 1), f.regexp_extract(number, _NUMBER, 2)
@@ -279,6 +215,38 @@ def _digits_fit(number: Column, scale: int) -> Column:
     places = f.when(behind != "", f.length(behind)).otherwise(f.length(f.rtrim(whole, zeros)) - f.length(whole))
     is_zero = f.translate(f.concat(whole, fraction), "0", "") == ""
     return number.rlike(_NUMBER) & (is_zero | (places - exponent <= scale))
+
+
+def _is_sent_otherwise(text: Column, kinds: Sequence[tuple[str, str]]) -> Column:
+    """Whether some key of a name has a value that its expression does not describe, wherever in the record it stands.
+
+    An expression that begins with a name is quickly found, and one for several names is not.
+    """
+    escape = "\\u" if all(_SPELLED_OTHERWISE.search(name) is None for name, _plain in kinds) else "\\"
+    keys = list(dict.fromkeys(f'{re.escape(name)}"{_SPACE}:(?!{_SPACE}{plain}{_SPACE}[,}}])' for name, plain in kinds))
+    sought = [f'"{key}' for key in keys] if len(keys) <= _SOUGHT_APART_MAX else [f'"(?:{"|".join(keys)})']
+    return reduce(or_, (text.rlike(each) for each in sought), text.contains(escape))
+
+
+def _plain_decimal(scale: int) -> str:
+    number = f"-?[0-9]++(?:[.][0-9]{{0,{scale}}}+)?+"
+    return f'(?:null|{number}|"{number}")'
+
+
+def _plain_time(data_type: t.DataType) -> str:
+    match data_type:
+        case t.DateType():
+            return f'(?:null|"{_DATE}")'
+        case t.TimestampType():
+            # So many seconds are never beyond a timestamp's range.
+            return f'(?:null|-?[0-9]{{1,11}}+|"{_MOMENT}")'
+        case _:
+            return f'(?:null|"{_MOMENT}")'
+
+
+def _begins_like_other(leaf: Column) -> Column:
+    """Whether a text begins like a number, an object, an array or a text in quotation marks; or with a sign."""
+    return (leaf < f.lit(":")) | leaf.startswith("[") | leaf.startswith("{")
 
 
 def _as_sent(value: Column, text: Column) -> Column:
@@ -302,6 +270,20 @@ def _text_leaves(value: Column, data_type: t.DataType) -> list[Column]:
             return [leaf for each in data_type.fields for leaf in _text_leaves(value[each.name], each.dataType)]
         case t.ArrayType() | t.MapType() if has_texts(data_type):
             return [f.lit("0")]
+        case _:
+            return []
+
+
+def _fields(data_type: t.DataType) -> list[tuple[str, t.DataType]]:
+    """Name and type of each field of all structs, wherever they stand."""
+    match data_type:
+        case t.StructType():
+            own = [(each.name, each.dataType) for each in data_type.fields]
+            return own + [found for _name, inner in own for found in _fields(inner)]
+        case t.ArrayType():
+            return _fields(data_type.elementType)
+        case t.MapType():
+            return _fields(data_type.valueType)
         case _:
             return []
 

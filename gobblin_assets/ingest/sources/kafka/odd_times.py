@@ -107,6 +107,12 @@ def _lay(
         layers[number][name] = piece
 
 
+def no_records(spark: SparkSession, *, with_headers: bool) -> DataFrame:
+    """The columns of Spark's source without a row."""
+    fields = [field for field in KAFKA_SCHEMA.fields if with_headers or field.name != "headers"]
+    return spark.createDataFrame([], t.StructType(fields))
+
+
 def as_frame(spark: SparkSession, records: pa.Table, *, with_headers: bool) -> DataFrame:
     """Records of ``read_ranges`` in the columns of Spark's source."""
     found = records if with_headers else records.drop_columns("headers")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.ingest.job_spec import DatasetSpec
 from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec, SizeEstimator
 from gobblin_assets.ingest.sources.discovery import Discovery, find_changes
@@ -20,7 +20,7 @@ from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
 from gobblin_assets.ingest.sources.kafka.consumer import read_ranges
 from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
 from gobblin_assets.ingest.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
-from gobblin_assets.ingest.sources.kafka.odd_times import Reader, as_frame, is_time_overflow
+from gobblin_assets.ingest.sources.kafka.odd_times import Reader, as_frame, is_time_overflow, no_records
 from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
 from gobblin_assets.ingest.sources.kafka.planning import (
     TopicDecision,
@@ -162,11 +162,16 @@ class KafkaPlanSession:
         self._topics[request.urn] = topic
         columns: Mapping[str, str] = {}
         sharing: Sharing | None = None
-        if to_read:
-            # Windows of one run share it: what is inferred for the first is the schema of the others.
-            decoding = self._decodings.get(request.urn) or self._plan_decoding(request, topic, to_read)
+        # Windows of one run share it: what is inferred for the first is the schema of the others.
+        decoding = self._decodings.get(request.urn)
+        if decoding is None and to_read:
+            decoding = self._plan_decoding(request, topic, to_read)
+        elif decoding is None and (reading is Reading.REREAD or not request.state.published_columns):
+            decoding = self._plan_unread(request, topic)
+        if decoding is not None:
             self._decodings[request.urn] = decoding
-            columns = decoded_columns(self._spark(), decoding)
+            columns = decoded_columns(self._spark, decoding)
+        if decoding is not None and to_read:
             key = decide_sharing_key(request.spec, decoding, to_read)
             sharing = None if key is None else Sharing(key, topic, self._read_together)
         return PartitionPlan(
@@ -253,6 +258,8 @@ class KafkaPlanSession:
         self, spark: SparkSession, urn: DatasetUrn, units: Sequence[WorkUnit], *, with_headers: bool
     ) -> DataFrame:
         ranges = join_ranges(unit for unit in units if not unit.is_empty)
+        if not ranges:
+            return no_records(spark, with_headers=with_headers)
         with self._lock:
             is_apart = urn in self._apart
         read = self._reader.read_apart if is_apart else self._reader.read
@@ -272,6 +279,21 @@ class KafkaPlanSession:
             if not (is_time_overflow(error) and self._read_apart(request.urn)):
                 raise
             return plan_decoding(request.spec.kafka, tools, topic=topic, field=field)
+
+    def _plan_unread(self, request: PlanRequest, topic: str) -> DecodingPlan | None:
+        """Of a topic without records, for the sake of its columns. None: the first record will tell."""
+
+        def sample() -> DataFrame:
+            raise RejectedError(
+                f"topic {topic!r} has no record to infer a schema from", field="schema", hint="Declare one."
+            )
+
+        tools = PlanningTools(self._spark, self._registry, sample, known_columns=request.state.source_columns)
+        try:
+            return plan_decoding(request.spec.kafka, tools, topic=topic)
+        except (RejectedError, RetryableError):
+            # A registry may have the subject with the first record only. What is wrong shows when there is one.
+            return None
 
     def _decide(self, request: PlanRequest) -> TopicDecision:
         topic = topic_of(request)

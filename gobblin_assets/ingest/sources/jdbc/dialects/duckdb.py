@@ -80,7 +80,19 @@ class DuckDbDialect(KnownDialect):
         return f"{column} = CAST({self.text_literal(text)} AS {type_text})"
 
     def columns_query(self, name: TableName) -> str:
-        return super().columns_query(name) + " AND table_catalog = current_catalog()"
+        place = f"database_name = current_catalog() AND schema_name = {self.text_literal(name.schema or '')}"
+        place += f" AND {{}}_name = {self.text_literal(name.table)}"
+        table = place.format("table")
+        return (
+            "SELECT column_name AS column_name, ordinal_position AS position, data_type AS type_text,"
+            " is_nullable AS nullable, (SELECT list_position(any_value(constraint_column_names), c.column_name)"
+            f" FROM duckdb_constraints() WHERE {table} AND constraint_type = 'PRIMARY KEY') AS key_place,"
+            f" (SELECT d.comment FROM duckdb_columns() d WHERE {table} AND d.column_name = c.column_name)"
+            f" AS column_comment, coalesce((SELECT comment FROM duckdb_tables() WHERE {table}),"
+            f" (SELECT comment FROM duckdb_views() WHERE {place.format('view')})) AS table_comment"
+            f" FROM information_schema.columns c WHERE table_schema = {self.text_literal(name.schema or '')}"
+            f" AND table_name = {self.text_literal(name.table)} AND table_catalog = current_catalog()"
+        )
 
     def read_declared(self, column: str, type_text: str) -> Reading | None:
         as_text = self.as_text(column)

@@ -98,8 +98,10 @@ class MySqlDialect(KnownDialect):
         # Compared as bytes: information_schema's own collation would find two tables that differ by case.
         return (
             "SELECT column_name AS column_name, ordinal_position AS position, column_type AS type_text,"
-            " is_nullable AS nullable, CASE column_key WHEN 'PRI' THEN ordinal_position END AS key_place"
-            " FROM information_schema.columns"
+            " is_nullable AS nullable, CASE column_key WHEN 'PRI' THEN ordinal_position END AS key_place,"
+            " column_comment AS column_comment, (SELECT t.table_comment FROM information_schema.tables t"
+            " WHERE t.table_schema = c.table_schema AND t.table_name = c.table_name AND t.table_type <> 'VIEW')"
+            " AS table_comment FROM information_schema.columns c"
             f" WHERE table_schema = {self.text_literal(name.schema or '')}"
             f" AND table_name = {self.text_literal(name.table)}"
             f" AND {self.in_order('table_schema', WatermarkType.STRING)}"

@@ -68,7 +68,10 @@ class OracleDialect(KnownDialect):
         size += " '(' || NVL(data_precision, 38) || ',' || data_scale || ')' END"
         return (
             f'SELECT column_name AS "column_name", column_id AS "position", {size} AS "type_text",'
-            " CASE nullable WHEN 'N' THEN 'NO' ELSE 'YES' END AS \"nullable\" FROM all_tab_columns"
+            " CASE nullable WHEN 'N' THEN 'NO' ELSE 'YES' END AS \"nullable\","
+            " (SELECT m.comments FROM all_col_comments m WHERE m.owner = c.owner AND m.table_name = c.table_name"
+            ' AND m.column_name = c.column_name) AS "column_comment", (SELECT m.comments FROM all_tab_comments m'
+            ' WHERE m.owner = c.owner AND m.table_name = c.table_name) AS "table_comment" FROM all_tab_columns c'
             f" WHERE owner = {self.text_literal(name.schema or '')}"
             f" AND table_name = {self.text_literal(name.table)}"
         )

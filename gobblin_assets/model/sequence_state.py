@@ -1,4 +1,8 @@
-"""The states of a commit sequence and the only edges between them."""
+"""The states of a commit sequence and the only edges between them.
+
+This is the one place where they are written down. The guards of the log's statements, the constraints and partial
+indexes of its tables, and the simulated log are made from it.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -19,7 +23,7 @@ class SequenceState(StrEnum):
     @property
     def is_open(self) -> bool:
         """Sealed and neither finished nor given up: nothing new may be sealed for the dataset."""
-        return self in (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
+        return self in OPEN_STATES
 
 
 class SequenceEvent(StrEnum):
@@ -31,6 +35,8 @@ class SequenceEvent(StrEnum):
     ABANDON = "abandon"
     GIVE_UP = "give_up"
 
+
+INITIAL_STATE: Final = SequenceState.BUILDING
 
 EDGES: Final[Mapping[tuple[SequenceState, SequenceEvent], SequenceState]] = MappingProxyType(
     {
@@ -44,6 +50,19 @@ EDGES: Final[Mapping[tuple[SequenceState, SequenceEvent], SequenceState]] = Mapp
         (SequenceState.ABANDONING, SequenceEvent.GIVE_UP): SequenceState.ABORTED,
     }
 )
+
+OVER_STATES: Final = tuple(state for state in SequenceState if all(source is not state for source, _event in EDGES))
+"""No edge leads on from these."""
+
+UNFINISHED_STATES: Final = tuple(state for state in SequenceState if state not in OVER_STATES)
+
+OPEN_STATES: Final = tuple(state for state in UNFINISHED_STATES if state is not INITIAL_STATE)
+
+RECOVERABLE_STATES: Final = tuple(state for state in OPEN_STATES if state is not SequenceState.BLOCKED)
+"""Recovery goes on with these by itself; a BLOCKED sequence waits for a person."""
+
+UNSEALED_STATES: Final = (INITIAL_STATE, EDGES[INITIAL_STATE, SequenceEvent.ABORT])
+"""Only in these may a sequence have no decision."""
 
 
 class IllegalTransitionError(CorruptionError):

@@ -1,0 +1,135 @@
+"""The command that asks a source what it has: discover."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_source, spark_options
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.ingest.job_files import read_job_file
+from gobblin_assets.ingest.job_parsing import resolve_datasets
+from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.ingest.sources.discovery import Discovery, select_tables, write_discovery
+from gobblin_assets.ingest.sources.jdbc.description import TableDescription
+from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
+from gobblin_assets.ingest.sources.port import Source
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.settings import make_home, read_settings
+
+
+@click.command()
+@job_file_argument
+@click.option("--columns", "with_columns", is_flag=True, help="Also the columns of the job's tables, and their types.")
+@click.option(
+    "--dataset", "datasets", multiple=True, metavar="URN", help="The columns of this one only; may be repeated."
+)
+@spark_options
+@json_option
+def discover(
+    job_file: Path,
+    with_columns: bool,  # noqa: FBT001  an option that click passes by name
+    datasets: Sequence[str],
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  the same
+) -> None:
+    """Ask the source once for its tables, and write down those that definitions and runs choose from.
+
+    With --columns or --dataset: also what its tables are like, and what to write in the job for types that Spark
+    can't hold. That takes some questions for each table: of a database that is read through Spark, a second or so.
+    """
+    job = read_job_file(job_file)
+    engine = SparkChoice(master, remote).open(job)
+    source = open_source(job)
+    tables = _require_tables(source, "--columns" if with_columns else "--dataset") if with_columns or datasets else None
+    names = source.discover(engine.get_session)
+    settings = read_settings()
+    make_home(settings.home)
+    path = settings.discovery_path(job.job)
+    found = write_discovery(path, names, job.source, SystemClock().now())
+    chosen = select_tables(found.tables, job.source)
+    described: Sequence[TableDescription] = ()
+    if tables is not None:
+        described = tables.describe(engine.get_session, _choose(job, found, datasets))
+    if as_json:
+        shown = {"path": str(path), "tables": found.tables, "chosen": chosen}
+        print_json({**shown, **({} if tables is None else {"columns": list(map(_to_plain, described))})})
+    else:
+        rows = [(name, name in chosen) for name in found.tables]
+        print_table(f"tables of {job.source.connection}", ("table", "chosen"), rows)
+        for each in described:
+            _print_description(each)
+        say(f"Written to {path}")
+    if job.source.include and not chosen:
+        raise RejectedError(
+            "no table is chosen by the patterns", field="source.include", hint="Compare them with the table above."
+        )
+    if any(each.error for each in described):
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _require_tables(source: Source, option: str) -> JdbcSource:
+    if isinstance(source, JdbcSource):
+        return source
+    raise RejectedError(
+        "is for tables: what columns a topic has is said by its schema",
+        field=option,
+        hint="Leave it out, and look at kafka.value of the job.",
+    )
+
+
+def _choose(job: JobSpec, found: Discovery, urns: Sequence[str]) -> Mapping[DatasetUrn, DatasetSpec]:
+    datasets = resolve_datasets(job, found.selected(job.source) if job.source.include else None)
+    for urn in urns:
+        if DatasetUrn(urn) not in datasets:
+            raise RejectedError(
+                f"the job {job.job} has no dataset {urn!r}",
+                field="--dataset",
+                hint=f"It has: {', '.join(datasets) or 'none'}.",
+            )
+    return {urn: spec for urn, spec in datasets.items() if not urns or urn in urns}
+
+
+def _print_description(found: TableDescription) -> None:
+    if found.error is not None:
+        say(f"{found.urn}: {found.error}")
+        return
+    rows = [
+        (
+            *(column.name, column.source_type, column.nullable, column.spark_type or f"none: {column.problem}"),
+            *(column.key_place, column.watermark_type, column.comment),
+        )
+        for column in found.columns
+    ]
+    columns = ("column", "type", "may be NULL", "type in the dataset", "key", "orders as", "comment")
+    print_table(f"{found.urn} ({found.table})", columns, rows)
+    if found.watermark is not None:
+        click.echo(f"A watermark, by its name and type: watermark: {{column: {_yaml(found.watermark)}}}")
+    if found.casts:
+        click.echo("Spark can't hold some of its types. Write for this dataset, or leave the columns out:")
+        click.echo("casts:")
+        for name, cast in found.casts.items():
+            click.echo(f"  {_yaml(name)}: {_yaml(cast)}")
+
+
+def _to_plain(found: TableDescription) -> dict[str, object]:
+    return {
+        "dataset": found.urn,
+        "table": found.table,
+        "primary_key": found.primary_key,
+        "watermark": found.watermark,
+        "comment": found.comment,
+        "casts": found.casts,
+        "columns": found.columns,
+        "error": found.error,
+    }
+
+
+def _yaml(text: str) -> str:
+    # What JSON quotes YAML reads as well, whatever is in it.
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,85 @@
+"""A job that a command is given by its file, or by its name alone where the log remembers enough of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from gobblin_assets.assets.layout import JobLayout
+from gobblin_assets.assets.selection import find_datasets
+from gobblin_assets.cli.connections import Log, read_layout
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name, parse_urn
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_FILE: Final = click.argument("job_file", required=False, type=click.Path(path_type=Path, dir_okay=False))
+_NAME: Final = click.option("--job", metavar="JOB", help="The job by its name, where the log has its destination.")
+
+
+def job_file_or_name(command: _Command) -> _Command:
+    """[JOB_FILE] and --job, as ``read_known_job`` takes them."""
+    return _FILE(_NAME(command))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """``layout`` is that of its file; None: only its name was given."""
+
+    name: JobName
+    layout: JobLayout | None
+
+    def find_destination(self, log: Log) -> str:
+        """Where it publishes. RejectedError where there is no file, and the log has never seen the job publish."""
+        if self.layout is not None:
+            return self.layout.job.destination
+        binding = log.stores.destinations.find(self.name)
+        if binding is None:
+            raise RejectedError(
+                f"the log has no destination of a job {self.name!r}",
+                field="--job",
+                hint="`gobblin-assets destination list` shows the jobs that have one; or give the job's file.",
+            )
+        return binding.root_uri
+
+    def find_datasets(self, log: Log, urns: Sequence[str]) -> list[DatasetUrn]:
+        """Those that are named, each once; all of the job where none is. RejectedError for one that is not the job's.
+
+        Without a file: those that the log has, of whatever file they were.
+        """
+        if self.layout is not None:
+            return find_datasets(self.layout, urns)
+        known = [urn for _job, urn in log.stores.datasets.list_urns(self.name)]
+        for urn in urns:
+            if parse_urn(urn) not in known:
+                raise RejectedError(
+                    f"the log has no dataset {urn!r} of the job {self.name}",
+                    field="--dataset",
+                    hint=f"It has: {', '.join(known)}.",
+                )
+        return [DatasetUrn(urn) for urn in dict.fromkeys(urns)] or known
+
+
+def read_known_job(job_file: Path | None, job: str | None) -> KnownJob:
+    """RejectedError where neither is given, or where they are of different jobs."""
+    name = None if job is None else parse_job_name(job)
+    if job_file is not None:
+        layout = read_layout(job_file)
+        return KnownJob(name_of(layout, name, file_field="JOB_FILE"), layout)
+    if name is None:
+        raise RejectedError("expected a job", field="JOB_FILE", hint="Give the job's file, or its name by --job.")
+    return KnownJob(name, None)
+
+
+def name_of(layout: JobLayout, expected: JobName | None, *, file_field: str) -> JobName:
+    """The name of a file's job. RejectedError where another one was meant."""
+    found = JobName(layout.job.job)
+    if expected not in (None, found):
+        raise RejectedError(
+            f"expected the file of the job {expected!r}, found that of {found!r}",
+            field=file_field,
+            hint="Give the right file, or leave it out.",
+        )
+    return found

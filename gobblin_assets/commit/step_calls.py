@@ -1,0 +1,85 @@
+"""Calls of steps, many at once. Whatever a package's step raises, its caller sees one of the families of errors."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from gobblin_assets.commit.step_kinds import get_kind
+from gobblin_assets.commit.step_world import StepWorld
+from gobblin_assets.commit.steps import CapturedStaging, CommitStep, StepFault, StepVerdict, UndoOutcome
+from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.path_names import list_upwards
+
+T = TypeVar("T")
+
+
+def verify_steps(steps: Sequence[CommitStep], world: StepWorld) -> list[StepVerdict]:
+    """Verify many steps against one pass's listings, in order."""
+    world.expect(path for paths in _call_each(steps, lambda step: step.expects()) for path in paths)
+    return _call_each(steps, lambda step: step.verify(world))
+
+
+def execute_steps(steps: Sequence[CommitStep], world: StepWorld) -> None:
+    """Prepare all of them, then execute them in order, up to the first one that fails."""
+    _call_each(steps, lambda step: step.prepare(world))
+    for step in steps:
+        reach(Failpoint.STEP_BEFORE)
+        _call(step, lambda step: step.execute(world))
+        reach(Failpoint.STEP_AFTER)
+
+
+def undo_steps(steps: Sequence[CommitStep], world: StepWorld, captured: CapturedStaging) -> None:
+    """Undo them, the last one first. ConflictError where something else stands, which stays as it is."""
+    for step in reversed(steps):
+        if _call(step, lambda step: step.undo(world, captured)) is UndoOutcome.STRANGER:
+            raise _not_undone(step, world)
+
+
+def _not_undone(step: CommitStep, world: StepWorld) -> ConflictError:
+    irreversible = get_kind(step.kind).irreversible
+    if irreversible:
+        return ConflictError(
+            f"a step of the kind {step.kind!r} happened and can't be undone: {irreversible}",
+            hint="Undo it by hand, then do this again.",
+            step=step.kind,
+        )
+    fault = find_fault(step, world, StepVerdict.CONFLICT)
+    return ConflictError(
+        f"{fault.place} {fault.found}; it stays as it is",
+        hint="Move the stranger away by hand, then do this again.",
+        path=fault.place,
+        step=step.kind,
+    )
+
+
+def find_fault(step: CommitStep, world: StepWorld, verdict: StepVerdict) -> StepFault:
+    """What a person should look at."""
+    return _call(step, lambda step: step.find_fault(world, verdict))
+
+
+def directories_to_sync(steps: Iterable[CommitStep], root: str, captured: CapturedStaging | None = None) -> list[str]:
+    """Every directory whose entries the steps changed, and its parents up to the destination's root.
+
+    With ``captured`` also where they were taken back to, and by earlier owners: else a power cut could make visible
+    again what was taken back.
+    """
+    touched = _call_each(steps, lambda step: tuple(step.touches(captured)))
+    return list_upwards((directory for directories in touched for directory in directories), root)
+
+
+def _call_each(steps: Iterable[CommitStep], call: Callable[[CommitStep], T]) -> list[T]:
+    return [_call(step, call) for step in steps]
+
+
+def _call(step: CommitStep, call: Callable[[CommitStep], T]) -> T:
+    try:
+        return call(step)
+    except (GobblinError, OSError):
+        raise
+    except Exception as error:
+        # Its text may hold a secret of whatever the step talks to.
+        raise RetryableError(
+            f"a step of the kind {step.kind!r} raised {type(error).__name__}",
+            hint="Its package should raise a family of gobblin_assets.errors, which tells what to do.",
+            step=step.kind,
+        ) from error

@@ -1,0 +1,152 @@
+"""The kinds of steps that this process knows: ours, those that a package offers, and those that code registered.
+
+A package offers a kind by an entry point of the group ``gobblin_assets.steps`` whose name is the kind's and whose value
+is its ``StepKind``:
+
+    [project.entry-points."gobblin_assets.steps"]
+    "gobblin_latest_pointer.latest" = "gobblin_latest_pointer:LATEST"
+
+So every process in whose environment the package is installed knows the kind: runs, sensors, recovery and the command
+line. A package is imported when the log first holds a step of its kind. ``register_step`` makes a kind known to one
+process.
+
+The log keeps who provided a kind. A sequence whose kind is unknown is BLOCKED, with the package to install.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from itertools import chain
+from typing import Any, Final
+
+from gobblin_assets.commit.rename_steps import KINDS
+from gobblin_assets.commit.step_world import register_port
+from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
+
+GROUP: Final = "gobblin_assets.steps"
+
+Provider = Mapping[str, str]
+"""Who provided a kind: ``{"package": …}``, or ``{"module": …}`` of one that code registered."""
+
+# From a table, so that a source tree that is not installed knows them too.
+_BUILT_IN: Final = {kind.name: kind for kind in KINDS}
+_kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
+
+
+class StepKindMissingError(ConflictError):
+    """The log holds a step of a kind that this process can't load: no repetition helps until it is installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCodec:
+    """A step as JSON: ``write`` gives plain values, from which ``read`` rebuilds the step."""
+
+    write: Callable[[Any], Mapping[str, object]]
+    read: Callable[[Mapping[str, Any]], CommitStep]
+
+    def to_columns(self, steps: Sequence[Any], first: int) -> Sequence[Sequence[object]]:
+        """A row with the JSON, then one for each published file: readers need no package to find these."""
+        rows = chain.from_iterable(self._rows_of(number, step) for number, step in enumerate(steps, first))
+        return list(zip(*rows, strict=True))
+
+    def _rows_of(self, number: int, step: CommitStep) -> Iterator[tuple[object, ...]]:
+        yield (number, *(None,) * 9, json.dumps(self.write(step), sort_keys=True))
+        for path, i, row_count in step.published():
+            directory, _, name = path.rpartition("/")
+            yield (number, None, None, directory, name, i.size_bytes, i.inode, i.mtime_ns, i.tag, row_count, None)
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        return (self.read(json.loads(row[-1])) for row in rows if row[-1] is not None)
+
+
+def register_step(kind: StepKind) -> None:
+    """Make a kind known to this process, with its openers. Another kind of the same name: RejectedError."""
+    if _kinds.setdefault(kind.name, kind) is not kind:
+        raise RejectedError(
+            f"the step kind {kind.name!r} is already registered",
+            field="kind",
+            hint="Give your kind a name of its own, such as <package>.<kind>.",
+        )
+    for port, opener in kind.opens.items():
+        register_port(port, opener)
+
+
+def get_kind(name: str, provider: Provider | None = None) -> StepKind:
+    """The kind of this name, loaded from its package if need be. ``provider`` is what the log says of it.
+
+    StepKindMissingError where there is none: its hint names what to install.
+    """
+    if name not in _kinds:
+        _load(name, provider or {})
+    return _kinds[name]
+
+
+def find_provider(name: str) -> Provider | None:
+    """Who provided a known kind; None for the built-in ones."""
+    return None if name in _BUILT_IN else _provider_of(name)
+
+
+@cache
+def _provider_of(name: str) -> Provider:
+    for offer in _find_offers(name):
+        if offer.dist is not None:
+            return {"package": offer.dist.name}
+    codec = _kinds[name].codec
+    return {"module": str(getattr(codec, "read", codec).__module__)}
+
+
+def _find_offers(name: str) -> list[EntryPoint]:
+    return list(entry_points(group=GROUP, name=name))
+
+
+def _load(name: str, provider: Provider) -> None:
+    offers = _find_offers(name)
+    if len({offer.value for offer in offers}) != 1:
+        raise _missing(name, provider, offers)
+    try:
+        kind = offers[0].load()
+    except Exception as error:
+        raise StepKindMissingError(
+            f"the step kind {name!r} of the package {_package_of(offers[0])!r} can't be loaded: {type(error).__name__}",
+            hint=f"Look at `python -c 'import {offers[0].module}'`, mend it, then resume the sequence.",
+            kind=name,
+        ) from error
+    if not isinstance(kind, StepKind) or kind.name != name:
+        raise StepKindMissingError(
+            f"the entry point {name!r} of the package {_package_of(offers[0])!r} is no StepKind of that name",
+            hint=f"Let {offers[0].value} be a StepKind({name!r}, …).",
+            kind=name,
+        )
+    try:
+        register_step(kind)
+    except GobblinError as error:
+        raise StepKindMissingError(error.message, hint=error.hint, kind=name) from error
+
+
+def _missing(name: str, provider: Provider, offers: Sequence[EntryPoint]) -> StepKindMissingError:
+    if offers:
+        packages = ", ".join(sorted(_package_of(offer) for offer in offers))
+        return StepKindMissingError(
+            f"the step kind {name!r} is offered by several packages: {packages}",
+            hint="Uninstall all but one of them, then resume the sequence.",
+            kind=name,
+        )
+    if "package" in provider:
+        fix = f"Install the package {provider['package']!r}"
+    elif "module" in provider:
+        fix = f"Import the module {provider['module']!r}, which registers it, or give it an entry point"
+    else:
+        fix = "Install the package that has it"
+    return StepKindMissingError(
+        f"the log holds a step of the kind {name!r}, which no package of this environment has",
+        hint=f"{fix} (entry point {name!r} of the group {GROUP!r}), in every process that uses this log; then resume "
+        "the sequence.",
+        kind=name,
+    )
+
+
+def _package_of(offer: EntryPoint) -> str:
+    return "?" if offer.dist is None else offer.dist.name

@@ -1,0 +1,130 @@
+"""What a step sees of the world: the destination's file system, and whatever else it asks for by type.
+
+    world.fs                          the destination's own file system
+    world.get(FileSystem, uri)        another one
+    world.get(Catalogue, "warehouse") whatever the process has an opener for
+
+Openers come with a kind of step (``StepKind.opens``) or from ``register_port``. What a world opened is shared by all
+steps that are carried out together, and closed after them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import open_file_system as open_registered
+from gobblin_assets.model.files import FileIdentity
+
+T = TypeVar("T")
+
+OpenFileSystem = Callable[[str], tuple[FileSystem, str]]
+"""From a destination's URI to its file system, and the path of its root there."""
+
+OpenPort = Callable[[str], AbstractContextManager[T]]
+
+# With more files than this in one directory, one listing is cheaper than a look at each name.
+_LISTING_WORTH: Final = 16
+
+_openers: Final[dict[object, OpenPort[Any]]] = {}
+
+
+def register_port(port: Callable[..., T], opener: OpenPort[T]) -> None:
+    """Let steps of this process ask for ``port``, a type or a protocol. Another opener of it: RejectedError."""
+    if _openers.setdefault(port, opener) is not opener:
+        raise RejectedError(
+            f"an opener of {_name_of(port)} is registered already",
+            field="port",
+            hint="Register one opener of a type in each process.",
+        )
+
+
+class StepPorts:
+    """What the steps of one execution opened. A context manager: leaving it closes all of them."""
+
+    def __init__(self, open_file_system: OpenFileSystem = open_registered) -> None:
+        self._open_file_system = open_file_system
+        self._opened: dict[tuple[object, str], object] = {}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._closing.__exit__(kind, error, traceback)
+        except (GobblinError, OSError):
+            raise
+        except Exception as second:
+            if second is error:
+                raise
+            raise RetryableError(f"what the steps opened can't be closed: {type(second).__name__}") from second
+
+    def get(self, port: Callable[..., T], uri: str) -> T:
+        if (port, uri) not in self._opened:
+            self._opened[port, uri] = self._open(port, uri)
+        return cast("T", self._opened[port, uri])
+
+    def _open(self, port: object, uri: str) -> object:
+        if port is FileSystem:
+            return self._open_file_system(uri)[0]
+        if port not in _openers:
+            raise RejectedError(
+                f"a step asks for {_name_of(port)}, and this process has no opener of it",
+                field="port",
+                hint="Name it in `opens` of the step's kind, or call register_port.",
+            )
+        return self._closing.enter_context(_openers[port](uri))
+
+
+class StepWorld:
+    """The destination's file system ``fs``, listings made once and used for many steps, and other ports.
+
+    A world is for one pass. A later pass takes a new one: its listings must not be older than the pass.
+    """
+
+    def __init__(self, fs: FileSystem, ports: StepPorts) -> None:
+        self.fs = fs
+        self._ports = ports
+        self._listed: dict[str, dict[str, FileIdentity]] = {}
+        self._made: set[str] = set()
+
+    def get(self, port: Callable[..., T], uri: str) -> T:
+        """What the process has of the type ``port`` under this URI. RejectedError: it has no opener of that type."""
+        return self._ports.get(port, uri)
+
+    def expect(self, paths: Iterable[str]) -> None:
+        """Say which files will be asked for, so that crowded directories are listed once."""
+        crowds: dict[str, int] = defaultdict(int)
+        for path in paths:
+            crowds[str(PurePosixPath(path).parent)] += 1
+        for directory, count in crowds.items():
+            if count > _LISTING_WORTH and directory not in self._listed:
+                self._listed[directory] = dict(self.list_directory(directory))
+
+    def find_identity(self, path: str) -> FileIdentity | None:
+        """The identity of the file at ``path``; None when nothing is there."""
+        pure = PurePosixPath(path)
+        listed = self._listed.get(str(pure.parent))
+        return self.fs.find_identity(path) if listed is None else listed.get(pure.name)
+
+    def list_directory(self, directory: str) -> Mapping[str, FileIdentity]:
+        """All files below ``directory``, by their names relative to it."""
+        prefix = len(directory) + 1
+        return {stat.path[prefix:]: stat.identity for stat in self.fs.list_files(directory)}
+
+    def make_directories(self, directory: str) -> None:
+        """Make it and its missing parents, once for all steps of the pass."""
+        if directory not in self._made:
+            self.fs.make_directories(directory)
+            self._made.add(directory)
+
+
+def _name_of(port: object) -> str:
+    return str(getattr(port, "__qualname__", port))

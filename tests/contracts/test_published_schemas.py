@@ -1,0 +1,73 @@
+"""Which schemas the log says that a dataset has, by any store: of its active files, else the last one it was told."""
+
+from gobblin_assets.commit.published.port import ActiveSchema
+from gobblin_assets.commit.segment import encode_empty
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from tests.support.commit_log import JOB, LogWorld, make_segments, staged_of
+
+OTHER_JOB = JobName("warehouse")
+
+
+def test_a_publication_without_rows_says_the_columns_where_nothing_else_does(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+
+    def publish(name: str, partition: str, *, files: bool, replaces: bool = False) -> None:
+        new = log.begin(lease, partition=partition, replaces=replaces)
+        attempt = log.register_attempt(new)
+        schema = {"name": name}
+        empty = encode_empty(role=Role.DATA, partition=partition, file_schema=schema)
+        staged = staged_of(attempt, make_segments(attempt, partition=partition, schema=schema) if files else (empty,))
+        log.commits.stage(staged)
+        log.commits.seal(log.order(new, [staged]))
+        log.commits.finish(new.sequence_id, fence=lease.fence)
+
+    def look() -> tuple[list[object], int, list[object], list[str]]:
+        found = log.published.find(JOB, DatasetUrn("orders"), role=Role.DATA)
+        assert found is not None
+        active = log.published.find_active_schemas(JOB, [DatasetUrn("orders")]).get(DatasetUrn("orders"), ())
+        partitions = [each.partition for each in log.published.list_partitions(JOB, DatasetUrn("orders"))]
+        return list(found.file_schemas), len(found.segments), [each.file_schema for each in active], partitions
+
+    publish("empty", "1", files=False)
+    assert look() == ([{"name": "empty"}], 0, [], [])
+    publish("other type", "1", files=True)
+    assert look() == ([{"name": "other type"}], 1, [{"name": "other type"}], ["1"])
+    publish("empty again", "2", files=False)
+    assert look() == ([{"name": "other type"}], 1, [{"name": "other type"}], ["1"])
+    publish("emptied", "1", files=False, replaces=True)
+    assert look() == ([{"name": "emptied"}], 0, [], [])
+
+
+def test_the_schemas_of_active_files_are_found_with_where_they_are(log: LogWorld) -> None:
+    leases = {urn: log.take(log.register(urn)) for urn in ("orders", "items", "empty")}
+
+    def publish(urn: str, schema: object, partition: str, *, replaces: bool = False, finish: bool = True) -> None:
+        new = log.begin(leases[urn], partition=partition, replaces=replaces)
+        attempt = log.register_attempt(new)
+        segments = [*make_segments(attempt, partition=partition, schema=schema)]
+        segments += make_segments(attempt, partition=partition, role=Role.QUARANTINE, schema=schema)
+        staged = staged_of(attempt, tuple(segments))
+        log.commits.stage(staged)
+        log.commits.seal(log.order(new, [staged]))
+        if finish:
+            log.commits.finish(new.sequence_id, fence=leases[urn].fence)
+
+    publish("orders", {"name": "gone"}, "1")
+    publish("orders", {"name": "two"}, "1", replaces=True)
+    publish("orders", {"name": "two"}, "2")
+    publish("orders", {"name": "one"}, "2")
+    publish("orders", None, "3")
+    publish("orders", {"name": "not yet"}, "4", finish=False)
+    publish("items", {"name": "other"}, "")
+
+    found = log.published.find_active_schemas(JOB, [DatasetUrn(each) for each in ("orders", "empty", "nobody")])
+
+    assert set(found) == {"orders"}
+    assert sorted(found[DatasetUrn("orders")], key=str) == [
+        ActiveSchema({"name": "one"}, "2"),
+        ActiveSchema({"name": "two"}, None),
+    ]
+    assert log.published.find_active_schemas(JOB, [DatasetUrn("items")]) == {
+        "items": [ActiveSchema({"name": "other"}, "")]
+    }
+    assert log.published.find_active_schemas(OTHER_JOB, [DatasetUrn("items")]) == {}

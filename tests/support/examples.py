@@ -1,0 +1,17 @@
+"""The packages of ``examples/``, installed as anybody's: built, and unpacked where only some processes look."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def install_example(name: str, site: Path) -> None:
+    """What `pip install --no-deps --target` does with the package's wheel."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(site)]
+    subprocess.run(command, cwd=EXAMPLES / name, check=True, capture_output=True, timeout=100)
+    (wheel,) = site.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
