@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
-from tests.support import postgres
+from tests.support import postgres, processor_time
 from tests.support.postgres import Database, SessionHome
 
 # How long an example takes says what else the machine is doing.
@@ -20,25 +20,21 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("unhurried")
 
-# The files that take a worker longest, these first: one that begins last would be waited for alone.
-_LONGEST = (
-    *("test_kills", "test_cli", "test_dagster_daemon", "test_kafka_kills", "test_reconciliation", "test_end_to_end"),
-    *("test_zombies", "test_embedded_postgres", "test_every_fault", "test_demo_kafka", "test_kafka_stream"),
-    *("test_stream", "test_dagster_cli", "test_torture", "test_spark_connect", "test_shared_attempts"),
-    *("test_kafka_shared_reads", "test_kafka_faults", "test_jdbc_postgres", "test_failover"),
-)
-
 _SESSION_HOME = pytest.StashKey[SessionHome]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-budgets", action="store_true", help="write what this whole run cost to tests/budgets.json")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(processor_time.ProcessorTime(config))
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    processor_time.order_by_duration(items)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,0 +1,172 @@
+"""What the tests cost: processor seconds of each directory against its budget, and the order of the files.
+
+A pytest plugin. ``tests/budgets.json`` holds, for each directory, how many tests it had and how many processor
+seconds they took, those of their child processes included; for each file that takes long, its seconds by the clock.
+After a whole run, a directory at 110 % of its budget is a warning, one at 150 % fails the run. ``--record-budgets``
+writes the file anew. Servers that outlive their starter (Postgres) count where they were started, as far as they say.
+"""
+
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+BUDGETS: Final = Path(__file__).parents[1] / "budgets.json"
+WARN_FACTOR: Final = 1.1
+FAIL_FACTOR: Final = 1.5
+WHOLE: Final = 0.95
+"""A directory is judged if this share of its recorded tests ran."""
+
+_LONG_S: Final = 5.0
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PROCESSOR_S: Final = "processor_s"
+
+
+@dataclass
+class Costs:
+    """Those of a run, by directory and by file."""
+
+    tests: Counter[str] = field(default_factory=Counter)
+    processor_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    clock_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0]
+        self.clock_s[file] += report.duration
+        if report.when == "teardown":
+            directory = str(Path(file).parent)
+            self.tests[directory] += 1
+            self.processor_s[directory] += dict(report.user_properties).get(_PROCESSOR_S, 0.0)
+
+    def to_json(self, unit_s: float) -> dict[str, Any]:
+        directories = {
+            name: {"tests": self.tests[name], _PROCESSOR_S: round(self.processor_s[name])}
+            for name in sorted(self.tests)
+        }
+        longest = sorted(((s, name) for name, s in self.clock_s.items() if s >= _LONG_S), reverse=True)
+        return {
+            "unit_s": round(unit_s, 4),
+            "directories": directories,
+            "clock_s": {name: round(s) for s, name in longest},
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    lines: list[str]
+    failed: bool
+
+
+def judge(costs: Costs, budgets: dict[str, Any], unit_s: float) -> Verdict:
+    """``unit_s``: what ``measure_unit`` says of this machine now; a slower machine gets more seconds."""
+    slower = max(1.0, unit_s / budgets["unit_s"])
+    lines, failed = [], False
+    for name, budget in budgets["directories"].items():
+        if costs.tests[name] < WHOLE * budget["tests"]:
+            continue
+        allowed, spent = budget[_PROCESSOR_S] * slower, costs.processor_s[name]
+        said = f"{name}: {spent:.0f} of {allowed:.0f} processor seconds"
+        if spent > FAIL_FACTOR * allowed:
+            failed = True
+            lines.append(f"FAILED {said}: make its tests cheaper, or say why not and use --record-budgets")
+        elif spent > WARN_FACTOR * allowed:
+            lines.append(f"WARNING {said}")
+        else:
+            lines.append(said)
+    return Verdict(lines, failed)
+
+
+def measure_unit() -> float:
+    """Processor seconds of a fixed piece of Python's work, the least of five."""
+
+    def work() -> float:
+        start = time.process_time()
+        total = 0
+        for i in range(400_000):
+            total += i % 7
+        return time.process_time() - start
+
+    return min(work() for _ in range(5))
+
+
+def spent_by_tree() -> float:
+    """Processor seconds of this process, of its children that ended, and of all processes below it."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    ticks: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = Path(entry.path, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children[int(fields[1])].append(int(entry.name))
+        ticks[int(entry.name)] = sum(int(each) for each in fields[11:15])
+    waiting, total = [os.getpid()], 0
+    while waiting:
+        pid = waiting.pop()
+        total += ticks.get(pid, 0)
+        waiting += children[pid]
+    return total / _TICKS
+
+
+def order_by_duration(items: list[pytest.Item]) -> None:
+    """The files that take longest first: one that begins last would be waited for alone."""
+    recorded = json.loads(BUDGETS.read_text(encoding="utf-8"))["clock_s"] if BUDGETS.exists() else {}
+    items.sort(key=lambda item: -recorded.get(item.nodeid.partition("::")[0], 0))
+
+
+class ProcessorTime:
+    """Measures where tests run, and judges where their reports arrive."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._costs = Costs()
+        self._spent = spent_by_tree()
+        self._ends_file = True
+        self._is_worker = hasattr(config, "workerinput")
+        self._unit_s = 0.0 if self._is_worker else measure_unit()
+        self._verdict = Verdict([], failed=False)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        self._ends_file = nextitem is None or nextitem.path != item.path
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[Any]:
+        report = yield
+        # A look costs some milliseconds: once a file is enough.
+        if call.when == "teardown" and self._ends_file:
+            now = spent_by_tree()
+            # A process that was not waited for takes its seconds with it.
+            report.user_properties.append((_PROCESSOR_S, max(0.0, now - self._spent)))
+            self._spent = now
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not self._is_worker:
+            self._costs.add(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._is_worker:
+            return
+        if self._config.getoption("record_budgets"):
+            text = json.dumps(self._costs.to_json(self._unit_s), indent=1)
+            BUDGETS.write_text(f"{text}\n", encoding="utf-8")
+        elif BUDGETS.exists():
+            self._verdict = judge(self._costs, json.loads(BUDGETS.read_text(encoding="utf-8")), self._unit_s)
+            if self._verdict.failed and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._verdict.lines:
+            terminalreporter.section("processor time")
+            for line in self._verdict.lines:
+                terminalreporter.line(line)
