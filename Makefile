@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
+# Hundreds of processes import Dagster, pandas and Spark here: from source, each of them takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 VENV := .venv
@@ -82,7 +84,7 @@ $(READY): | check-python
 	rm -f $(VENV)/.installed-*
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.lock
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes requirements/dev.lock
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --no-build-isolation --require-hashes requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	touch $@
 
