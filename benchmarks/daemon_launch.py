@@ -19,10 +19,10 @@ from benchmarks.increment_phases import AFTER, ALL, ENDS, FRESH_ALL, POSTGRES, R
 from benchmarks.marks import JOB_VARIABLE, LOCATION, MARKS_VARIABLE, Mark, read_marks
 from benchmarks.tables import Options, Samples, Table
 from benchmarks.world import World, add_events, connection_of, count_events, describe_events
-from gobblin_assets.assets.run_config import MODE_TAG
+from gobblin_assets.dagster.environment import REMOTE_VARIABLE
+from gobblin_assets.dagster.run_config import MODE_TAG
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
-from resources.environment import REMOTE_VARIABLE
 
 WARM_UP_RUNS = 1
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import dagster as dg
 
+from gobblin_assets.dagster.instance import HOME_VARIABLE as DAGSTER_HOME_VARIABLE
+from gobblin_assets.dagster.instance import URL_VARIABLE, prepare_instance
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, HOME_VARIABLE, Settings
-from resources.instance import HOME_VARIABLE as DAGSTER_HOME_VARIABLE
-from resources.instance import URL_VARIABLE, prepare_instance
 
 START_S_MAX = 180.0
 STOP_S_MAX = 30.0

@@ -33,16 +33,16 @@ from benchmarks.kafka_world import (
 from benchmarks.memory import peak_mb, reset_peak, resident_mb
 from benchmarks.tables import Laps, Options, Samples, Table, verdict
 from benchmarks.world import World, new_job, reopen_world
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.packing import pack_run
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import MultiWorkUnit
-from resources.kafka import KafkaConnectionResource
+from gobblin_assets.run.packing import pack_run
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 TOPICS = 100
 TOPICS_FEW = 10

@@ -28,15 +28,15 @@ from benchmarks.kafka_world import (
 )
 from benchmarks.tables import Options, Samples, Table, timed, verdict
 from benchmarks.world import World, new_job
+from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
-from gobblin_assets.ingest.run_values import RunReport, Stores
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import sum_rows
-from resources.stores import open_stores
+from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.run.run_values import RunReport, Stores
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
 
 TOPICS = 1_000
 TOPICS_QUICK = 100

@@ -36,7 +36,7 @@ from benchmarks.world import World, new_job
 from demo.kafka.registry_server import serve_registry
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.ingest.spark.parquet_writer import write_parquet
+from gobblin_assets.rows.parquet_writer import write_parquet
 
 SHARE_MIN = 0.95
 FRAME_BYTES = 5

@@ -18,17 +18,17 @@ from pyspark.sql import SparkSession
 
 from benchmarks.world import World, run_all
 from demo.kafka.broker import KafkaBroker, start_broker
+from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
+from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extractor
-from gobblin_assets.ingest.job_parsing import parse_job
-from gobblin_assets.ingest.run_values import RunReport, Stores
-from gobblin_assets.ingest.sources.port import PlanSession, Source
-from gobblin_assets.ingest.spark.extractor import SparkExtractor
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
-from resources.kafka import KafkaConnectionResource
-from resources.stores import open_stores
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor
+from gobblin_assets.run.extraction import Extractor
+from gobblin_assets.run.run_values import RunReport, Stores
+from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spec.job_parsing import parse_job
 
 RECORDS = 2_000_000
 RECORDS_QUICK = 200_000

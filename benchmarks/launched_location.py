@@ -17,14 +17,19 @@ from pyspark.sql import SparkSession
 
 from benchmarks.marks import IMPORTED_AT, JOB_VARIABLE, MARKS_VARIABLE, Mark, MarkFile, find_process_start
 from gobblin_assets import failpoints
-from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.dagster.environment import REMOTE_VARIABLE
+from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.resources import (
+    CommitStoreResource,
+    GobblinSparkResource,
+    JdbcConnectionResource,
+    gobblin_resources,
+)
+from gobblin_assets.dagster.resources.jdbc import connection_from_environment
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.run_values import Stores
-from gobblin_assets.ingest.sources.port import Source
-from resources import CommitStoreResource, GobblinSparkResource, JdbcConnectionResource, gobblin_resources
-from resources.environment import REMOTE_VARIABLE
-from resources.jdbc import connection_from_environment
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_spec import JobSpec
 
 _marks = MarkFile(Path(os.environ[MARKS_VARIABLE]))
 _marks.note(Mark.PROCESS_BEGUN, find_process_start())

@@ -19,9 +19,9 @@ from benchmarks.tables import Laps, Options, Samples, Table, verdict
 from benchmarks.world import World, add_events, count_events, new_job, reopen_world, run_events
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.ingest.spark import connect_server
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 
 WARM_S_MAX = 1.0
 WARM_UP_RUNS = 5

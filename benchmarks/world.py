@@ -16,26 +16,26 @@ import psycopg
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
+from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import connect
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extractor
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.run_values import RunPorts, RunReport, RunRequest, Stores
-from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
-from gobblin_assets.ingest.sources.port import PlanSession, Source
-from gobblin_assets.ingest.spark.extractor import SparkExtractor
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.run.extraction import Extractor
+from gobblin_assets.run.run_values import RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.run.runner import run_job
 from gobblin_assets.settings import Settings
-from resources.stores import open_stores
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import JobSpec
 
 SOURCE = "bench_source"
 TABLE = "public.events"

@@ -13,10 +13,10 @@ from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.spark.observation import observe_positions
-from gobblin_assets.ingest.spark.parquet_writer import write_parquet
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.rows.observation import observe_positions
+from gobblin_assets.rows.parquet_writer import write_parquet
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 
 PARTITIONS = 4
 FETCH_SIZE_ROWS = 10_000

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.settings import Settings
-from resources.instance import prepare_instance
 
 CLONE: Final = Path(__file__).resolve().parents[1]
 DEMO: Final = CLONE / ".demo"

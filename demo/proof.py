@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.ingest.dataset_reader import read_dataset
+from gobblin_assets.rows.dataset_reader import read_dataset
 
 Rows = Counter[tuple[Any, ...]]
 

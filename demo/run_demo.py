@@ -16,12 +16,12 @@ from rich.table import Table
 from stage import act, command, console, killed_command, list_visible, say_counts
 
 from gobblin_assets.cli.connections import open_log
+from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.libpq import forget_unasked_variables
-from gobblin_assets.ingest.spark import connect_server
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from resources.spark import GobblinSparkResource
+from gobblin_assets.spark import connect_server
 
 NOVEMBER, DECEMBER = "2013-11-01", "2013-12-01"
 # Each month has three steps, one for each airport's directory: after the second, two of them are visible.

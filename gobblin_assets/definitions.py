@@ -1,11 +1,11 @@
 """The code location that `dagster dev` shows: every job file that GOBBLIN_JOBS names.
 
     GOBBLIN_JOBS                        paths of YAML job files, joined as in PATH; default: demo/*.yaml here
-    GOBBLIN_JDBC_<NAME>_URL, _USER, …   the connection that jobs call <name> (resources.jdbc)
+    GOBBLIN_JDBC_<NAME>_URL, _USER, …   the connection that jobs call <name> (gobblin_assets.dagster.resources.jdbc)
     GOBBLIN_SPARK_MASTER, _REMOTE       where Spark runs; default: inside the run's process
     GOBBLIN_DATABASE_URL, GOBBLIN_HOME  where the commit log is (settings)
 
-Nothing connects while this loads. Projects of one's own call `assets.factory.build_gobblin_definitions` or use the
+Nothing connects while this loads. Projects of one's own call `dagster.factory.build_gobblin_definitions` or use the
 YAML component instead.
 """
 
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.dagster.environment import find_database, resources_from_environment
+from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.db.libpq import forget_unasked_variables
-from gobblin_assets.ingest.job_files import list_job_files, read_job_file, require_distinct_jobs
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.sources.discovery import find_discovery
 from gobblin_assets.settings import Settings, read_settings
-from resources.environment import find_database, resources_from_environment
+from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.spec.job_files import list_job_files, read_job_file, require_distinct_jobs
+from gobblin_assets.spec.job_spec import JobSpec
 
 
 def build_definitions(

@@ -8,7 +8,7 @@
     ├── RejectedError         a person mends the input
     └── CorruptionError       halt the dataset and alert
 
-Code catches families, never single leaves; ``assets.outcomes`` is the one place where families become
+Code catches families, never single leaves; ``dagster.outcomes`` is the one place where families become
 Dagster outcomes. Every error carries its facts as ``fields`` and, where there is one, the fix as ``hint``.
 No field may hold a secret.
 """

@@ -24,7 +24,9 @@ _SESSION_HOME = pytest.StashKey[SessionHome]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-budgets", action="store_true", help="write what this whole run cost to tests/budgets.json")
+    parser.addoption(
+        "--record-budgets", action="store_true", help="write what this whole run cost to tests/budgets.json"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -25,7 +25,7 @@ def find_java_fault():  # noqa: ANN201  the same
     # Only here: this import needs a Python that was found new enough. Neither module needs anything installed.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from gobblin_assets.errors import RejectedError  # noqa: PLC0415  the same
-    from gobblin_assets.ingest.spark.java import check_java  # noqa: PLC0415  the same
+    from gobblin_assets.spark.java import check_java  # noqa: PLC0415  the same
 
     try:
         check_java()

@@ -20,8 +20,8 @@ from demo.kafka.page_views import Fault, from_avro, from_json
 from demo.kafka.places import JOB, WEB
 from demo.kafka.stream import Account
 from gobblin_assets.commit.published.port import PublishedFiles
-from gobblin_assets.ingest.dataset_reader import read_dataset
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.dataset_reader import read_dataset
 
 ANSWER_S_MAX: Final = 60.0
 _BATCH_MAX: Final = 10_000

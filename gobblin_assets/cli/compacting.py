@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import (
     SparkChoice,
     job_file_argument,
@@ -19,12 +18,13 @@ from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.compaction import Compaction
-from gobblin_assets.ingest.job_spec import CompactionSpec
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.spec.job_spec import CompactionSpec
 from gobblin_assets.state.leases import Lease
 
 

@@ -9,37 +9,37 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.assets.factory import build_gobblin_layout
-from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.db.engine import connect
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.job_files import read_job_file
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, Stores
-from gobblin_assets.ingest.runner import owner_text
-from gobblin_assets.ingest.sources.discovery import find_discovery
-from gobblin_assets.ingest.sources.port import Source
-from gobblin_assets.ingest.spark.settings import merge_jars, plan_jars
-from gobblin_assets.ingest.upkeep import Upkeep
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.state import RunId
-from gobblin_assets.model.urn import JobName
-from gobblin_assets.settings import read_settings
-from gobblin_assets.state.leases import Holder
-from gobblin_assets.state.overview.port import Overview
-from gobblin_assets.state.overview.postgres import PostgresOverview
-from resources.connections import (
+from gobblin_assets.dagster.factory import build_gobblin_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.resources.connections import (
     ConnectionResource,
     connection_from_environment,
     list_capabilities,
     plan_driver_jars,
     require_variables,
 )
-from resources.spark import GobblinSparkResource, find_warm
-from resources.stores import open_stores
+from gobblin_assets.dagster.resources.spark import GobblinSparkResource, find_warm
+from gobblin_assets.dagster.resources.stores import open_stores
+from gobblin_assets.db.engine import connect
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.state import RunId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, Stores
+from gobblin_assets.run.runner import owner_text
+from gobblin_assets.run.upkeep import Upkeep
+from gobblin_assets.settings import read_settings
+from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spark.settings import merge_jars, plan_jars
+from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.state.leases import Holder
+from gobblin_assets.state.overview.port import Overview
+from gobblin_assets.state.overview.postgres import PostgresOverview
 
 _META: Final = "gobblin_assets.spark"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.output import say
+from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_files import list_job_files, read_job_file
 from gobblin_assets.settings import read_settings
-from resources.instance import prepare_instance
+from gobblin_assets.spec.job_files import list_job_files, read_job_file
 
 _LOCATION = "gobblin_assets.definitions"
 

@@ -10,16 +10,16 @@ from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_files import read_job_file
-from gobblin_assets.ingest.job_parsing import resolve_datasets
-from gobblin_assets.ingest.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.ingest.sources.discovery import Discovery, select_tables, write_discovery
-from gobblin_assets.ingest.sources.jdbc.description import TableDescription
-from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
-from gobblin_assets.ingest.sources.port import Source
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.settings import make_home, read_settings
+from gobblin_assets.sources.discovery import Discovery, select_tables, write_discovery
+from gobblin_assets.sources.jdbc.description import TableDescription
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_parsing import resolve_datasets
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 @click.command()

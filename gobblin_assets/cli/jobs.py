@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.selection import select_partitions
 from gobblin_assets.cli.connections import (
     SparkChoice,
     job_file_argument,
@@ -21,16 +19,18 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_run
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.selection import select_partitions
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.dry_run import PlannedSlice, plan_dry
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.port import Restart, StartAt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.run.runner import run_job
+from gobblin_assets.sources.port import Restart, StartAt
 
 _RANGE_MARK = "..."
 

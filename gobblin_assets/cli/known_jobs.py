@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import Log, read_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name, parse_urn
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.layout import JobLayout
 from gobblin_assets.cli.connections import (
     Log,
     SparkChoice,
@@ -24,10 +23,11 @@ from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_opt
 from gobblin_assets.commit.cleanup import Cleaned
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.job_spec import RETIRE_GRACE_S, LogSpec
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, LogSpec
 
 sequence_argument = click.argument("sequence_id", type=click.UUID)
 

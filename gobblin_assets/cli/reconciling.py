@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import (
     SparkChoice,
     job_file_argument,
@@ -19,10 +18,11 @@ from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.forgotten import Finding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
+from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.upkeep import examination_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.upkeep import examination_of
 
 
 @click.command()

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.published_checks import load_latest
-from gobblin_assets.assets.reporting import begin_reported_run, find_untold
-from gobblin_assets.assets.selection import find_datasets
 from gobblin_assets.cli.connections import job_file_argument, open_log, read_layout
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.telling import require_instance
-from gobblin_assets.ingest.run_values import DatasetReport
+from gobblin_assets.dagster.published_checks import load_latest
+from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
+from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.run_values import DatasetReport
 
 
 @click.command()

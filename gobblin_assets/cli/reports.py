@@ -1,9 +1,9 @@
 """A run's report, as a table of its datasets or as JSON."""
 
 from gobblin_assets.cli.output import print_json, print_table
-from gobblin_assets.ingest.quality import SAMPLES
-from gobblin_assets.ingest.run_values import DatasetReport, RunReport
 from gobblin_assets.model.urn import Role
+from gobblin_assets.run.quality import SAMPLES
+from gobblin_assets.run.run_values import DatasetReport, RunReport
 
 
 def print_report(report: RunReport, *, as_json: bool) -> None:

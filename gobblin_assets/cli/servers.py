@@ -8,14 +8,14 @@ import click
 from gobblin_assets.cli.connections import find_jar_options, jar_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.spark import connect_server
-from gobblin_assets.ingest.spark.settings import COORDINATES
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
-from resources.spark import GobblinSparkResource
+from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.settings import COORDINATES
 
 
 @click.group()

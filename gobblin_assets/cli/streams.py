@@ -5,17 +5,17 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.assets.selection import select_open_partitions
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_events
-from gobblin_assets.ingest.run_values import RunRequest
-from gobblin_assets.ingest.runner import run_stream
-from gobblin_assets.ingest.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.ingest.streaming import plan_stream_job
+from gobblin_assets.dagster.selection import select_open_partitions
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.run.run_values import RunRequest
+from gobblin_assets.run.runner import run_stream
+from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.run.streaming import plan_stream_job
 
 
 @click.command()

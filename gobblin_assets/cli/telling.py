@@ -12,18 +12,18 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.assets.dead_runs import report_ended_runs
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.reported_runs import ReportedRun
-from gobblin_assets.assets.reporting import Selection, begin_reported_run
-from gobblin_assets.assets.runless import RunlessEvents
 from gobblin_assets.cli.output import say
+from gobblin_assets.dagster.dead_runs import report_ended_runs
+from gobblin_assets.dagster.instance import Instance, find_instance
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.reported_runs import ReportedRun
+from gobblin_assets.dagster.reporting import Selection, begin_reported_run
+from gobblin_assets.dagster.resources.connections import require_variables
+from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.ingest.announcements import UntoldError
-from gobblin_assets.ingest.run_values import DatasetReport, RunReport, Stores
+from gobblin_assets.run.announcements import UntoldError
+from gobblin_assets.run.run_values import DatasetReport, RunReport, Stores
 from gobblin_assets.settings import read_settings
-from resources.connections import require_variables
-from resources.instance import Instance, find_instance
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

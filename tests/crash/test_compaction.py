@@ -9,8 +9,8 @@ import pytest
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.ingest import streaming
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.run import streaming
 from tests.crash.test_stream import Looks
 from tests.support.compacting import CompactingWorld, compact, start_compaction
 from tests.support.lake import Lake, World

@@ -16,10 +16,10 @@ from gobblin_assets.commit.destination import IDENTITY_NAME, DestinationAwayErro
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.run_values import RunReport
 from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.mounts import bound
 

@@ -8,9 +8,9 @@ import pytest
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest
 from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_moves import OF_MOVING
 from tests.crash.test_reconciliation import ADOPTION_KILLS, OF_SETTING_ASIDE

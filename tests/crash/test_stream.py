@@ -11,10 +11,10 @@ from sqlalchemy import text
 
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, install
-from gobblin_assets.ingest import streaming
-from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
+from gobblin_assets.run import streaming
+from gobblin_assets.run.run_values import RunReport
 from tests.support.lake import Lake, World, start_worker
 from tests.support.spark import wait_until
 from tests.torture.server import Victim

@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gobblin_assets.cli import main
+from gobblin_assets.dagster.resources.spark import find_warm
 from gobblin_assets.db import embedded
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
-from resources.spark import find_warm
+from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support import postgres
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.column_names import name_key
-from gobblin_assets.ingest.columns import require_distinct_fields
-from gobblin_assets.ingest.dataset_reader import read_dataset
+from gobblin_assets.model.column_names import name_key
+from gobblin_assets.rows.columns import require_distinct_fields
+from gobblin_assets.rows.dataset_reader import read_dataset
 from tests.support.publishing import Publisher
 
 AWKWARD = "sS\u017fßẞiI\u0131İ\u0307kKK\u03c3ΣςåÅÅµμ\u039cǆǅǄﬁf éeᾳᾼ𐐀𐐨_'"

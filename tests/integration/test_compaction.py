@@ -20,9 +20,13 @@ from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.compaction import Compaction
-from gobblin_assets.ingest.dataset_reader import read_dataset
-from gobblin_assets.ingest.job_spec import (
+from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.spec.job_spec import (
     CompactionSpec,
     DatasetSpec,
     JdbcSourceSpec,
@@ -30,10 +34,6 @@ from gobblin_assets.ingest.job_spec import (
     RowPolicySpec,
     WriterSpec,
 )
-from gobblin_assets.ingest.spark.rewriter import SparkRewriter
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.state import JobState, RunId, WorkingState
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.publishing import JOB, Publisher

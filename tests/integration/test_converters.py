@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.converters import convert
-from gobblin_assets.ingest.job_spec import ConverterSpec
+from gobblin_assets.rows.converters import convert
+from gobblin_assets.spec.job_spec import ConverterSpec
 
 
 def _chain(*links: dict[str, object]) -> list[ConverterSpec]:

@@ -18,10 +18,10 @@ import psutil
 import pytest
 from sqlalchemy import Engine, text
 
+from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.settings import Settings
-from resources.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance
 from tests.support import postgres
 from tests.support.dagster_world import DATABASE_VARIABLE, WORLD_VARIABLE, published_numbers, write_numbers
 

@@ -11,10 +11,10 @@ import dagster as dg
 import pytest
 
 from demo.kafka.broker import KafkaBroker
+from gobblin_assets.dagster.resources import KafkaConnectionResource
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.ingest.job_parsing import parse_job
-from gobblin_assets.ingest.sources.discovery import find_discovery, write_discovery
-from resources import KafkaConnectionResource
+from gobblin_assets.sources.discovery import find_discovery, write_discovery
+from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.dagster_topics import NEW_DATA, Events
 from tests.support.kafka import delete_topics, produce
 

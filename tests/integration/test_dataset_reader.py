@@ -14,12 +14,12 @@ from sqlalchemy import Engine, text
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest import dataset_reader
-from gobblin_assets.ingest.dataset_reader import read_dataset, read_published
-from gobblin_assets.ingest.job_spec import RowPolicySpec, WriterSpec
-from gobblin_assets.ingest.output_partitions import add_output_partitions, explain_partition_failure
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.rows import dataset_reader
+from gobblin_assets.rows.dataset_reader import read_dataset, read_published
+from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure
+from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.publishing import Publisher
 
 URN = "public.orders"

@@ -10,11 +10,11 @@ from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.converters import convert
-from gobblin_assets.ingest.job_spec import ConverterSpec, RowPolicySpec
-from gobblin_assets.ingest.row_quality import parse_role_path, split_rows
-from gobblin_assets.ingest.spark.parquet_writer import collect_output, write_parquet
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.converters import convert
+from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
+from gobblin_assets.rows.row_quality import parse_role_path, split_rows
+from gobblin_assets.spec.job_spec import ConverterSpec, RowPolicySpec
 
 FS = PosixFileSystem()
 HIDDEN = ["gobblin_dead_letter", "gobblin_dead_letter_offset"]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gobblin_assets.assets.factory import build_gobblin_layout
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.selection import select_partitions
+from gobblin_assets.dagster.factory import build_gobblin_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.selection import select_partitions
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_job_file
 
 CLONE = Path(__file__).parents[2]
 

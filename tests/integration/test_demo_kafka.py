@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.db import embedded
-from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.spark import connect_server
 
 CLONE = Path(__file__).parents[2]
 DEMO_S_MAX = 240

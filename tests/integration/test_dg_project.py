@@ -9,12 +9,12 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.dg_project import imported, make_project
 from tests.support.postgres import Database
 from tests.support.spark import in_child
 
-COMPONENT = "gobblin_assets.assets.component.GobblinJobComponent"
+COMPONENT = "gobblin_assets.dagster.component.GobblinJobComponent"
 PROGRAM = "import sys; from dagster_dg_cli.cli import main; sys.argv[0] = 'dg'; main()"
 KEY = dg.AssetKey(["shop", "public.customers"])
 

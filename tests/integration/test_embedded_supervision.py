@@ -23,7 +23,7 @@ POLL_S = 0.05
 
 LOCATION = """
 import dagster as dg
-from resources import gobblin_resources
+from gobblin_assets.dagster.resources import gobblin_resources
 
 @dg.asset
 def one() -> int:

@@ -11,15 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from gobblin_assets.assets.metadata import describe_publication
-from gobblin_assets.ingest.job_spec import JdbcSourceSpec
-from gobblin_assets.ingest.sources.discovery import write_discovery
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.dagster.metadata import describe_publication
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
+from gobblin_assets.sources.discovery import write_discovery
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.spark.connect_server import ConnectServer
+from gobblin_assets.spec.job_spec import JdbcSourceSpec
 from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
 

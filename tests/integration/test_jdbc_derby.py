@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionWindow
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support.jdbc import Bench, collect, column, new_state, publish, request_for
 
 DRIVER = "org.apache.derby.iapi.jdbc.AutoloadedDriver"

@@ -14,16 +14,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.ingest.partition_keys import asset_partition, list_time_partitions, open_partition
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.dialects.ansi import AnsiDialect
-from gobblin_assets.ingest.sources.jdbc.dialects.postgres import PostgresDialect
-from gobblin_assets.ingest.sources.jdbc.names import TableName
-from gobblin_assets.ingest.sources.jdbc.spark_catalog import SparkCatalog
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionWindow
 from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
+from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
+from gobblin_assets.spark.connect_server import ConnectServer
+from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.jdbc import Bench, collect, column, describe, new_state, publish, request_for
 from tests.support.postgres import Database
 from tests.support.spark import in_child, open_remote

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support import mariadb as mariadb_server
 from tests.support.databases import Database, open_database
 from tests.support.jdbc import Bench, describe, new_state, publish, request_for

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.kafka.registry_server import RegistryServer, serve_registry
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
-from gobblin_assets.ingest.sources.kafka.decoding_plan import learn_schemas
-from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
+from gobblin_assets.sources.kafka.decoding import decode, decoded_columns
+from gobblin_assets.sources.kafka.decoding_plan import learn_schemas
+from gobblin_assets.sources.kafka.part_decoders import find_missing_schema
 from tests.support.kafka_records import TOPIC, avro_bytes, client_of, framed, kafka_frame, planned, utc
 
 REASON = "gobblin_dead_letter"

@@ -11,7 +11,7 @@ import pytest
 
 from demo.kafka.broker import KafkaBroker, start_broker, start_cluster
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.ingest.spark.processes import find_start_mark
+from gobblin_assets.spark.processes import find_start_mark
 from tests.support.kafka import COMPACTED, Record, compact, make_topic, produce, read_all
 from tests.support.spark import wait_until
 

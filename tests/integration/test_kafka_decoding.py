@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.kafka.registry_server import RegistryServer, serve_registry
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.row_quality import split_rows
-from gobblin_assets.ingest.sources.kafka.decoding import decode, decoded_columns
-from gobblin_assets.ingest.sources.kafka.part_decoders import find_missing_schema
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.row_quality import split_rows
+from gobblin_assets.sources.kafka.decoding import decode, decoded_columns
+from gobblin_assets.sources.kafka.part_decoders import find_missing_schema
+from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.kafka_records import (
     AT,
     TOPIC,

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.kafka.decoding import decode
+from gobblin_assets.sources.kafka.decoding import decode
 from tests.support.json_oracle import DEAD, expect, same
 from tests.support.kafka_records import kafka_frame, planned
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
+from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.kafka import Record, make_topic, produce
 from tests.support.topics import Child, Ingestion
 

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.kafka import odd_times
-from gobblin_assets.ingest.sources.kafka.decoding import decode
-from gobblin_assets.ingest.sources.kafka.protobuf_messages import decoder_of, parse_message_type
 from gobblin_assets.model.urn import Role
+from gobblin_assets.sources.kafka import odd_times
+from gobblin_assets.sources.kafka.decoding import decode
+from gobblin_assets.sources.kafka.protobuf_messages import decoder_of, parse_message_type
 from tests.support.kafka import MakeTopic, Record, produce
 from tests.support.kafka_records import avro_bytes, kafka_frame, planned, view_descriptors
 from tests.support.topics import Open

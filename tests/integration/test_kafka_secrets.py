@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import Engine, MetaData
 
 from demo.kafka.broker import KafkaBroker, start_broker
+from gobblin_assets.dagster.resources.kafka import connection_from_environment
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
-from gobblin_assets.ingest.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.ingest.sources.kafka.source import KafkaSource
-from gobblin_assets.ingest.sources.port import Source
-from gobblin_assets.ingest.spark.settings import SparkSettings
-from resources.kafka import connection_from_environment
+from gobblin_assets.sources.kafka.confluent import ConfluentCluster
+from gobblin_assets.sources.kafka.source import KafkaSource
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from tests.support.kafka import make_topic, produce
 from tests.support.topics import Open
 

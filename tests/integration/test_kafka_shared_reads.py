@@ -12,13 +12,13 @@ from sqlalchemy import text
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, install
-from gobblin_assets.ingest.sources.kafka import source
-from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
-from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
-from gobblin_assets.ingest.sources.kafka.consumer import read_ranges
-from gobblin_assets.ingest.spark import extractor
-from gobblin_assets.ingest.spark_errors import spark_families
+from gobblin_assets.jobs.ingest import extractor
 from gobblin_assets.model.urn import Role
+from gobblin_assets.sources.kafka import source
+from gobblin_assets.sources.kafka.cluster import TopicPartition
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.consumer import read_ranges
+from gobblin_assets.spark.errors import spark_families
 from tests.support.kafka import (
     MakeTopic,
     Record,

@@ -14,9 +14,9 @@ import yaml
 from sqlalchemy import Engine, text
 
 from demo.kafka.broker import KafkaBroker, start_broker
-from gobblin_assets.ingest.run_values import Stores
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
-from resources.stores import open_stores
+from gobblin_assets.dagster.resources.stores import open_stores
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.kafka import delete_topics
 from tests.support.producing import (
     Producing,

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.late_rows import without_published
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark, timestamp_watermark
+from gobblin_assets.rows.late_rows import without_published
 
 NOON = dt.datetime(2013, 10, 27, 12, tzinfo=dt.UTC)
 

@@ -13,15 +13,15 @@ import pytest
 from psycopg import sql
 from sqlalchemy import create_engine, text
 
+from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance, storage_url
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer, ServerState
 from gobblin_assets.db.engine import connect, open_external
 from gobblin_assets.db.libpq import UNASKED_VARIABLES, forget_unasked_variables, list_variables
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.postgres import open_postgres
 from gobblin_assets.settings import Settings
-from resources.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance, storage_url
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.postgres import open_postgres
 from tests.support import postgres
 from tests.support.postgres import Database
 from tests.support.surroundings import HOSTILE

@@ -8,9 +8,9 @@ from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.spark.observation import EVERYTHING, Observed, observe_positions
-from gobblin_assets.ingest.spark.parquet_writer import write_parquet
 from gobblin_assets.model.watermark import Watermark, WatermarkType
+from gobblin_assets.rows.observation import EVERYTHING, Observed, observe_positions
+from gobblin_assets.rows.parquet_writer import write_parquet
 
 MOMENT = dt.datetime(2024, 3, 31, 2, 30, 0, 123456, tzinfo=dt.UTC)
 FRAME = """

@@ -11,20 +11,20 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.assets import runless
-from gobblin_assets.assets.factory import build_gobblin_layout
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.published_checks import load_latest
-from gobblin_assets.assets.reported_runs import ReportedRun
-from gobblin_assets.assets.reporting import begin_reported_run, find_untold
-from gobblin_assets.assets.runless import RunlessEvents
 from gobblin_assets.cli.telling import Telling
-from gobblin_assets.ingest.announcements import UntoldError
-from gobblin_assets.ingest.run_values import CheckResult, DatasetReport, RunReport
+from gobblin_assets.dagster import runless
+from gobblin_assets.dagster.factory import build_gobblin_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.published_checks import load_latest
+from gobblin_assets.dagster.reported_runs import ReportedRun
+from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
+from gobblin_assets.dagster.resources.stores import open_stores
+from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
-from resources.stores import open_stores
+from gobblin_assets.run.announcements import UntoldError
+from gobblin_assets.run.run_values import CheckResult, DatasetReport, RunReport
 from tests.support.dagster_world import build_world, describe_job, write_numbers
 
 MONTHLY, WHOLE = DatasetUrn("by month"), DatasetUrn("whole")

@@ -10,11 +10,11 @@ from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.columns import find_raised
-from gobblin_assets.ingest.job_spec import RowPolicySpec
-from gobblin_assets.ingest.row_quality import explain_row_failure, parse_role_path, split_rows
-from gobblin_assets.ingest.spark.parquet_writer import collect_output, write_parquet
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.columns import find_raised
+from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
+from gobblin_assets.rows.row_quality import explain_row_failure, parse_role_path, split_rows
+from gobblin_assets.spec.job_spec import RowPolicySpec
 
 
 def _policy(name: str, check: str, on_failure: str = "fail") -> RowPolicySpec:

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import text
 
-from gobblin_assets.assets.metadata import build_evaluation
 from gobblin_assets.cli.output import to_plain
 from gobblin_assets.cli.reports import print_report
-from gobblin_assets.ingest.run_values import RunReport
-from gobblin_assets.ingest.spark import extractor
+from gobblin_assets.dagster.metadata import build_evaluation
+from gobblin_assets.jobs.ingest import extractor
+from gobblin_assets.run.run_values import RunReport
 from tests.integration.test_end_to_end import connection_of
 from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database

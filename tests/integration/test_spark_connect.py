@@ -15,21 +15,21 @@ import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.spark import connect_server, session
-from gobblin_assets.ingest.spark.cancellation import (
+from gobblin_assets.rows.observation import EVERYTHING, observe_positions
+from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.spark import connect_server, session
+from gobblin_assets.spark.cancellation import (
     SessionIdentity,
     find_session_identity,
     interrupt_left_behind,
     open_cancellation,
 )
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
-from gobblin_assets.ingest.spark.observation import EVERYTHING, observe_positions
-from gobblin_assets.ingest.spark.parquet_writer import collect_output, write_parquet
-from gobblin_assets.ingest.spark.processes import find_start_mark
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
-from gobblin_assets.ingest.spark_errors import spark_families
+from gobblin_assets.spark.connect_server import ConnectServer
+from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.processes import find_start_mark
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 from tests.support import mariadb as mariadb_server
 from tests.support.jdbc import Bench, request_for
 from tests.support.mariadb import MariaDb
@@ -154,9 +154,9 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from gobblin_assets.ingest.spark.cancellation import find_session_identity, open_cancellation
-from gobblin_assets.ingest.spark.connect_server import find
-from gobblin_assets.ingest.spark.parquet_writer import write_parquet
+from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
+from gobblin_assets.spark.connect_server import find
+from gobblin_assets.rows.parquet_writer import write_parquet
 from tests.support.spark import open_remote, slow_frame, tasks_run, wait_until
 spark = open_remote(find(Path(sys.argv[1])))
 identity = find_session_identity(spark)
@@ -316,7 +316,7 @@ def _is_of(server: ConnectServer, path: Path) -> bool:
 STARTER = """
 import sys
 from pathlib import Path
-from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.spark import connect_server
 from tests.support.spark import local_settings
 home = Path(sys.argv[1])
 server = connect_server.start(home, local_settings(home / "spark"), lambda line: print(line, flush=True))

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.ingest.spark.cancellation import find_session_identity, open_cancellation
-from gobblin_assets.ingest.spark.parquet_writer import write_parquet
-from gobblin_assets.ingest.spark.session import DRIVER_LOGS_KEPT, open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.rows.parquet_writer import write_parquet
+from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
+from gobblin_assets.spark.session import DRIVER_LOGS_KEPT, open_session
+from gobblin_assets.spark.settings import SparkSettings
 from tests.support.spark import in_child, slow_frame, wait_until
 
 FS = PosixFileSystem()
@@ -46,8 +46,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 settings = SparkSettings(
     Path(sys.argv[1]), master="local[1]", conf={"spark.hadoop.my.password": "".join(["hu", "sh"])},
     capabilities=tuple(sys.argv[2:]), coordinates={"missing": "org.example:nowhere:0.0.1"},

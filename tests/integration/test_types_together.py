@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.dataset_reader import read_dataset
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.publishing import Publisher

@@ -90,7 +90,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_nothing_else(wheel: Pat
 
 def test_it_imports_from_where_it_was_installed(binaries: Path, tmp_path: Path) -> None:
     program = (
-        "import gobblin_assets.definitions, gobblin_assets.assets.component, resources, importlib.metadata as m;"
+        "import gobblin_assets.definitions, gobblin_assets.dagster.component, resources, importlib.metadata as m;"
         "print(gobblin_assets.__file__); print(resources.__file__); print(m.version('gobblin-assets'))"
     )
     package, resources, version = run([binaries / "python", "-c", program], cwd=tmp_path).split()
@@ -119,7 +119,7 @@ def test_dg_finds_the_component(binaries: Path, tmp_path: Path) -> None:
         [binaries / "python", "-c", program, "list", "components", "--package", "gobblin_assets", "--json"],
         cwd=tmp_path,
     )
-    assert "gobblin_assets.assets.component.GobblinJobComponent" in answer
+    assert "gobblin_assets.dagster.component.GobblinJobComponent" in answer
 
 
 def find_python(version: str) -> str:

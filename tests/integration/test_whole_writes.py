@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.ingest.spark import extractor
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
-from gobblin_assets.ingest.spark.observation import ObservedPositions
-from gobblin_assets.ingest.spark.parquet_writer import WrittenDirectory
+from gobblin_assets.jobs.ingest import extractor
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.observation import ObservedPositions
+from gobblin_assets.rows.parquet_writer import WrittenDirectory
+from gobblin_assets.spark.connect_server import ConnectServer
 from tests.integration.test_end_to_end import connection_of
 from tests.support.ingestion import Ingestion
 from tests.support.kafka import MakeTopic, Record, produce

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.run.run_values import RunReport
 from tests.simulation.history import Checker
 from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause
 from tests.simulation.scenarios import Scenario

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.segment import decode_segment
-from gobblin_assets.ingest.run_values import RunReport
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, KeyId, SequenceId
+from gobblin_assets.run.run_values import RunReport
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.rows import DatasetRow, SequenceRow
 from tests.simulation.world import ROOT, World

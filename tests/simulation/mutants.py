@@ -21,11 +21,12 @@ from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
-from gobblin_assets.ingest import late_rows, publisher, publishing, task
-from gobblin_assets.ingest import round as run_round
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
 from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.rows import late_rows
+from gobblin_assets.run import publisher, publishing, task
+from gobblin_assets.run import round as run_round
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem

@@ -10,7 +10,7 @@ from unittest import mock
 from gobblin_assets.commit import execution, folding, markers, relocation
 from gobblin_assets.commit.destination import Verdict
 from gobblin_assets.commit.segment import decode_segment, encode_segments
-from gobblin_assets.ingest import task, tidying
+from gobblin_assets.run import task, tidying
 from tests.simulation import world
 
 

@@ -21,9 +21,18 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.errors import GobblinError, RetryableError
-from gobblin_assets.ingest import round as run_round
-from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory
-from gobblin_assets.ingest.job_spec import (
+from gobblin_assets.model.extract import ExtractType, Mode
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.state import DatasetState, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run import round as run_round
+from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.run.runner import run_job
+from gobblin_assets.spec.job_spec import (
     DatasetSpec,
     JdbcSourceSpec,
     JobSpec,
@@ -33,15 +42,6 @@ from gobblin_assets.ingest.job_spec import (
     SplitSpec,
     WatermarkSpec,
 )
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
-from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.model.extract import ExtractType, Mode
-from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.model.policy import CommitPolicy
-from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import DatasetState, RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase

@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 from gobblin_assets import failpoints
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.compaction import Compaction
-from gobblin_assets.ingest.extraction import OutputDirectory, SessionFacts
-from gobblin_assets.ingest.job_spec import CompactionSpec, DatasetSpec
-from gobblin_assets.ingest.rewriting import RewriteOrder
-from gobblin_assets.ingest.run_values import RunPorts, RunRequest
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.state import JobState, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.run.extraction import OutputDirectory, SessionFacts
+from gobblin_assets.run.rewriting import RewriteOrder
+from gobblin_assets.run.run_values import RunPorts, RunRequest
+from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec
 from tests.support.lake import FORKS, JOB, Lake, Worker, World
 
 ALL = CompactionSpec(files_min=2, quiet_s=0.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 
 from gobblin_assets import failpoints
-from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.failpoints import Failpoint
 from tests.support.dagster_world import build_world, describe_job, read_environment
 

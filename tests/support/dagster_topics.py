@@ -11,10 +11,15 @@ from dagster._serdes import deserialize_value, serialize_value
 from pyspark.sql import SparkSession
 
 from demo.kafka.broker import KafkaBroker
-from gobblin_assets.assets.factory import build_gobblin_definitions
-from gobblin_assets.ingest.job_parsing import parse_job
-from gobblin_assets.ingest.spark.settings import SparkSettings
-from resources import CommitStoreResource, GobblinSparkResource, KafkaConnectionResource, gobblin_resources
+from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.resources import (
+    CommitStoreResource,
+    GobblinSparkResource,
+    KafkaConnectionResource,
+    gobblin_resources,
+)
+from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spec.job_parsing import parse_job
 
 NEW_DATA = "events_new_data_sensor"
 

@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from gobblin_assets.assets.factory import build_gobblin_definitions
-from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from gobblin_assets.dagster.resources import CommitStoreResource, FileSystemsResource
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.run_values import Stores
-from gobblin_assets.ingest.sources.port import PlanSession, Source
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
-from resources import CommitStoreResource, FileSystemsResource
+from gobblin_assets.run.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.extracting import SparklessExtractor
 from tests.support.numbered_rows import NumberedRows
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gobblin_assets.ingest.extraction import Extracted, Extractor, ExtractOrder, SessionFacts
+from gobblin_assets.run.extraction import Extracted, Extractor, ExtractOrder, SessionFacts
 
 
 class SparklessExtractor(Extractor):

@@ -12,23 +12,23 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.dataset_reader import read_dataset
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.partition_keys import asset_partition
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.ingest.runner import run_job
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
-from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
-from gobblin_assets.ingest.spark.rewriter import SparkRewriter
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, Role
-from resources.stores import open_stores
+from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.run.runner import run_job
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.partition_keys import asset_partition
 
 JOB = "shop"
 

@@ -6,16 +6,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gobblin_assets.ingest.job_spec import DatasetSpec, JdbcSourceSpec
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.description import TableDescription
-from gobblin_assets.ingest.sources.jdbc.source import JdbcSource
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.policy import CommitPolicy, UnitResult, decide_commit
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.description import TableDescription
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.spec.job_spec import DatasetSpec, JdbcSourceSpec
 
 
 def new_state(urn: str) -> DatasetState:

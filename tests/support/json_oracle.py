@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyspark.sql import Row
 from pyspark.sql import types as t
 
-from gobblin_assets.ingest.column_names import name_key
+from gobblin_assets.model.column_names import name_key
 
 DEAD: Final = "a dead letter"
 

@@ -28,8 +28,18 @@ from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.extraction import Extracted, ExtractOrder, OutputDirectory
-from gobblin_assets.ingest.job_spec import (
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import ExtractType, Mode
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.state import RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.streaming import WaitForStop
+from gobblin_assets.spec.job_spec import (
     DatasetSpec,
     JdbcSourceSpec,
     JobSpec,
@@ -40,16 +50,6 @@ from gobblin_assets.ingest.job_spec import (
     StreamSpec,
     WatermarkSpec,
 )
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
-from gobblin_assets.ingest.runner import run_job, run_stream
-from gobblin_assets.ingest.streaming import WaitForStop
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.extract import ExtractType, Mode
-from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.model.policy import CommitPolicy
-from gobblin_assets.model.state import RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.extracting import SparklessExtractor

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, PlanSession, SharedRows, Sharing
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest, PlanSession, SharedRows, Sharing
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 
 @dataclass(frozen=True)

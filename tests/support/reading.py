@@ -4,7 +4,7 @@ from collections import Counter
 
 from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest
 from tests.support.jdbc import Bench
 
 Rows = Counter[tuple[str | None, ...]]

@@ -15,8 +15,8 @@ from gobblin_assets.commit.forgotten import Examination, Finding
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.upkeep import Upkeep, examination_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.upkeep import Upkeep, examination_of
 from tests.support.lake import FORKS, JOB, Lake, World
 from tests.support.postgres import maintenance
 from tests.support.workers import Worker

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from gobblin_assets.ingest.spark import connect_server
-from gobblin_assets.ingest.spark.connect_server import ConnectServer
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.connect_server import ConnectServer
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 
 DEADLINE_S = 120.0
 """Reached only by a test that fails."""

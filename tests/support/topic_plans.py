@@ -8,31 +8,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.kafka_spec import SizeEstimator
-from gobblin_assets.ingest.sources.kafka.cluster import (
-    Isolation,
-    PartitionOffsets,
-    TopicDescription,
-    TopicOffsets,
-    TopicPartition,
-)
-from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
-from gobblin_assets.ingest.sources.kafka.planning import (
-    TopicDecision,
-    cut_ranges,
-    decide_ranges,
-    find_beginners,
-    recall_topic,
-)
-from gobblin_assets.ingest.sources.kafka.sizes import Sizes
-from gobblin_assets.ingest.sources.port import PlanRequest, Restart, StartAt
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.sources.kafka.cluster import (
+    Isolation,
+    PartitionOffsets,
+    TopicDescription,
+    TopicOffsets,
+    TopicPartition,
+)
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.planning import (
+    TopicDecision,
+    cut_ranges,
+    decide_ranges,
+    find_beginners,
+    recall_topic,
+)
+from gobblin_assets.sources.kafka.sizes import Sizes
+from gobblin_assets.sources.port import PlanRequest, Restart, StartAt
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.kafka_spec import SizeEstimator
 
 TOPIC = "MyTopic"
 CONNECTION = KafkaConnection(bootstrap_servers="nowhere:9092")

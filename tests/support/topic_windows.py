@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.kafka_spec import SizeEstimator
-from gobblin_assets.ingest.partition_keys import asset_partition
-from gobblin_assets.ingest.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
-from gobblin_assets.ingest.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
-from gobblin_assets.ingest.sources.kafka.sizes import Sizes
-from gobblin_assets.ingest.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
-from gobblin_assets.ingest.sources.port import PlanRequest
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.policy import CommitPolicy, UnitResult, decide_commit
 from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, long_watermark
+from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
+from gobblin_assets.sources.kafka.sizes import Sizes
+from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
+from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.kafka_spec import SizeEstimator
+from gobblin_assets.spec.partition_keys import asset_partition
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)

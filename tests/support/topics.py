@@ -16,29 +16,29 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import text
 
 from demo.kafka.broker import KafkaBroker
+from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.dataset_reader import read_dataset
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.job_spec import JobSpec
-from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
-from gobblin_assets.ingest.partition_keys import asset_partition, open_partition
-from gobblin_assets.ingest.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.ingest.runner import run_job, run_stream
-from gobblin_assets.ingest.sources.kafka.confluent import ConfluentCluster
-from gobblin_assets.ingest.sources.kafka.connection import KafkaConnection
-from gobblin_assets.ingest.sources.kafka.registry import SchemaRegistry
-from gobblin_assets.ingest.sources.kafka.source import KafkaSource
-from gobblin_assets.ingest.sources.port import Restart, Source, StartAt
-from gobblin_assets.ingest.spark.extractor import SparkExtractor, interrupt_attempt
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
-from gobblin_assets.ingest.streaming import WaitForStop, plan_stream_job
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from resources.stores import open_stores
+from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.streaming import WaitForStop, plan_stream_job
+from gobblin_assets.sources.kafka.confluent import ConfluentCluster
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.registry import SchemaRegistry
+from gobblin_assets.sources.kafka.source import KafkaSource
+from gobblin_assets.sources.port import Restart, Source, StartAt
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+from gobblin_assets.spec.partition_keys import asset_partition, open_partition
 from tests.support.spark import SMALL
 
 JOB = "events"

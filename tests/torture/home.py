@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.db import embedded
-from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.spark import connect_server
 from tests.support.postgres import make_reachable_directory
 
 PREFIX: Final = "gobblin-torture-"

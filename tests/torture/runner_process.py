@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gobblin_assets import failpoints
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.ingest.run_values import RunReport
+from gobblin_assets.run.run_values import RunReport
 from tests.torture.isolation import die_with_parent
 from tests.torture.schedule import RunnerPlan
 

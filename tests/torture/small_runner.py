@@ -10,9 +10,9 @@ from typing import Final
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.spec.job_spec import JobSpec
 from tests.support import lake as lake_of_tests
 from tests.support.lake import Lake, World
 from tests.torture import children

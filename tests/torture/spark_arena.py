@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.ingest.spark import connect_server
+from gobblin_assets.spark import connect_server
 from tests.torture.disturber import Strike, strikes_on_the_server
 from tests.torture.history import Destination
 from tests.torture.observer import Rows, Subject

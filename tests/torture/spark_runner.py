@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.ingest.run_values import DatasetReport, Stores
-from gobblin_assets.ingest.spark import connect_server
-from gobblin_assets.ingest.spark.extractor import interrupt_attempt
-from gobblin_assets.ingest.spark.session import open_session
-from gobblin_assets.ingest.spark.settings import SparkSettings
+from gobblin_assets.jobs.ingest.extractor import interrupt_attempt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
+from gobblin_assets.run.run_values import DatasetReport, Stores
+from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.state.leases import Holder
 from tests.support.spark import SMALL
 from tests.torture.home import SPARK_FOLDER

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support.ingestion import JOB, Ingestion
 from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live

@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 from jsonschema import Draft202012Validator
 
-from gobblin_assets.assets.component import GobblinJobAttributes, GobblinJobComponent
-from gobblin_assets.assets.factory import build_gobblin_definitions
+from gobblin_assets.dagster.component import GobblinJobAttributes, GobblinJobComponent
+from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.errors import RejectedError
 
 JOB: dict[str, Any] = {

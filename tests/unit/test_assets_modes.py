@@ -2,7 +2,7 @@
 
 import pytest
 
-from gobblin_assets.assets.run_config import decide_mode, is_by_hand
+from gobblin_assets.dagster.run_config import decide_mode, is_by_hand
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import Mode
 

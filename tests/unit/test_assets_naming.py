@@ -3,13 +3,13 @@
 import dagster as dg
 import pytest
 
-from gobblin_assets.assets.factory import build_gobblin_definitions, build_gobblin_source_specs
-from gobblin_assets.assets.layout import JobLayout, build_layout
-from gobblin_assets.assets.naming import DatasetTranslation, GobblinTranslator, SourceTranslation, output_name_of
-from gobblin_assets.assets.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from gobblin_assets.dagster.factory import build_gobblin_definitions, build_gobblin_source_specs
+from gobblin_assets.dagster.layout import JobLayout, build_layout
+from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation, output_name_of
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 HOSTILE = ("a/b", "a.b", "a_b", "a-b", "..", ".", "ä ö", "A.B", "a b", " a", "%2F", "x" * 500, "👋", "meta")
 

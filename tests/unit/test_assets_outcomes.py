@@ -5,9 +5,9 @@ import uuid
 import dagster as dg
 import pytest
 
-from gobblin_assets.assets.metadata import build_evaluations, build_materialization, is_recovered
-from gobblin_assets.assets.outcomes import RETRY_TRIES_MAX, decide_error, decide_failed
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.dagster.metadata import build_evaluations, build_materialization, is_recovered
+from gobblin_assets.dagster.outcomes import RETRY_TRIES_MAX, decide_error, decide_failed
 from gobblin_assets.errors import (
     ConflictError,
     CorruptionError,
@@ -17,11 +17,11 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
-from gobblin_assets.ingest.run_values import CheckResult, DatasetReport
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.run_values import CheckResult, DatasetReport
 
 FINAL = (
     FencedError("taken over"),

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import dagster as dg
 import pytest
 
-from gobblin_assets.assets.partitions import build_partitions_def, find_run_range, list_keys
+from gobblin_assets.dagster.partitions import build_partitions_def, find_run_range, list_keys
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import DatasetSpec, PartitionsSpec
-from gobblin_assets.ingest.partition_keys import asset_partition
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.spec.partition_keys import asset_partition
 
 JOB, URN = JobName("shop"), DatasetUrn("orders")
 TIME_KINDS = (PartitionKind.HOURLY, PartitionKind.DAILY, PartitionKind.WEEKLY, PartitionKind.MONTHLY)

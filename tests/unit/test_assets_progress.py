@@ -2,7 +2,7 @@
 
 import pytest
 
-from gobblin_assets.assets.progress import ProgressLog
+from gobblin_assets.dagster.progress import ProgressLog
 
 
 class Hand:

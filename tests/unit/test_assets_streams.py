@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.run_config import GobblinRunConfig, find_stream_s, require_stream
 from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.run_config import GobblinRunConfig, find_stream_s, require_stream
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.partition_keys import asset_partition
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.spec.partition_keys import asset_partition
 
 JOB = """
 job: events

@@ -1,6 +1,6 @@
 """What people wrote about columns follows them through converters, and stays small."""
 
-from gobblin_assets.ingest.column_comments import (
+from gobblin_assets.rows.column_comments import (
     COMMENT_LENGTH_MAX,
     COMMENTS_LENGTH_MAX,
     SourceComments,
@@ -8,7 +8,7 @@ from gobblin_assets.ingest.column_comments import (
     comments_from_json,
     comments_to_json,
 )
-from gobblin_assets.ingest.job_spec import ConverterSpec
+from gobblin_assets.spec.job_spec import ConverterSpec
 
 
 def carry(found: SourceComments, columns: list[str], **link: object) -> SourceComments:

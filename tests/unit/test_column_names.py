@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.ingest.column_names import find_alike, name_key, pair_names
+from gobblin_assets.model.column_names import find_alike, name_key, pair_names
 
 ALIKE = ["iI\u0131İ", "sS\u017f", "kKK", "åÅÅ", "µμ\u039c", "\u03c3Σς", "ßẞ", "ǆǅǄ", "ᾳᾼ", "ꭰᎠ", "θϑΘϴ"]
 

@@ -1,8 +1,8 @@
 """Which partitions are compacted: a rule without anything else."""
 
 from gobblin_assets.commit.published.port import PublishedPartition
-from gobblin_assets.ingest.compaction import plan_compaction
-from gobblin_assets.ingest.job_spec import CompactionSpec
+from gobblin_assets.run.compaction import plan_compaction
+from gobblin_assets.spec.job_spec import CompactionSpec
 
 SPEC = CompactionSpec(files_min=10, file_bytes_target=100, quiet_s=60.0)
 

@@ -2,10 +2,10 @@ import pytest
 
 from gobblin_assets.commit.destination import Binding, Verdict, decide, find_nested
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_files import require_distinct_jobs
-from gobblin_assets.ingest.job_parsing import parse_job
 from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.spec.job_files import require_distinct_jobs
+from gobblin_assets.spec.job_parsing import parse_job
 
 JOB = JobName("shop")
 

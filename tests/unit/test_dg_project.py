@@ -6,21 +6,21 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from gobblin_assets.assets.component import GobblinJobComponent
-from gobblin_assets.assets.scaffolding import JobScaffolder, JobScaffoldParams
+from gobblin_assets.dagster.component import GobblinJobComponent
+from gobblin_assets.dagster.environment import resources_from_environment
+from gobblin_assets.dagster.resources import GobblinSparkResource, JdbcConnectionResource
+from gobblin_assets.dagster.scaffolding import JobScaffolder, JobScaffoldParams
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_files import read_job_file
 from gobblin_assets.settings import make_home
-from resources import GobblinSparkResource, JdbcConnectionResource
-from resources.environment import resources_from_environment
+from gobblin_assets.spec.job_files import read_job_file
 from tests.support.dg_project import defs_folder, imported, make_project
 
-TYPE = "gobblin_assets.assets.component.GobblinJobComponent"
+TYPE = "gobblin_assets.dagster.component.GobblinJobComponent"
 OURS = {"gobblin_stores", "gobblin_spark", "gobblin_file_systems"}
 
 RESOURCES = """
 import dagster as dg
-from resources import GobblinSparkResource, JdbcConnectionResource
+from gobblin_assets.dagster.resources import GobblinSparkResource, JdbcConnectionResource
 
 @dg.definitions
 def resources() -> dg.Definitions:

@@ -3,17 +3,17 @@ import pytest
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, encode_segments
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.ingest.directory_names import (
+from gobblin_assets.model.directory_names import (
     COLUMN_BYTES_MAX,
     check_directory_column,
     check_directory_value,
     count_escaped_bytes,
 )
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.job_spec import DatasetSpec
-from gobblin_assets.ingest.task import require_whole
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
+from gobblin_assets.run.task import require_whole
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 
 def _writer(**options: object) -> DatasetSpec:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.event_time_spec import EventTimeSpec, Granularity
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.job_spec import WriterSpec
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.event_time_spec import EventTimeSpec, Granularity
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import WriterSpec
 
 
 def _writer(event_time: Mapping[str, object], **options: object) -> WriterSpec:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.spark.java import check_java
+from gobblin_assets.spark.java import check_java
 
 
 def java_home(folder: Path, script: str) -> Path:

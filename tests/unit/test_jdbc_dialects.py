@@ -4,14 +4,14 @@ import datetime as dt
 
 import pytest
 
-from gobblin_assets.ingest.sources.jdbc.dialect import Reading, SparkDialect
-from gobblin_assets.ingest.sources.jdbc.dialects.ansi import AnsiDialect
-from gobblin_assets.ingest.sources.jdbc.dialects.choice import dialect_of
-from gobblin_assets.ingest.sources.jdbc.names import TableName
-from gobblin_assets.ingest.sources.jdbc.positions import Axis, write_interval
-from gobblin_assets.ingest.sources.jdbc.spark_catalog import parse_moment
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.sources.jdbc.dialect import Reading, SparkDialect
+from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
+from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.positions import Axis, write_interval
+from gobblin_assets.sources.jdbc.spark_catalog import parse_moment
 
 KNOWN = ("derby", "duckdb", "mariadb", "mysql", "oracle", "sqlite", "sqlserver")
 MOMENT = dt.datetime(2020, 3, 29, 2, 30, 0, 1)  # noqa: DTZ001  a wall clock's

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from gobblin_assets.dagster.environment import find_database
+from gobblin_assets.dagster.resources.connections import list_capabilities, plan_driver_jars
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_parsing import parse_job
-from gobblin_assets.ingest.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.ingest.sources.jdbc.drivers import DRIVERS
-from gobblin_assets.ingest.spark.settings import COORDINATES, plan_jars
-from resources.connections import list_capabilities, plan_driver_jars
-from resources.environment import find_database
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.drivers import DRIVERS
+from gobblin_assets.spark.settings import COORDINATES, plan_jars
+from gobblin_assets.spec.job_parsing import parse_job
 
 
 def job(**source: object) -> object:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.ingest.job_spec import JobSpec
 from gobblin_assets.model.extract import ExtractType
 from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import JobSpec
 
 
 def _job(*datasets: Mapping[str, object], **options: object) -> dict[str, object]:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobblin_assets.dagster.resources.kafka import connection_from_environment
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.ingest.sources.kafka.connection import READER_OPTIONS, SHARED_OPTIONS, KafkaConnection
-from gobblin_assets.ingest.sources.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
-from resources.kafka import connection_from_environment
+from gobblin_assets.sources.kafka.connection import READER_OPTIONS, SHARED_OPTIONS, KafkaConnection
+from gobblin_assets.sources.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
 
 _SASL: dict[str, Any] = {
     "bootstrap_servers": "a:1, b:2",

@@ -7,7 +7,7 @@ import pytest
 
 from demo.kafka.registry_server import RegistryServer, serve_registry
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.ingest.sources.kafka.registry import DOWN_FOR_S, RegistryConnection, SchemaRegistry
+from gobblin_assets.sources.kafka.registry import DOWN_FOR_S, RegistryConnection, SchemaRegistry
 from tests.support.kafka_records import client_of
 
 

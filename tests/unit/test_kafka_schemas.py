@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.kafka.avro_schemas import END, find_recursive, is_record, make_whole, wrap
-from gobblin_assets.ingest.sources.kafka.json_inference import infer_json_ddl
-from gobblin_assets.ingest.sources.kafka.protobuf_messages import decoder_of, parse_message_type
+from gobblin_assets.sources.kafka.avro_schemas import END, find_recursive, is_record, make_whole, wrap
+from gobblin_assets.sources.kafka.json_inference import infer_json_ddl
+from gobblin_assets.sources.kafka.protobuf_messages import decoder_of, parse_message_type
 from tests.support.kafka_records import avro_bytes, view_descriptors
 
 MONEY = {

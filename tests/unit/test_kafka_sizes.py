@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec, SizeEstimator
-from gobblin_assets.ingest.sources.kafka.shares import share_out
-from gobblin_assets.ingest.sources.kafka.sizes import (
+from gobblin_assets.sources.kafka.shares import share_out
+from gobblin_assets.sources.kafka.sizes import (
     Sizes,
     average_record_time_ms,
     learn_sizes,
@@ -17,7 +16,8 @@ from gobblin_assets.ingest.sources.kafka.sizes import (
     recall_task_rates,
     track_production,
 )
-from gobblin_assets.ingest.sources.port import TaskFigures
+from gobblin_assets.sources.port import TaskFigures
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec, SizeEstimator
 
 BACKLOGS = st.dictionaries(st.integers(0, 50), st.one_of(st.integers(0, 20), st.integers(0, 10**9)), max_size=20)
 

@@ -8,19 +8,19 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.segment import Segment
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.extraction import Extracted
-from gobblin_assets.ingest.kafka_spec import KafkaSourceSpec
-from gobblin_assets.ingest.publishing import learn_facts
-from gobblin_assets.ingest.slices import Slice, StagedTask
-from gobblin_assets.ingest.sources.kafka.cluster import TopicPartition
-from gobblin_assets.ingest.sources.kafka.source import KafkaSource
-from gobblin_assets.ingest.sources.port import PartitionPlan, PlanRequest, TaskFigures
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.extraction import Extracted
+from gobblin_assets.run.publishing import learn_facts
+from gobblin_assets.run.slices import Slice, StagedTask
+from gobblin_assets.sources.kafka.cluster import TopicPartition
+from gobblin_assets.sources.kafka.source import KafkaSource
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest, TaskFigures
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.state.leases import Lease
 from tests.support.topic_plans import CONNECTION, FixedCluster, Follower, offsets_of
 

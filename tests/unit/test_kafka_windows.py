@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
-from gobblin_assets.ingest.sources.kafka.planning import TopicDecision
-from gobblin_assets.ingest.sources.kafka.windows import Reading, Taken, decide_reading
-from gobblin_assets.ingest.sources.port import PlanRequest, Restart
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval, join_neighbours, subtract_intervals
 from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.sources.kafka.planning import TopicDecision
+from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading
+from gobblin_assets.sources.port import PlanRequest, Restart
 from tests.support.topic_windows import HOUR, START, URN, Topic, interval, pairs
 
 

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from gobblin_assets.assets.lost_runs import (
+from gobblin_assets.dagster.lost_runs import (
     STARTING_S_MAX,
     UNSEEN_S_MAX,
     Announced,
@@ -14,7 +14,7 @@ from gobblin_assets.assets.lost_runs import (
     describe_this_process,
     read_marks,
 )
-from gobblin_assets.ingest.spark.processes import find_start_mark, find_started_at_s
+from gobblin_assets.spark.processes import find_start_mark, find_started_at_s
 
 HERE = "here"
 LIVING = {10: "boot:1", 11: "boot:2"}

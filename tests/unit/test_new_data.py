@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gobblin_assets.assets.new_data import (
+from gobblin_assets.dagster.new_data import (
     Due,
     Finding,
     Memory,
@@ -15,10 +15,10 @@ from gobblin_assets.assets.new_data import (
     read_memory,
     write_memory,
 )
-from gobblin_assets.assets.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX
+from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.ingest.kafka_spec import NewDataSpec
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.kafka_spec import NewDataSpec
 
 A, B = DatasetUrn("a"), DatasetUrn("b")
 NOTHING = Finding(0, begins=False, mark="")

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import JobSpec, PackerSpec, SplitSpec
-from gobblin_assets.ingest.packing import pack_run, pack_work_units
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.packing import pack_run, pack_work_units
+from gobblin_assets.spec.job_spec import JobSpec, PackerSpec, SplitSpec
 
 _IDS = itertools.count(1)
 

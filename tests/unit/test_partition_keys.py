@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_spec import DatasetSpec, PartitionsSpec
-from gobblin_assets.ingest.partition_keys import asset_partition
 from gobblin_assets.model.partition import WHOLE, AssetPartition, PartitionKind
+from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.spec.partition_keys import asset_partition
 
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata"]
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gobblin_assets.assets.layout import JobLayout
-from gobblin_assets.assets.run_config import GobblinRunConfig, decide_restart
 from gobblin_assets.cli import main
 from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_restart
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.sources.port import Restart, StartAt
+from gobblin_assets.sources.port import Restart, StartAt
 
 TOPICS = """
 job: events

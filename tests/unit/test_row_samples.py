@@ -2,8 +2,8 @@
 
 import pytest
 
-from gobblin_assets.ingest.job_spec import DatasetSpec, RowPolicySpec
-from gobblin_assets.ingest.row_samples import COLUMNS_MAX, ShownValue, choose_columns, write_sample
+from gobblin_assets.rows.row_samples import COLUMNS_MAX, ShownValue, choose_columns, write_sample
+from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec
 
 SPEC = DatasetSpec.model_validate({"urn": "t", "primary_key": ["id"], "watermark": {"column": "at", "key_column": "n"}})
 

@@ -3,7 +3,7 @@
 from pyspark.errors import RetriesExceeded
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.ingest.spark_errors import is_server_gone, spark_families
+from gobblin_assets.spark.errors import is_server_gone, spark_families
 
 
 def given_up() -> RetriesExceeded:

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.spark.session import parse_address
-from gobblin_assets.ingest.spark.settings import COORDINATES, SparkSettings, hide_parameters, is_secret, plan_conf
+from gobblin_assets.spark.session import parse_address
+from gobblin_assets.spark.settings import COORDINATES, SparkSettings, hide_parameters, is_secret, plan_conf
 
 WORK = Path("/work folder")
 

@@ -6,9 +6,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.ingest.sources.jdbc.split import cut_interval, decide_count, equal_width_points, quantile_points
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark
+from gobblin_assets.sources.jdbc.split import cut_interval, decide_count, equal_width_points, quantile_points
 
 _LONGS = st.integers(-(2**63), 2**63 - 1)
 _MOMENTS = st.datetimes()

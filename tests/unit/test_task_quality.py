@@ -2,8 +2,8 @@
 
 import pytest
 
-from gobblin_assets.ingest.job_spec import RowPolicySpec, TaskPolicySpec
-from gobblin_assets.ingest.quality import check_dead_letters, check_quarantine, check_rows, check_tasks
+from gobblin_assets.run.quality import check_dead_letters, check_quarantine, check_rows, check_tasks
+from gobblin_assets.spec.job_spec import RowPolicySpec, TaskPolicySpec
 
 COLUMNS = {"id": "int", "note": "string"}
 

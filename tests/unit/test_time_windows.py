@@ -7,19 +7,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gobblin_assets.assets.partitions import build_partitions_def
+from gobblin_assets.dagster.partitions import build_partitions_def
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.dataset_rules import check_dataset
-from gobblin_assets.ingest.job_spec import DatasetSpec, PartitionsSpec, WatermarkSpec
-from gobblin_assets.ingest.partition_keys import asset_partition, list_time_partitions, open_partition
-from gobblin_assets.ingest.sources.jdbc.bounds import plan_limits, plan_window
-from gobblin_assets.ingest.sources.jdbc.positions import Axis, least_wall_from
-from gobblin_assets.ingest.sources.port import PlanRequest
 from gobblin_assets.model.extract import ExtractType, Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionKind, PartitionWindow
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, WatermarkType
+from gobblin_assets.sources.jdbc.bounds import plan_limits, plan_window
+from gobblin_assets.sources.jdbc.positions import Axis, least_wall_from
+from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.spec.dataset_rules import check_dataset
+from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec, WatermarkSpec
+from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.zones import ODD_ZONES, Transition, all_zones, distinct_transitions, list_transitions
 
 URN = DatasetUrn("orders")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.ingest.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 KAFKA = {"type": "kafka", "connection": "events"}
 

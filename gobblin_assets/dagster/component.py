@@ -1,0 +1,216 @@
+"""The YAML component: a job's specification as ``attributes``, and how its datasets look in Dagster.
+
+The same model and the same functions as ``factory``. What is wrong with the YAML is said by our own validation,
+which names the field and the fix; the JSON schema is for ``dg``, editors and their completion.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import dagster as dg
+from dagster.components.core.decl import ComponentDecl
+from dagster.components.core.defs_module import PythonFileComponent
+from dagster.components.resolved.context import ResolutionContext
+from dagster.components.resolved.core_models import AssetAttributesModel
+from dagster.components.utils.translation import TranslatorResolvingInfo
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from gobblin_assets.dagster.environment import find_database, resources_from_environment
+from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
+from gobblin_assets.dagster.scaffolding import JobScaffolder
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.spec.job_files import place_destination
+from gobblin_assets.spec.job_parsing import parse_job
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.spec_errors import refuse
+
+
+class ComponentOptions(BaseModel):
+    """What a component takes besides the job's own options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    discovered: str | None = Field(
+        None, description="State file of gobblin-assets discover, relative to this file; for source.include."
+    )
+    executor: Literal["in_process", "project"] = Field(
+        "in_process",
+        description="in_process: this job brings the code location's executor; project: the project has its own.",
+    )
+    resources: Literal["component", "project"] = Field(
+        "component",
+        description="component: this job brings the resources that no Python file of the defs folder provides; "
+        "project: the project provides all of them.",
+    )
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """Says of an optional value what its type says, so that a validator's message is about that type."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return {"if": {"not": {"type": "null"}}, "then": self.generate_inner(schema["schema"])}
+
+
+class _Documented(JobSpec, ComponentOptions):
+    """The attributes as the schema shows them."""
+
+    translation: str | AssetAttributesModel | None = Field(  # type: ignore[valid-type]  # Dagster derives this model at run time
+        None, description="Key, group, tags, metadata, …; templates see `urn`, `role`, `job`, `dataset` and `spec`."
+    )
+
+
+class GobblinJobAttributes(BaseModel):
+    """The attributes as they are written. They are read by ``load``, after templates were filled in."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def model_json_schema(cls, *_arguments: Any, **_options: Any) -> dict[str, Any]:
+        """The schema of what ``load`` takes."""
+        return _Documented.model_json_schema(schema_generator=_PlainSchema) | {"title": cls.__name__}
+
+
+@dg.scaffold_with(JobScaffolder)
+class GobblinJobComponent(dg.Component):
+    """Tables of a JDBC connection, or topics of a Kafka cluster, as assets, each publication exactly once.
+
+    ``attributes`` are a job: ``job``, ``source``, ``destination``, ``datasets``, …, and besides ``translation``,
+    ``discovered``, ``executor`` and ``resources``. The component brings its resources, as the environment says
+    (``gobblin_assets.dagster.environment``), but for those that the project's Python files provide. Override ``get_asset_spec`` to
+    change how a dataset looks, and ``get_source_spec`` for what it is read from.
+    """
+
+    def __init__(
+        self,
+        job: JobSpec,
+        *,
+        options: ComponentOptions | None = None,
+        translation: TranslatorResolvingInfo | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.job = job
+        self.options = options or ComponentOptions.model_validate({})
+        self._translation = translation
+        self._folder = folder or Path()
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        return GobblinJobAttributes
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description="Tables of a JDBC connection, or topics of Kafka, as assets that are published exactly once.",
+            tags=["gobblin", "spark", "jdbc", "kafka"],
+            produces=["asset", "asset_check", "job", "sensor"],
+        )
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "GobblinJobComponent":
+        """Fill in templates and validate. RejectedError names the field, what was expected and the fix."""
+        written = dict(attributes.model_extra or {}) if attributes is not None else {}
+        resolution = context.resolution_context.at_path("attributes")
+        translation = written.pop("translation", None)
+        filled = {key: resolution.at_path(key).resolve_value(value) for key, value in written.items()}
+        options = {key: filled.pop(key) for key in ComponentOptions.model_fields.keys() & filled.keys()}
+        folder = context.path if context.path.is_dir() else context.path.parent
+        return cls(
+            parse_job(place_destination(filled, folder)),
+            options=_parse_options(options),
+            translation=_parse_translation(translation, resolution),
+            folder=folder,
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        built = build_gobblin_definitions(
+            self.job,
+            discovered=self._read_discovered(),
+            discovery_path=self._discovery_path,
+            translator=_ComponentTranslator(self),
+            executor=dg.in_process_executor if self.options.executor == "in_process" else None,
+            database=find_database(self.job.source),
+        )
+        if self.options.resources == "project":
+            return built
+        provided = _list_provided(context)
+        resources = resources_from_environment([self.job])
+        brought = {key: resource for key, resource in resources.items() if key not in provided}
+        return dg.Definitions.merge(built, dg.Definitions(resources=brought))
+
+    def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
+        """How one role of one dataset looks: the default, changed by ``translation``."""
+        base = GobblinTranslator().get_asset_spec(data)
+        if self._translation is None:
+            return base
+        names = {"urn": data.urn, "role": data.role.value, "job": data.job, "dataset": data.dataset, "spec": base}
+        return self._translation.get_asset_spec(base, names)
+
+    def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
+        """How a table or topic that is read looks; None: it is not shown."""
+        return GobblinTranslator().get_source_spec(data)
+
+    @property
+    def _discovery_path(self) -> Path | None:
+        return None if self.options.discovered is None else self._folder / self.options.discovered
+
+    def _read_discovered(self) -> tuple[str, ...] | None:
+        path = self._discovery_path
+        if path is None:
+            return None
+        found = find_discovery(path)
+        if found is None:
+            raise RejectedError(
+                f"expected the state file of a discovery at {path}, found none",
+                field="discovered",
+                hint="Run gobblin-assets discover, or correct the path; it is relative to the component's folder.",
+            )
+        return found.selected(self.job.source)
+
+
+class _ComponentTranslator(GobblinTranslator):
+    """Asks the component, whose ``get_asset_spec`` is what its subclasses override."""
+
+    def __init__(self, component: GobblinJobComponent) -> None:
+        self._component = component
+
+    def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
+        return self._component.get_asset_spec(data)
+
+    def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
+        return self._component.get_source_spec(data)
+
+
+def _list_provided(context: dg.ComponentLoadContext) -> set[str]:
+    """The keys of the resources in the Python files of the project's defs folder, where `dg` puts them."""
+    if not isinstance(context.component_decl, ComponentDecl):
+        # It stands alone (`dg.build_defs_for_component`): Dagster's tree of it is the working directory.
+        return set()
+    tree = context.component_tree
+    provided: set[str] = set()
+    for file in tree.get_all_components(PythonFileComponent):
+        # Dagster keeps what it builds here for when it comes to this file itself.
+        provided |= set(tree.build_defs_at_path(file.path).resources or {})
+    return provided
+
+
+def _parse_options(written: Mapping[str, object]) -> ComponentOptions:
+    try:
+        return ComponentOptions.model_validate(written)
+    except ValidationError as error:
+        raise refuse(error, ComponentOptions) from None
+
+
+def _parse_translation(written: object, resolution: ResolutionContext) -> TranslatorResolvingInfo | None:
+    if written is None:
+        return None
+    if not isinstance(written, str):
+        try:
+            written = AssetAttributesModel.model_validate(written)
+        except ValidationError as error:
+            raise refuse(error, AssetAttributesModel) from None
+    return TranslatorResolvingInfo(asset_attributes=written, resolution_context=resolution, model_key="translation")

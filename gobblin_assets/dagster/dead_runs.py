@@ -1,0 +1,87 @@
+"""Runs in Dagster whose processes died: the log tells it, by leases that ran out, and nobody else told Dagster."""
+
+import datetime as dt
+import json
+from typing import Final
+
+import dagster as dg
+from pydantic import TypeAdapter, ValidationError
+
+from gobblin_assets.dagster.instances import telling
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.run_config import find_stream_s
+from gobblin_assets.model.state import WorkingState
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.state.datasets import LapsedRun
+from gobblin_assets.state.leases import RAN_OUT
+
+LAPSED_PER_TICK_MAX: Final = 50
+
+_NAMED_STATES: Final = frozenset({
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+    # Of the command line.
+    dg.DagsterRunStatus.MANAGED,
+})  # fmt: skip
+_FIRST_SEEN: Final = TypeAdapter(dict[str, float])
+
+
+def report_dead_runs(
+    instance: dg.DagsterInstance,
+    stores: Stores,
+    job: JobName,
+    cursor: str | None,
+    now: dt.datetime,
+    *,
+    idle_s_max: float,
+) -> str:
+    """Report runs as failed whose process died; returns the cursor: since when others hold no lease, by run.
+
+    A run that let a lease run out is dead at once. One without any lease may be waiting for a busy dataset: it is
+    taken for dead after it was seen so for longer than a run ever waits. A stream takes a lease that it lost anew, and
+    may wait for others as long as it goes on.
+    """
+    seen = _read_cursor(cursor)
+    idle: dict[str, float] = {}
+    for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX):
+        dagster_run = instance.get_run_by_id(run.dagster_run_id)
+        stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, job)
+        since = seen.get(str(run.run_id), now.timestamp())
+        patience_s = idle_s_max if stream_s is None or run.lease_ran_out else idle_s_max + stream_s
+        if (run.lease_ran_out and stream_s is None) or now.timestamp() - since > patience_s:
+            _report_dead(instance, stores, run, dagster_run)
+        else:
+            idle[str(run.run_id)] = since
+    return json.dumps(idle, sort_keys=True)
+
+
+def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: Stores) -> None:
+    """Report as failed what this instance has of runs whose leases ran out, for where no sensor looks.
+
+    A stream may take a lease that it lost anew: it is left to the sensor, which has patience. RetryableError where
+    Dagster does not take it.
+    """
+    job = JobName(layout.job.job)
+    ended = [run for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX) if run.lease_ran_out]
+    with telling(next(iter(layout.specs.values())).key):
+        for run in ended:
+            dagster_run = instance.get_run_by_id(run.dagster_run_id)
+            if dagster_run is not None and find_stream_s(dagster_run.run_config, job) is None:
+                _report_dead(instance, stores, run, dagster_run)
+
+
+def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun, run: dg.DagsterRun | None) -> None:
+    if run is not None and run.status in _NAMED_STATES:
+        instance.report_run_failed(
+            run, f"The process of this run ({lapsed.owner}) died: its lease ran out. What it had sealed is recovered."
+        )
+    stores.runs.end(lapsed.run_id, WorkingState.FAILED, error=RAN_OUT, figures={})
+
+
+def _read_cursor(cursor: str | None) -> dict[str, float]:
+    try:
+        return _FIRST_SEEN.validate_json(cursor) if cursor else {}
+    except ValidationError:
+        # Somebody typed it into the UI; it only delays what it would have said.
+        return {}

@@ -1,0 +1,206 @@
+"""Dagster definitions of a job, by a Python function: the same that the YAML component builds.
+
+Nothing connects while definitions load: a connection is a name that a resource answers to when a run starts,
+and the tables that patterns choose from stand in the state file that `gobblin-assets discover` writes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Never
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from gobblin_assets.dagster.layout import JobLayout, build_layout
+from gobblin_assets.dagster.materialization import materialize
+from gobblin_assets.dagster.naming import GobblinTranslator
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
+from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
+from gobblin_assets.dagster.run_config import GobblinRunConfig
+from gobblin_assets.dagster.sensors import build_recovery_sensor
+from gobblin_assets.dagster.step_log import leave_out_expected_outputs
+from gobblin_assets.dagster.topic_sensors import build_discovery_sensor, build_new_data_sensor
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+
+_UNPARTITIONED_NAME: Final = "whole"
+_NAMED_MAX: Final = 20
+
+_declared: Final[dict[dg.AssetKey, str]] = {}
+
+
+def build_gobblin_layout(
+    spec: JobSpec | Mapping[str, object],
+    *,
+    discovered: Sequence[str] | None = None,
+    translator: GobblinTranslator | None = None,
+    database: str | None = None,
+) -> JobLayout:
+    """Read and check a job's specification. ``discovered``: the table names that its patterns choose from.
+
+    ``database``: what kind of database the connection leads to, such as postgres, for Dagster to show.
+    RejectedError names the field, what was expected and the fix.
+    """
+    job = spec if isinstance(spec, JobSpec) else parse_job(spec)
+    return build_layout(job, resolve_datasets(job, discovered), translator or GobblinTranslator(), database=database)
+
+
+def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The spec of each dataset and role, as the job's assets have them."""
+    return list(layout.specs.values())
+
+
+def build_gobblin_source_specs(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The tables or topics that the job reads, as external assets: nothing materializes them."""
+    return list({spec.key: spec for spec in layout.sources.values()}.values())
+
+
+def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
+    """All datasets of the job as one definition that can be subset: a run plans once and shares its session."""
+    deps = dict.fromkeys(dep.asset_key for spec in layout.specs.values() for dep in spec.deps)
+    # What the job reads from is no input: it is in no run, so that nothing has to wait for it.
+    inner = {spec.key for spec in (*layout.specs.values(), *layout.sources.values())}
+    outer = [key for key in deps if key not in inner]
+    inputs = {f"upstream_{number}": key for number, key in enumerate(outer)}
+
+    @dg.op(
+        name=layout.job.job,
+        description=layout.job.description,
+        ins={name: dg.In(dg.Nothing) for name in inputs},
+        out=layout.build_outs(),
+        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, connection_key(layout.job)},
+    )
+    def run_assets(context: dg.AssetExecutionContext, config: GobblinRunConfig) -> Iterator[Never]:
+        leave_out_expected_outputs(context)
+        # A generator that yields nothing: a result of the step would stand for the whole range of partitions.
+        materialize(context, layout, config)
+        yield from ()
+
+    return dg.AssetsDefinition(
+        node_def=run_assets,
+        keys_by_input_name=inputs,
+        keys_by_output_name=layout.build_keys_by_output(),
+        specs=list(layout.specs.values()),
+        can_subset=True,
+        check_specs_by_output_name=layout.build_checks(),
+        backfill_policy=(
+            dg.BackfillPolicy.single_run()
+            if layout.job.backfill == "single_run"
+            else dg.BackfillPolicy.multi_run(max_partitions_per_run=1)
+        ),
+    )
+
+
+def build_gobblin_jobs(layout: JobLayout) -> list[UnresolvedAssetJobDefinition]:
+    """A Dagster job for each distinct partitions definition, since a run has partitions of one only.
+
+    In one process: a process for each step would be a JVM for each step.
+    """
+    jobs = []
+    names = _JobNames(layout.job.job)
+    for partitions, urns in layout.group_by_partitions():
+        keys = [layout.get_key(urn, role) for urn in urns for role in layout.roles]
+        jobs.append(
+            dg.define_asset_job(
+                names.pick(partitions),
+                selection=dg.AssetSelection.assets(*keys),
+                description=_describe_job(layout, partitions, urns),
+                executor_def=dg.in_process_executor,
+            )
+        )
+    return jobs
+
+
+def build_gobblin_sensors(
+    layout: JobLayout,
+    jobs: Sequence[UnresolvedAssetJobDefinition],
+    *,
+    discovered: Sequence[str] | None = None,
+    discovery_path: Path | None = None,
+) -> list[dg.SensorDefinition]:
+    """The recovery sensor; for topics also one for new data and, where patterns choose them, one for discovery.
+
+    ``jobs`` are those of ``build_gobblin_jobs``: the very ones that are in the definitions beside the sensors.
+    """
+    sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.job.source
+    if isinstance(source, KafkaSourceSpec):
+        sensors.append(build_new_data_sensor(layout, source, jobs))
+        if source.include:
+            sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
+    return sensors
+
+
+def build_gobblin_definitions(
+    spec: JobSpec | Mapping[str, object],
+    *,
+    discovered: Sequence[str] | None = None,
+    discovery_path: Path | None = None,
+    translator: GobblinTranslator | None = None,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    database: str | None = None,
+) -> dg.Definitions:
+    """Assets, what they are read from, checks, jobs, the jobs of recovery and resuming, and the sensors of one job.
+
+    Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
+    code location's, and what the UI's own runs use; None where the location has another (each run then has one
+    process more). ``database`` is as for ``build_gobblin_layout``. ``discovery_path`` is the state file that
+    ``discovered`` was read from, for the sensor that keeps it.
+    """
+    layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
+    jobs = build_gobblin_jobs(layout)
+    return dg.Definitions(
+        assets=[build_gobblin_assets(layout), *_choose_declared(layout)],
+        jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout)],
+        sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
+        executor=executor,
+    )
+
+
+def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:
+    """The sources that no other job of this process has declared; to this one they are dependencies alone."""
+    job = layout.job.job
+    return [spec for spec in build_gobblin_source_specs(layout) if _declared.setdefault(spec.key, job) == job]
+
+
+class _JobNames:
+    """One name for each partitions definition, in Dagster's letters, none of them the op's or another's."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._taken = {job, recovery_job_name(job), resume_job_name(job)}
+
+    def pick(self, partitions: dg.PartitionsDefinition[str] | None) -> str:
+        wanted = f"{self._job}_{_kind_of(partitions)}"
+        name, number = wanted, 2
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def _describe_job(
+    layout: JobLayout, partitions: dg.PartitionsDefinition[str] | None, urns: Sequence[DatasetUrn]
+) -> str:
+    has = "without partitions" if partitions is None else f"with {_kind_of(partitions)} partitions"
+    more = f" and {len(urns) - _NAMED_MAX} more" if len(urns) > _NAMED_MAX else ""
+    return f"The datasets of {layout.job.job} {has}: {', '.join(urns[:_NAMED_MAX])}{more}."
+
+
+def _kind_of(partitions: dg.PartitionsDefinition[str] | None) -> str:
+    match partitions:
+        case None:
+            return _UNPARTITIONED_NAME
+        case dg.HourlyPartitionsDefinition():
+            return "hourly"
+        case dg.DailyPartitionsDefinition():
+            return "daily"
+        case dg.WeeklyPartitionsDefinition():
+            return "weekly"
+        case dg.MonthlyPartitionsDefinition():
+            return "monthly"
+        case dg.DynamicPartitionsDefinition():
+            return "dynamic"
+        case _:
+            return "static"

@@ -1,0 +1,199 @@
+"""Runs of Dagster's that say STARTED, that no process works on any more, and that the commit log knows nothing of.
+
+A code server reports its own run as failed when the run's process dies. If both die, a run that holds leases is found
+by them. One that died before it registered in the log, or after the log was done with it, is found here: it would hold
+one of the instance's slots for as long as a run may last. Its process is looked for where that can be done, in this
+host's list of processes; elsewhere only time tells.
+"""
+
+import datetime as dt
+import json
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.storage.tags import GRPC_INFO_TAG
+
+from gobblin_assets.dagster.instances import aware_moment
+from gobblin_assets.spark.processes import find_start_mark, find_started_at_s
+
+PROCESS_TAG: Final = "gobblin/process"
+"""Which processes work on a run, written by the run itself before its resources are made."""
+
+UNSEEN_S_MAX: Final = 21_600.0
+"""Without an event, of a run whose process can't be looked for: others' assets may be at work in it before ours."""
+
+STARTING_S_MAX: Final = 900.0
+"""For a run without a process yet: three times what the shipped dagster.yaml gives a start."""
+
+RUNS_PER_TICK_MAX: Final = 100
+
+_EVENTS_READ_MAX: Final = 20
+_CLOCK_MARGIN_S: Final = 5.0
+_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1"})
+_LOOKED_AT: Final = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+class Life(StrEnum):
+    """What is known of a run's process. UNSEEN: it can't be looked for from here."""
+
+    ALIVE = "ALIVE"
+    DEAD = "DEAD"
+    UNSEEN = "UNSEEN"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMark:
+    """A process that no other can be taken for: ``host`` names a list of processes, ``start`` tells namesakes apart."""
+
+    host: str
+    pid: int
+    start: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What Dagster's own event says of the process that it started on the code server's host."""
+
+    pid: int
+    at_s: float
+
+
+def describe_this_process() -> str:
+    """The tag's text. The parent of a process that Dagster forked belongs to it: the code server, which says when its
+    run dies, or the run's own process, which goes on after a step's.
+    """
+    pids = [os.getpid(), *([] if multiprocessing.parent_process() is None else [os.getppid()])]
+    return json.dumps([[_host(), pid, find_start_mark(pid) or ""] for pid in pids])
+
+
+def read_marks(text: str | None) -> list[ProcessMark]:
+    """Those of a tag; none where it is not ours."""
+    try:
+        return [ProcessMark(str(host), int(pid), str(start)) for host, pid, start in json.loads(text or "[]")]
+    except (ValueError, TypeError):
+        return []
+
+
+def decide_life(
+    marks: Sequence[ProcessMark],
+    announced: Announced | None,
+    *,
+    host: str,
+    find_start: Callable[[int], str | None],
+    find_started_at: Callable[[int], float | None],
+) -> Life:
+    """Any process that is there keeps a run alive. ``announced``: only of a run whose code server is on this host."""
+    known = [mark for mark in marks if mark.host == host and mark.start]
+    if any(find_start(mark.pid) == mark.start for mark in known):
+        return Life.ALIVE
+    if announced is not None:
+        started_at_s = find_started_at(announced.pid)
+        # One that began after the event is another process, under the same number.
+        if started_at_s is not None and started_at_s <= announced.at_s + _CLOCK_MARGIN_S:
+            return Life.ALIVE
+    if len(known) < len(marks) or (announced is None and not marks):
+        return Life.UNSEEN
+    return Life.DEAD
+
+
+def decide_lost(life: Life, status: dg.DagsterRunStatus, *, unchanged_s: float) -> bool:
+    """Whether a run that the log does not know as working is over. ``unchanged_s``: since its last event."""
+    if status is dg.DagsterRunStatus.STARTING:
+        return unchanged_s > STARTING_S_MAX and life is not Life.ALIVE
+    return life is Life.DEAD or (life is Life.UNSEEN and unchanged_s > UNSEEN_S_MAX)
+
+
+def report_lost_runs(
+    instance: dg.DagsterInstance,
+    jobs: Collection[str],
+    keys: Collection[dg.AssetKey],
+    list_working: Callable[[Collection[str]], Collection[str]],
+    now: dt.datetime,
+) -> list[str]:
+    """Report the lost runs of these jobs and assets as failed; their ids. ``list_working``: which the log knows."""
+    found = instance.get_run_records(dg.RunsFilter(statuses=_LOOKED_AT), limit=RUNS_PER_TICK_MAX, ascending=True)
+    ours = [each for each in found if _is_ours(each.dagster_run, jobs, keys)]
+    if not ours:
+        return []
+    working = list_working([each.dagster_run.run_id for each in ours])
+    lost = []
+    for record in ours:
+        run = record.dagster_run
+        if run.run_id in working:
+            continue
+        life = decide_life(
+            read_marks(run.tags.get(PROCESS_TAG)),
+            _find_announced(instance, run),
+            host=_host(),
+            find_start=find_start_mark,
+            find_started_at=find_started_at_s,
+        )
+        if not decide_lost(life, run.status, unchanged_s=now.timestamp() - _find_last_at_s(instance, record)):
+            continue
+        # Read after its process was seen dead: a run that has ended meanwhile has said so.
+        again = instance.get_run_by_id(run.run_id)
+        if again is not None and again.status is run.status and not list_working([run.run_id]):
+            instance.report_run_failed(again, _explain(life))
+            lost.append(run.run_id)
+    return lost
+
+
+def _find_last_at_s(instance: dg.DagsterInstance, record: dg.RunRecord) -> float:
+    """When Dagster last heard of the run, in Unix time."""
+    heard = aware_moment(record.update_timestamp).timestamp()
+    latest = instance.get_records_for_run(record.dagster_run.run_id, limit=1, ascending=False).records
+    return max([heard, *(each.event_log_entry.timestamp for each in latest)])
+
+
+def _explain(life: Life) -> str:
+    seen = "Its process is gone" if life is Life.DEAD else "Nobody has heard of its process for long"
+    return f"{seen}, and the commit log knows of no work of this run. What it had sealed is recovered."
+
+
+def _is_ours(run: dg.DagsterRun, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
+    if run.job_name == IMPLICIT_ASSET_JOB_NAME:
+        return not set(run.asset_selection or ()).isdisjoint(keys)
+    return run.job_name in jobs
+
+
+def _find_announced(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Announced | None:
+    if not _is_launched_here(run.tags.get(GRPC_INFO_TAG)):
+        return None
+    events = instance.get_records_for_run(
+        run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT, limit=_EVENTS_READ_MAX
+    ).records
+    return _read_pid(record.event_log_entry for record in events)
+
+
+def _is_launched_here(address: str | None) -> bool:
+    """By a code server on this host: the one that this tick is evaluated in, or one beside it."""
+    try:
+        return json.loads(address or "{}").get("host") in _LOCAL_HOSTS
+    except ValueError:
+        return False
+
+
+def _read_pid(entries: Iterable[dg.EventLogEntry]) -> Announced | None:
+    for entry in entries:
+        event = entry.dagster_event
+        metadata = {} if event is None else event.engine_event_data.metadata
+        pid = metadata.get("pid")
+        if pid is not None and str(pid.value).isdecimal():
+            return Announced(int(str(pid.value)), entry.timestamp)
+    return None
+
+
+def _host() -> str:
+    """A container has a list of processes of its own."""
+    try:
+        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()

@@ -1,0 +1,253 @@
+"""The body of a job's assets: from what Dagster selected to a run, and from its report back to Dagster's events.
+
+Nothing is written before every selected dataset is known to have the run's partitions. Good publications are
+logged as they happen; what failed is raised after them, so that it never hides them.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+from pyspark.sql import SparkSession
+
+from gobblin_assets.dagster.instances import aware_moment, find_latest, telling
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.metadata import build_evaluations, build_materialization, is_recovered
+from gobblin_assets.dagster.outcomes import decide_error, decide_failed
+from gobblin_assets.dagster.partitions import find_run_range
+from gobblin_assets.dagster.ports import (
+    FILE_SYSTEMS_KEY,
+    SPARK_KEY,
+    STORES_KEY,
+    Connection,
+    Engine,
+    FileSystems,
+    connection_key,
+)
+from gobblin_assets.dagster.progress import ProgressLog
+from gobblin_assets.dagster.published_checks import evaluate_published
+from gobblin_assets.dagster.run_config import (
+    GobblinRunConfig,
+    decide_mode,
+    decide_restart,
+    is_by_hand,
+    require_stream,
+)
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run.extraction import Extractor
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.run.streaming import WaitForStop, plan_stream_job
+from gobblin_assets.sources.port import PlanSession
+
+_PAGES_READ_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """Writes a job's reports into the log of the Dagster run at hand.
+
+    RetryableError where Dagster does not take an event: the publication stays, and is announced later.
+    """
+
+    layout: JobLayout
+    context: dg.AssetExecutionContext | dg.OpExecutionContext
+
+    def log_publication(self, report: DatasetReport) -> None:
+        """One materialization for each role of a finished sequence, then its checks."""
+        if not self.layout.has_dataset(report.urn):
+            # It has left the job since its publication was sealed: there is no asset to tell of it.
+            self.context.log.warning("Published %s [%s], which is no asset of this job.", report.urn, report.partition)
+            return
+        for role in self.layout.roles:
+            uri = report.uri if role is Role.DATA and report.uri else self.layout.uri_of(report.urn, role)
+            key = self.layout.get_key(report.urn, role)
+            self._send(build_materialization(key, report, role, uri=uri))
+        self.log_checks(report)
+
+    def log_checks(self, report: DatasetReport) -> None:
+        key = self.layout.get_key(report.urn)
+        with telling(key):
+            latest = find_latest(self.context.instance, key, report.partition.key)
+        for evaluation in build_evaluations(key, report, latest):
+            self._send(evaluation)
+
+    def _send(self, event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
+        with telling(event.asset_key):
+            # Dagster takes both here; only its annotation of what it takes has not been told.
+            self.context.log_event(event)  # type: ignore[arg-type]  # see above
+
+
+def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
+    """Run what was selected. Raises Failure or RetryRequested after all that is good was logged.
+
+    A stream that was asked to stop ends at a published boundary, and then raises what ends a run as CANCELED.
+    """
+    stop = StopRequest()
+    try:
+        if not context.selected_asset_keys:
+            evaluate_published(context, layout, getattr(context.resources, STORES_KEY))
+            return
+        request = _plan_request(context, layout, config)
+        if not request.selection:
+            context.log.info("All of this run's partitions were published by its earlier try.")
+            return
+        with _open_ports(context, layout) as ports:
+            if config.stream_s is None:
+                report = run_job(request, ports)
+            else:
+                report = _follow(request, ports, stop, config.stream_s)
+        events = EventLog(layout, context)
+        for dataset in report.datasets:
+            if dataset.publication is None:
+                _log_unpublished(context, events, dataset)
+    except GobblinError as error:
+        if stop.is_made:
+            raise dg.DagsterExecutionInterruptedError from error
+        raise decide_error(error, retry_number=context.retry_number) from error
+    if stop.is_made:
+        raise dg.DagsterExecutionInterruptedError
+    failed = report.failed
+    outcome = decide_failed(failed, good_count=len(report.datasets) - len(failed), retry_number=context.retry_number)
+    if outcome is not None:
+        raise outcome
+
+
+def _follow(request: RunRequest, ports: RunPorts, stop: StopRequest, stream_s: float) -> RunReport:
+    # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
+    ports.spark()
+    # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
+    with heed_stop_signals(lambda _line: None, stop):
+        return run_stream(request, ports, _until(stop, stream_s))
+
+
+def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
+    """Until the time is over, or the run's termination asks for it."""
+    end_s = time.monotonic() + stream_s
+
+    def wait(seconds: float) -> bool:
+        left_s = end_s - time.monotonic()
+        return left_s <= 0 or stop.wait(min(seconds, left_s)) or time.monotonic() >= end_s
+
+    return wait
+
+
+@contextmanager
+def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterator[RunPorts]:
+    job = layout.job
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
+    engine: Engine = getattr(context.resources, SPARK_KEY)
+    connection: Connection = getattr(context.resources, connection_key(job))
+    fs, root = file_systems.open(job.destination, umask=job.umask)
+    progress = ProgressLog(context.log.info)
+    is_ready = threading.Event()
+
+    @contextmanager
+    def starting() -> Iterator[None]:
+        """Around what takes a new process many seconds, and says nothing itself."""
+        is_first = not is_ready.is_set()
+        if is_first:
+            context.log.info("Spark starts, or the session that runs already is taken.")
+        yield
+        if is_first:
+            context.log.info("Spark is ready.")
+        is_ready.set()
+
+    def get_session() -> SparkSession:
+        with starting():
+            return engine.get_session(job)
+
+    def open_extractor(session: PlanSession) -> Extractor:
+        with starting():
+            return engine.open_extractor(job, stores, session)
+
+    ports = RunPorts(
+        stores=stores,
+        fs=fs,
+        root=root,
+        open_file_system=file_systems.open,
+        source=connection.open_source(job),
+        open_extractor=open_extractor,
+        interrupt=engine.interrupt,
+        spark=get_session,
+        clock=SystemClock(),
+        report=progress,
+        on_publication=EventLog(layout, context).log_publication,
+        open_rewriter=lambda: engine.open_rewriter(job),
+    )
+    try:
+        yield ports
+    finally:
+        progress.close()
+
+
+def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> RunRequest:
+    tags = context.run.tags
+    mode = decide_mode(config.mode, tags)
+    selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)
+    if config.stream_s is not None:
+        job = plan_stream_job(layout.job)
+        record = context.instance.get_run_record_by_id(context.run.run_id)
+        # A run may have waited in the queue, or be tried again, when the window that it was made for is over.
+        made_at = None if record is None else aware_moment(record.create_timestamp)
+        require_stream(config, tags, layout, selection, made_at=made_at)
+        return RunRequest(
+            job=job,
+            datasets=layout.datasets,
+            selection=selection,
+            mode=Mode.APPEND,
+            by_hand=False,
+            dagster_run_id=context.run.run_id,
+        )
+    if context.retry_number > 0:
+        selection = _leave_out_published(context, layout, selection)
+    return RunRequest(
+        job=layout.job,
+        datasets=layout.datasets,
+        selection=selection,
+        mode=mode,
+        by_hand=is_by_hand(tags),
+        dagster_run_id=context.run.run_id,
+        restart=decide_restart(config, layout, topic_count=len(selection)),
+    )
+
+
+def _leave_out_published(
+    context: dg.AssetExecutionContext, layout: JobLayout, selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]]
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """What an earlier try of this run has not published yet: a retry must not refresh what went well."""
+    done: set[tuple[dg.AssetKey | None, str | None]] = set()
+    cursor = None
+    for _page in range(_PAGES_READ_MAX):
+        records = context.instance.get_records_for_run(
+            context.run.run_id, cursor=cursor, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION
+        )
+        events = [r.event_log_entry.asset_materialization for r in records.records]
+        done.update((event.asset_key, event.partition) for event in events if event and not is_recovered(event))
+        cursor = records.cursor
+        if not records.has_more:
+            break
+    left = {
+        urn: tuple(p for p in partitions if (layout.get_key(urn), p.key) not in done)
+        for urn, partitions in selection.items()
+    }
+    return {urn: partitions for urn, partitions in left.items() if partitions}
+
+
+def _log_unpublished(context: dg.AssetExecutionContext, events: EventLog, report: DatasetReport) -> None:
+    events.log_checks(report)
+    for note in report.notes:
+        context.log.info("%s [%s]: %s", report.urn, report.partition, note)
+    if report.outcome.is_good:
+        reason = report.error or "no reason"
+        context.log.warning("%s [%s]: %s: %s", report.urn, report.partition, report.outcome.value, reason)

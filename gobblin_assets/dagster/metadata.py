@@ -1,0 +1,206 @@
+"""What a materialization and a check show in Dagster: numbers that it can plot, the schema, and where it came from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.model.urn import Role
+from gobblin_assets.run.lag import Lag
+from gobblin_assets.run.run_values import CheckResult, DatasetReport
+
+SEQUENCE_ID: Final = "gobblin/sequence_id"
+RECOVERED: Final = "gobblin/recovered"
+PUBLISHED_CHECK: Final = "gobblin_published"
+
+# Dagster compares it to tell whether what lies upstream has changed.
+DATA_VERSION_TAG: Final = "dagster/data_version"
+_KEYS_SHOWN_MAX: Final = 100
+
+
+def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict[str, dg.MetadataValue]:
+    """The metadata of one role of one finished sequence. ``report`` has a publication."""
+    publication = _publication_of(report)
+    row_count = publication.rows_by_role.get(role.value, 0)
+    metadata: dict[str, dg.MetadataValue] = {
+        # In this order: Dagster cuts a long list off, and the first lines are what people look for.
+        "gobblin/rows": dg.MetadataValue.int(row_count),
+    }
+    if role is Role.DATA:
+        metadata["gobblin/files"] = dg.MetadataValue.int(publication.file_count)
+        metadata["gobblin/bytes"] = dg.MetadataValue.int(publication.file_bytes)
+    metadata |= {
+        "gobblin/mode": dg.MetadataValue.text(publication.mode.value),
+        "gobblin/complete": dg.MetadataValue.bool(publication.complete),
+        RECOVERED: dg.MetadataValue.bool(publication.recovered),
+        "dagster/uri": dg.MetadataValue.text(uri),
+        "gobblin/version": dg.MetadataValue.int(publication.version),
+        SEQUENCE_ID: dg.MetadataValue.text(str(publication.sequence_id)),
+    }
+    if role is not Role.DATA:
+        return metadata
+    if report.lag is not None:
+        metadata.update(_describe_lag(report.lag))
+    metadata.update(_describe_watermarks(publication))
+    metadata.update(_describe_figures(report.figures))
+    # Of the partition, not of the publication: an append of nothing hides no rows.
+    name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
+    metadata[name] = dg.MetadataValue.int(publication.rows_total)
+    if report.columns:
+        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
+            dg.TableSchema(
+                columns=[
+                    dg.TableColumn(name, kind, description=report.comments.columns.get(name))
+                    for name, kind in report.columns.items()
+                ]
+            )
+        )
+    if report.comments.table is not None:
+        metadata["gobblin/source_description"] = dg.MetadataValue.text(report.comments.table)
+    if report.notes:
+        metadata["gobblin/notes"] = dg.MetadataValue.md("\n".join(f"- {note}" for note in report.notes))
+    return metadata
+
+
+def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *, uri: str) -> dg.AssetMaterialization:
+    """The event of one role of one finished sequence; logging it again only repeats what is known."""
+    publication = _publication_of(report)
+    return dg.AssetMaterialization(
+        asset_key=key,
+        partition=report.partition.key,
+        description=_summarize(report, role),
+        metadata=describe_publication(report, role, uri=uri),
+        tags={DATA_VERSION_TAG: str(publication.sequence_id)},
+    )
+
+
+def _summarize(report: DatasetReport, role: Role) -> str:
+    """The line that the run's log shows."""
+    publication = _publication_of(report)
+    where = report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
+    what = [f"rows: {publication.rows_by_role.get(role.value, 0):,}"]
+    if role is Role.DATA:
+        what.append(f"files: {publication.file_count:,}")
+    else:
+        where += f", {role.value}"
+    told = [
+        publication.mode.value,
+        *["not complete"] * (not publication.complete),
+        *["recovered"] * publication.recovered,
+    ]
+    return f"Published {where}: {', '.join(what)} ({', '.join(told)})"
+
+
+def is_recovered(event: dg.AssetMaterialization) -> bool:
+    """Whether it tells of a sequence that an earlier run had sealed."""
+    recovered = event.metadata.get(RECOVERED)
+    return recovered is not None and bool(recovered.value)
+
+
+def build_evaluations(
+    key: dg.AssetKey, report: DatasetReport, target: AssetCheckEvaluationTargetMaterializationData | None = None
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Its quality checks, and whether it could be published.
+
+    ``target`` is the partition's latest materialization. Dagster shows a partition's result only where it is given:
+    without it, whatever was found counts as older than the data.
+    """
+    for check in (*report.checks, decide_published(report)):
+        yield build_evaluation(key, check, partition=report.partition.key, target=target)
+
+
+def decide_published(report: DatasetReport) -> CheckResult:
+    """Good unless the dataset did not get out what it was asked for."""
+    if report.outcome.is_good:
+        return CheckResult(PUBLISHED_CHECK, passed=True, blocking=False, description="")
+    return CheckResult(
+        PUBLISHED_CHECK,
+        passed=False,
+        blocking=False,
+        description=f"{report.outcome.value}: {report.error or 'no reason was given'}",
+    )
+
+
+def build_evaluation(
+    key: dg.AssetKey,
+    check: CheckResult,
+    *,
+    partition: str | None = None,
+    target: AssetCheckEvaluationTargetMaterializationData | None = None,
+) -> dg.AssetCheckEvaluation:
+    """One result as Dagster takes it; ``target`` as for ``build_evaluations``."""
+    is_error = check.blocking or check.name == PUBLISHED_CHECK
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=check.name,
+        passed=check.passed,
+        severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+        description=check.description or None,
+        metadata=dict(_describe_figures(check.figures, prefix="")),
+        target_materialization_data=target,
+        blocking=check.blocking,
+        partition=partition,
+    )
+
+
+def _describe_lag(lag: Lag) -> Iterator[tuple[str, dg.MetadataValue]]:
+    yield "gobblin/lag", dg.MetadataValue.int(lag.total)
+    yield "gobblin/lag_largest", dg.MetadataValue.int(lag.largest[0].count if lag.largest else 0)
+    if lag.largest:
+        records = [
+            dg.TableRecord({"key": each.key, "lag": each.count, "published": each.position, "end": each.end})
+            for each in lag.largest[:_KEYS_SHOWN_MAX]
+        ]
+        kinds = {"key": "string", "lag": "int", "published": "int", "end": "int"}
+        schema = dg.TableSchema([dg.TableColumn(name, kind) for name, kind in kinds.items()])
+        yield "gobblin/lag_by_key", dg.MetadataValue.table(records, schema)
+
+
+def _describe_watermarks(publication: Publication) -> Iterator[tuple[str, dg.MetadataValue]]:
+    moved = list(publication.watermarks.items())
+    if len(moved) == 1:
+        before, after = moved[0][1]
+        yield "gobblin/watermark_before", dg.MetadataValue.text(before or "(none)")
+        yield "gobblin/watermark_after", dg.MetadataValue.text(after or "(none)")
+    elif moved:
+        # A topic of thousands of keys would make every event as large as its log.
+        yield "gobblin/watermarks_moved", dg.MetadataValue.int(len(moved))
+        yield "gobblin/watermarks", _build_table(moved[:_KEYS_SHOWN_MAX])
+
+
+def _build_table(moved: Sequence[tuple[str, tuple[str | None, str | None]]]) -> dg.MetadataValue:
+    records = [dg.TableRecord({"key": k, "before": b or "", "after": a or ""}) for k, (b, a) in moved]
+    return dg.MetadataValue.table(
+        records, dg.TableSchema([dg.TableColumn(name, "string") for name in ("key", "before", "after")])
+    )
+
+
+def _describe_figures(
+    figures: Mapping[str, object], *, prefix: str = "gobblin/"
+) -> Iterator[tuple[str, dg.MetadataValue]]:
+    for name, value in figures.items():
+        match value:
+            case bool():
+                yield prefix + name, dg.MetadataValue.bool(value)
+            case int():
+                yield prefix + name, dg.MetadataValue.int(value)
+            case list() | tuple():
+                yield (
+                    prefix + name,
+                    dg.MetadataValue.table(
+                        [dg.TableRecord({"row": str(each)}) for each in value],
+                        dg.TableSchema([dg.TableColumn("row", "string")]),
+                    ),
+                )
+            case float():
+                yield prefix + name, dg.MetadataValue.float(value)
+            case _:
+                yield prefix + name, dg.MetadataValue.text(str(value))
+
+
+def _publication_of(report: DatasetReport) -> Publication:
+    if report.publication is None:
+        raise AssertionError(f"{report.urn!r} has no finished sequence to tell of")
+    return report.publication

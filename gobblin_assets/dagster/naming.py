@@ -1,0 +1,162 @@
+"""What a dataset is called in Dagster: asset keys, op, output and check names, groups, tags, and who may change them.
+
+Dagster's op and output names take letters, digits and underscores only, and two asset keys that differ may give
+the same name; so ours carry a digest of the key. A job's own name is one that Dagster takes (``model.urn``).
+"""
+
+import hashlib
+import re
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+from dagster import DagsterError
+from dagster._check import CheckError
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.path_names import asset_key_of, path_of, source_key_of
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SourceSpec
+
+KINDS: Final = frozenset({"spark", "parquet"})
+SOURCES_GROUP: Final = "sources"
+
+_READABLE_LENGTH_MAX: Final = 60
+_DIGEST_DIGITS: Final = 10
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetTranslation:
+    """What a translator is asked about: one role of one dataset, its defaults applied."""
+
+    job: JobSpec
+    urn: DatasetUrn
+    dataset: DatasetSpec
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTranslation:
+    """What a translator is asked about: the table or topic ``name`` of a connection, whatever jobs read it.
+
+    ``kind``: what Dagster shows, such as postgres, kafka; ``table`` where nobody said which database it is.
+    """
+
+    source: SourceSpec
+    name: str
+    kind: str
+
+
+class GobblinTranslator:
+    """Says how a dataset looks in Dagster. Subclass it, and change what ``get_asset_spec`` returns.
+
+    Partitions, skippability and the check specs are not a translator's: the run depends on them.
+    """
+
+    def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
+        """The external asset that a dataset's assets lie downstream of. None: there is none.
+
+        Of several jobs that read one table, the answer for the first in the process counts: Dagster takes one spec for
+        a key.
+        """
+        source = data.source
+        return dg.AssetSpec(
+            key=dg.AssetKey(list(source_key_of(source.type, source.connection, data.name))),
+            group_name=SOURCES_GROUP,
+            description=f"The {_word_of(source)} {data.name} of the connection {source.connection}.",
+            kinds={data.kind},
+            metadata={"gobblin/connection": source.connection, f"gobblin/{_word_of(source)}": data.name},
+        )
+
+    def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
+        """Key, group, tags, kinds, description and metadata of one role of one dataset."""
+        job, urn = JobName(data.job.job), data.urn
+        return dg.AssetSpec(
+            key=dg.AssetKey(list(asset_key_of(job, urn, data.role))),
+            group_name=data.dataset.group or data.job.job,
+            description=data.dataset.description or _describe(data),
+            tags=dict(data.dataset.tags),
+            kinds=set(KINDS),
+            metadata={
+                "gobblin/job": data.job.job,
+                "gobblin/urn": urn,
+                "gobblin/role": data.role.value,
+                "gobblin/extract": data.dataset.extract.value,
+                "dagster/uri": path_of(data.job.destination, job, urn, data.role),
+            },
+        )
+
+
+def translate(translator: GobblinTranslator, data: DatasetTranslation) -> dg.AssetSpec:
+    """The translator's answer. What Dagster can't take is a RejectedError that names the dataset."""
+    try:
+        return translator.get_asset_spec(data)
+    except (DagsterError, CheckError) as error:
+        raise RejectedError(
+            f"Dagster does not accept its group, tags or key: {error}",
+            field=f"datasets[{data.urn}]",
+            hint="Groups take letters, digits and underscores; tag values also '.' and '-', at most 63 of them.",
+        ) from error
+
+
+def translate_source(translator: GobblinTranslator, data: SourceTranslation) -> dg.AssetSpec | None:
+    """The translator's answer. What Dagster can't take is a RejectedError that names the connection."""
+    try:
+        return translator.get_source_spec(data)
+    except (DagsterError, CheckError) as error:
+        raise RejectedError(
+            f"Dagster does not accept the asset of {data.name!a}: {error}",
+            field="source.connection",
+            hint="Let the translator's get_source_spec return another key, group or tags.",
+        ) from error
+
+
+def output_name_of(key: dg.AssetKey) -> str:
+    """A name for the op's output that no other asset key shares, the same in every process."""
+    text = key.to_user_string()
+    readable = _NOT_IN_NAMES.sub("_", text).strip("_")[:_READABLE_LENGTH_MAX]
+    digest = hashlib.sha256("\0".join(key.path).encode("utf-8")).hexdigest()[:_DIGEST_DIGITS]
+    return f"{readable}_{digest}" if readable else f"asset_{digest}"
+
+
+def check_output_name_of(key: dg.AssetKey, check: str) -> str:
+    return f"check_{check}_{output_name_of(key)}"
+
+
+def require_distinct(keys: Mapping[dg.AssetKey, list[DatasetUrn]]) -> None:
+    """A translator that gives two datasets one key is a RejectedError that names both."""
+    for key, urns in keys.items():
+        if len(urns) > 1:
+            raise RejectedError(
+                f"the datasets {', '.join(map(repr, urns))} share the asset key {key.to_user_string()}",
+                field="translation.key",
+                hint="Let the translator make keys that differ wherever URN or role do.",
+            )
+
+
+def require_apart(sources: Iterable[dg.AssetKey], keys: Container[dg.AssetKey]) -> None:
+    """A source under the key of a dataset is a RejectedError that names it."""
+    for key in sources:
+        if key in keys:
+            raise RejectedError(
+                f"a dataset and a table or topic that is read share the asset key {key.to_user_string()}",
+                field="translation.key",
+                hint="Let the translator make keys that differ.",
+            )
+
+
+def _word_of(source: SourceSpec) -> str:
+    return "topic" if source.type == "kafka" else "table"
+
+
+def _describe(data: DatasetTranslation) -> str:
+    table = data.dataset.table or data.urn
+    match data.role:
+        case Role.DATA:
+            return f"The {_word_of(data.job.source)} {table} of the connection {data.job.source.connection}."
+        case Role.QUARANTINE:
+            return f"Rows of {table} that a quality policy set aside."
+        case Role.DEAD_LETTER:
+            return f"Records of {table} that could not be read."

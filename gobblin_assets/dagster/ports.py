@@ -1,0 +1,82 @@
+"""What the assets ask of a code location, under these resource keys, besides the source's own connection.
+
+``resources`` vends them; a test may hand over anything that has the methods.
+"""
+
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.run.extraction import Extractor
+from gobblin_assets.run.rewriting import Rewriter
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.sources.kafka.watch import TopicWatch
+from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.spec.job_spec import JobSpec
+
+STORES_KEY: Final = "gobblin_stores"
+"""Gives ``Stores``."""
+
+SPARK_KEY: Final = "gobblin_spark"
+FILE_SYSTEMS_KEY: Final = "gobblin_file_systems"
+
+RESERVED_KEYS: Final = frozenset({STORES_KEY, SPARK_KEY, FILE_SYSTEMS_KEY, "io_manager"})
+
+
+class Engine(Protocol):
+    """Under ``SPARK_KEY``: what reads and writes. Nothing starts before the first use."""
+
+    def get_session(self, job: JobSpec) -> SparkSession:
+        """The session of a run of ``job``; started or connected to at the first call. Any thread may call."""
+        ...
+
+    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
+        """What reads the WorkUnits that ``session`` planned and writes them into staging."""
+        ...
+
+    def open_rewriter(self, job: JobSpec) -> Rewriter:
+        """What compaction writes published rows anew with, into staging."""
+        ...
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        """End what a dead attempt may still be writing, as far as that is possible."""
+        ...
+
+
+class FileSystems(Protocol):
+    """Under ``FILE_SYSTEMS_KEY``."""
+
+    def open(self, uri: str, *, umask: int | None = None) -> tuple[FileSystem, str]:
+        """The file system of a destination, and its root's path there. Nothing is connected to or made yet."""
+        ...
+
+
+class Connection(Protocol):
+    """Under the name that the job's ``source.connection`` gives."""
+
+    def open_source(self, job: JobSpec) -> Source:
+        """The job's source over this connection. Nothing is connected to yet."""
+        ...
+
+
+class TopicConnection(Connection, Protocol):
+    """A ``Connection`` to a Kafka cluster."""
+
+    def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> TopicWatch:
+        """What looks at the job's topics without reading them, each question bounded. Nothing is connected to yet."""
+        ...
+
+
+def connection_key(job: JobSpec) -> str:
+    """The resource key of the job's connection: its name. RejectedError when no resource can be called so."""
+    name = job.source.connection
+    if not name.isidentifier() or name.startswith("_") or name in RESERVED_KEYS:
+        raise RejectedError(
+            f"expected the name of a resource, found {name!r}",
+            field="source.connection",
+            hint=f"Letters, digits and underscores, not first a digit, and none of {', '.join(sorted(RESERVED_KEYS))}.",
+        )
+    return name

@@ -1,0 +1,104 @@
+"""Checks of what is published already, evaluated alone: by what the log keeps of each publication, reading no data."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import dagster as dg
+from dagster._core.event_api import PartitionKeyFilter
+
+from gobblin_assets.commit.driver import describe_ways_out
+from gobblin_assets.commit.sequence import SequenceRecord
+from gobblin_assets.dagster.instances import find_latest, telling
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.metadata import PUBLISHED_CHECK, build_evaluation, decide_published
+from gobblin_assets.dagster.partitions import find_run_range, list_keys
+from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.announcements import report_of
+from gobblin_assets.run.run_values import CheckResult, DatasetReport, Stores
+
+LOADED_MAX: Final = 1_000
+BLOCKED_MAX: Final = 100
+
+
+def load_latest(stores: Stores, layout: JobLayout) -> list[DatasetReport]:
+    """The latest publication of each partition of the job's datasets."""
+    ids = stores.commits.list_latest(JobName(layout.job.job))
+    reports: list[DatasetReport] = []
+    for first in range(0, len(ids), LOADED_MAX):
+        reports += [report_of(each) for each in stores.commits.load_publications(*ids[first : first + LOADED_MAX])]
+    return [each for each in reports if layout.has_dataset(each.urn)]
+
+
+def list_blocked(stores: Stores, layout: JobLayout) -> list[SequenceRecord]:
+    """The publications of the job's datasets that wait for a person, oldest first."""
+    found = stores.commits.list_open(JobName(layout.job.job), limit=LOADED_MAX)
+    blocked = [each for each in found if each.state is SequenceState.BLOCKED and layout.has_dataset(each.urn)]
+    return blocked[:BLOCKED_MAX]
+
+
+def judge_blocked(sequence: SequenceRecord) -> CheckResult:
+    """The check ``gobblin_published`` of what waits for a person."""
+    said = f"BLOCKED: {sequence.last_error or 'no reason was given'} {describe_ways_out(sequence.sequence_id)}"
+    return CheckResult(PUBLISHED_CHECK, passed=False, blocking=False, description=said)
+
+
+def judge(name: str, report: DatasetReport | None, blocked: SequenceRecord | None) -> CheckResult:
+    """One check of a partition, from its latest publication. Pure."""
+    if name == PUBLISHED_CHECK and blocked is not None:
+        return judge_blocked(blocked)
+    if report is None:
+        return CheckResult(name, passed=False, blocking=False, description="Nothing is published yet: materialize it.")
+    if name == PUBLISHED_CHECK:
+        return decide_published(report)
+    for check in report.checks:
+        if check.name == name:
+            return check
+    said = "The latest publication has no result of it, since it is older than this check: materialize it."
+    return CheckResult(name, passed=False, blocking=False, description=said)
+
+
+def evaluate_published(context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores) -> None:
+    """Log the selected checks of the run's partitions, or of all that were ever published."""
+    latest = {(each.urn, each.partition.key): each for each in load_latest(stores, layout)}
+    blocked = {(each.urn, each.partition or None): each for each in list_blocked(stores, layout)}
+    wanted = find_run_range(context.run.tags)
+    urns = {layout.get_key(urn): urn for urn in layout.datasets}
+    for check in sorted(context.selected_asset_check_keys, key=lambda each: each.to_user_string()):
+        urn = urns[check.asset_key]
+        keys: Sequence[str | None] = sorted({key for of, key in (*latest, *blocked) if of == urn}, key=str)
+        if wanted is not None or layout.partitions[urn] is None:
+            keys = list_keys(layout.partitions[urn], wanted, spec=layout.datasets[urn], instance=context.instance)
+        for key in keys:
+            _log(context, check, judge(check.name, latest.get((urn, key)), blocked.get((urn, key))), key)
+
+
+def find_untold_blocks(
+    layout: JobLayout, blocked: Sequence[SequenceRecord], instance: dg.DagsterInstance
+) -> list[SequenceRecord]:
+    """Those whose check does not say so yet: whoever blocked them was no run of Dagster's, or did not live to tell."""
+    untold = []
+    for sequence in blocked:
+        check = dg.AssetCheckKey(layout.get_key(DatasetUrn(sequence.urn)), PUBLISHED_CHECK)
+        key = sequence.partition or None
+        with telling(check.asset_key):
+            # By the partition: of one that has none, the only one.
+            found = instance.event_log_storage.get_asset_check_execution_history(
+                check, limit=1, partition_filter=PartitionKeyFilter(key=key)
+            )
+        said = found[0].event.dagster_event if found and found[0].event else None
+        told = said.asset_check_evaluation_data.description if said and _is_evaluation(said) else None
+        if str(sequence.sequence_id) not in (told or ""):
+            untold.append(sequence)
+    return untold
+
+
+def _is_evaluation(event: dg.DagsterEvent) -> bool:
+    return event.event_type is dg.DagsterEventType.ASSET_CHECK_EVALUATION
+
+
+def _log(context: dg.AssetExecutionContext, check: dg.AssetCheckKey, found: CheckResult, key: str | None) -> None:
+    with telling(check.asset_key):
+        target = find_latest(context.instance, check.asset_key, key)
+        event = build_evaluation(check.asset_key, found, partition=key, target=target)
+        context.log_event(event)

@@ -1,0 +1,164 @@
+"""The recovery job: finishes what dead runs had sealed, and tells Dagster of it in its own run.
+
+It is a plain op, not a materialization: it reads nothing, and a run that failed must not mark a partition as
+failed that the next run may have finished.
+"""
+
+from typing import Final
+
+import dagster as dg
+
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.sweep import SweepBounds, SweepReport
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.materialization import EventLog
+from gobblin_assets.dagster.outcomes import RETRY_TRIES_MAX, decide_error
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, Engine, FileSystems
+from gobblin_assets.dagster.progress import ProgressLog
+from gobblin_assets.dagster.published_checks import list_blocked
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.state import RunId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.runner import owner_text
+from gobblin_assets.run.upkeep import Upkeep
+from gobblin_assets.state.leases import Holder
+
+BOUNDS: Final = SweepBounds(sequences_max=10_000, work_s_max=600.0)
+"""A recovery run ends at most so many sequences, in ten minutes; the sensor asks again for the rest. Its event log
+stays readable, and what a longer run had finished could not be told apart from what it hangs on.
+"""
+
+
+def recovery_job_name(job: str) -> str:
+    return f"{job}_recovery"
+
+
+def resume_job_name(job: str) -> str:
+    return f"{job}_resume"
+
+
+class ResumeConfig(dg.Config):
+    """Run configuration of the resume job. ``sequence_id``: that publication only; default: all that are BLOCKED."""
+
+    sequence_id: str | None = None
+
+
+def build_resume_job(layout: JobLayout) -> dg.JobDefinition:
+    """What a person launches once the cause of a BLOCKED publication is mended. It runs without Spark, too."""
+    name = resume_job_name(layout.job.job)
+
+    @dg.op(
+        name=f"{name}_op",
+        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
+        description="Tries BLOCKED publications again; their tries are counted anew.",
+    )
+    def resume_blocked(context: dg.OpExecutionContext, config: ResumeConfig) -> None:
+        resume(context, layout, config)
+
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        description=f"Try the BLOCKED publications of {layout.job.job} again: all, or `sequence_id`.",
+    )
+    def resume_job() -> None:
+        resume_blocked()
+
+    return resume_job
+
+
+def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
+    """One op in one process, without Spark: it starts in seconds."""
+    name = recovery_job_name(layout.job.job)
+
+    @dg.op(
+        name=f"{name}_op",
+        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
+        description="Finishes open publications, and announces finished ones that nobody announced.",
+    )
+    def recover_open_sequences(context: dg.OpExecutionContext) -> None:
+        recover(context, layout)
+
+    @dg.job(name=name, executor_def=dg.in_process_executor, description=f"Recovery of {layout.job.job}.")
+    def recovery_job() -> None:
+        recover_open_sequences()
+
+    return recovery_job
+
+
+def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
+    """Recover the job's datasets. Raises Failure after all that could be finished was finished and logged."""
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
+    progress = ProgressLog(context.log.info)
+    operations = _open_operations(context, layout, holder, progress)
+    upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
+    try:
+        report = upkeep.recover(BOUNDS)
+    except GobblinError as error:
+        # Not retried in this run: the sensor asks again, and the log says when.
+        raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
+    finally:
+        progress.close()
+    _raise_failures(report)
+
+
+def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConfig) -> None:
+    """Resume what is BLOCKED. Raises Failure after all that could be finished was finished and logged."""
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    blocked = list_blocked(stores, layout)
+    chosen = [each for each in blocked if config.sequence_id in (None, str(each.sequence_id))]
+    if not chosen:
+        ids = ", ".join(str(each.sequence_id) for each in blocked) or "none"
+        raise dg.Failure(
+            f"expected a BLOCKED publication of {layout.job.job}, found {config.sequence_id or 'none'}; BLOCKED: {ids}",
+            allow_retries=False,
+        )
+    progress = ProgressLog(context.log.info)
+    failures = []
+    try:
+        for each in chosen:
+            # A run of its own in the log for each: what it did to one is not told of another.
+            holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
+            operations = _open_operations(context, layout, holder, progress)
+            upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
+            try:
+                upkeep.resume(each.sequence_id)
+            except GobblinError as error:
+                failures.append(f"- {each.urn}: {error}")
+    finally:
+        progress.close()
+    if failures:
+        raise dg.Failure(
+            description=f"{len(failures)} of {len(chosen)} publications could not be finished:\n" + "\n".join(failures),
+            allow_retries=False,
+        )
+
+
+def _open_operations(
+    context: dg.OpExecutionContext, layout: JobLayout, holder: Holder, progress: ProgressLog
+) -> LogOperations:
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
+    engine: Engine = getattr(context.resources, SPARK_KEY)
+    return LogOperations(
+        store=stores.commits,
+        leases=stores.leases,
+        open_file_system=file_systems.open,
+        interrupt=engine.interrupt,
+        clock=SystemClock(),
+        holder=holder,
+        report=progress,
+        lease_ttl_s=layout.job.lease.ttl_s,
+        tries_max=layout.job.publish_tries_max,
+    )
+
+
+def _raise_failures(report: SweepReport) -> None:
+    if report.failures:
+        lines = [f"- {each.sequence.urn}: {each.error}" for each in report.failures]
+        raise dg.Failure(
+            description=f"{len(lines)} publications could not be finished:\n" + "\n".join(lines),
+            allow_retries=False,
+        )

@@ -1,0 +1,82 @@
+"""The commit log and the state: the embedded Postgres, or a server that a URL names."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+from pydantic import Field
+from sqlalchemy import Engine
+
+from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
+from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
+from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
+from gobblin_assets.db.engine import connect
+from gobblin_assets.db.supervision import supervise
+from gobblin_assets.run.run_values import Stores
+from gobblin_assets.settings import Settings, read_settings
+from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+
+_LOG: Final = logging.getLogger("gobblin_assets")
+
+
+class CommitStoreResource(dg.ConfigurableResource[Stores]):
+    """Vends ``Stores``. Without configuration: what GOBBLIN_DATABASE_URL and GOBBLIN_HOME say when a run starts."""
+
+    database_url: str | None = Field(
+        default=None,
+        repr=False,
+        description="A Postgres URL, as EnvVar since it may hold a password. Default: GOBBLIN_DATABASE_URL, "
+        "else the embedded server.",
+    )
+    home: str | None = Field(
+        default=None, description="Folder of the embedded server. Default: GOBBLIN_HOME, else .gobblin."
+    )
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Stores]:
+        if context.run is not None and context.instance is not None:
+            # Before anything that may take long: a run that dies from here on can be told from one that is slow.
+            context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: describe_this_process()})
+        report = context.log.info if context.log is not None else _say_nothing
+        engine = connect(self.settings(), report)
+        try:
+            yield open_stores(engine)
+        finally:
+            engine.dispose()
+
+    def settings(self) -> Settings:
+        """The process's settings, with what this resource says in their place."""
+        settings = read_settings()
+        if self.database_url is not None:
+            settings = replace(settings, database_url=self.database_url)
+        if self.home is not None:
+            home = self.home.get_value() if isinstance(self.home, dg.EnvVar) else self.home
+            settings = replace(settings, home=Path(home or ".gobblin").expanduser().absolute())
+        return settings
+
+
+def open_stores(engine: Engine) -> Stores:
+    """The stores over one engine, which stays the caller's to dispose of."""
+    return Stores(
+        leases=PostgresLeaseStore(engine),
+        datasets=PostgresDatasetStore(engine),
+        runs=PostgresRunStore(engine),
+        commits=PostgresCommitStepStore(engine),
+        published=PostgresPublishedFiles(engine),
+        destinations=PostgresDestinationStore(engine),
+    )
+
+
+def supervise_embedded(stores: CommitStoreResource) -> None:
+    """From now on this process brings the embedded Postgres back when it dies. Nothing to do for another server."""
+    if stores.database_url is None and (settings := stores.settings()).database_url is None:
+        supervise(settings.home, _LOG.warning)
+
+
+def _say_nothing(_line: str) -> None:
+    pass

@@ -1,0 +1,150 @@
+"""What a run of a job's assets is asked for beside its selection: by its run configuration and its tags."""
+
+import datetime as dt
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import dagster as dg
+
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.sources.port import Restart, StartAt
+from gobblin_assets.spec.partition_keys import open_partition
+
+MODE_TAG: Final = "gobblin/mode"
+
+# A run with one of these was asked for by a rule. A backfill of a person carries none of them.
+_AUTOMATION_TAGS: Final = frozenset({
+    "dagster/sensor_name",
+    "dagster/schedule_name",
+    "dagster/auto_materialize",
+    "dagster/from_automation_condition",
+})  # fmt: skip
+
+
+class GobblinRunConfig(dg.Config):
+    """Run configuration of a job's assets. ``mode``: append, refresh or auto; default: the tag, else auto.
+
+    ``restart``, of topics, this once: start_over (as if they had never been read) or move_to_latest (leave out what
+    is in them now). ``start_at``, of one topic, this once: the offsets to go on from, by number of partition.
+    ``stream_s``, of topics: follow them for so many seconds at the job's ``stream`` pace, instead of reading once. A
+    retry of the run follows them for as long again.
+    """
+
+    mode: str | None = None
+    restart: str | None = None
+    start_at: dict[str, int] | None = None
+    stream_s: float | None = None
+
+
+def is_by_hand(tags: Mapping[str, str]) -> bool:
+    """Whether a person, or a backfill that a person started, asked for the run."""
+    return _AUTOMATION_TAGS.isdisjoint(tags)
+
+
+def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: int) -> Restart | StartAt | None:
+    """What run config asks of topics. RejectedError when it is nothing that there is, or the job reads tables."""
+    if config.restart is None and config.start_at is None:
+        return None
+    field = "restart" if config.start_at is None else "start_at"
+    if layout.job.source.type != "kafka":
+        raise RejectedError(
+            f"is for topics, and {layout.job.job} reads tables", field=field, hint="Use mode: refresh for tables."
+        )
+    if config.start_at is not None:
+        return _read_starts(config.start_at, is_alone=config.restart is None and topic_count == 1)
+    try:
+        return Restart(config.restart or "")
+    except ValueError:
+        raise RejectedError(
+            f"expected one of {', '.join(each.value for each in Restart)}, found {config.restart!r}",
+            field=field,
+            hint="Correct it, or leave it out.",
+        ) from None
+
+
+def _read_starts(given: Mapping[str, int], *, is_alone: bool) -> StartAt:
+    if not is_alone:
+        raise RejectedError(
+            "offsets are those of one topic, and nothing else is asked of it",
+            field="start_at",
+            hint="Select one topic, and leave restart out.",
+        )
+    wrong = [name for name, offset in given.items() if not name.isdecimal() or offset < 0]
+    if wrong or not given:
+        raise RejectedError(
+            f"expected offsets by numbers of partitions, found {dict(given)!r}",
+            field="start_at",
+            hint='Write it like {"0": 1500, "1": 0}.',
+        )
+    return StartAt({int(name): offset for name, offset in given.items()})
+
+
+def decide_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
+    """The mode that run config or tag ask for. RejectedError when it is none, or when they contradict each other."""
+    tagged = tags.get(MODE_TAG)
+    if configured is not None and tagged is not None and configured != tagged:
+        raise RejectedError(
+            f"the run config says {configured!r} and the tag {MODE_TAG} says {tagged!r}",
+            field="mode",
+            hint="Give one of them.",
+        )
+    text = configured or tagged or Mode.AUTO.value
+    try:
+        return Mode(text)
+    except ValueError:
+        raise RejectedError(
+            f"expected one of {', '.join(mode.value for mode in Mode)}, found {text!r}",
+            field="mode",
+            hint=f"Correct the run config's `mode`, or the tag {MODE_TAG}.",
+        ) from None
+
+
+def require_stream(
+    config: GobblinRunConfig,
+    tags: Mapping[str, str],
+    layout: JobLayout,
+    selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]],
+    *,
+    made_at: dt.datetime | None = None,
+) -> None:
+    """RejectedError unless what ``stream_s`` and the rest of the run ask for can be had together.
+
+    ``made_at`` is aware: when the run was made, whose windows may be those that were open then.
+    """
+    field = "stream_s"
+    seconds = config.stream_s or 0.0
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise RejectedError(
+            f"expected a number of seconds above 0, found {config.stream_s!r}",
+            field=field,
+            hint="Leave it out to read the topics once.",
+        )
+    once = config.restart is not None or config.start_at is not None
+    if once or decide_mode(config.mode, tags) is Mode.REFRESH:
+        raise RejectedError(
+            "a stream goes on from the watermarks, and the run asks for something else as well",
+            field=field,
+            hint="Leave mode, restart and start_at out, or have a run of their own for them first.",
+        )
+    now = dt.datetime.now(dt.UTC)
+    for urn, partitions in selection.items():
+        window = open_partition(layout.datasets[urn], now)
+        if partitions not in ((window,), (open_partition(layout.datasets[urn], made_at or now),)):
+            raise RejectedError(
+                f"a stream of {urn} reads into the window that is open, {window.key}, and others were selected",
+                field=field,
+                hint="Select that one; when it is over, the stream goes on in the next.",
+            )
+
+
+def find_stream_s(run_config: Mapping[str, object], job: JobName) -> float | None:
+    """For how long a Dagster run of the job follows topics; None for one that reads once."""
+    found: object = run_config
+    for name in ("ops", str(job), "config", "stream_s"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) else None

@@ -1,0 +1,147 @@
+"""The recovery sensor: finds what dead runs left in the log, and has it finished.
+
+Each tick: if a sequence is open and its lease free, or finished and never announced, one run of the recovery job is
+asked for, which takes all of them; and runs of Dagster's that died are reported as failed, since nothing else does
+that after a code server or a machine went down with them: by their leases, or (``lost_runs``) by their processes.
+The log says what is due, by indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's
+runs say what died on the way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number
+of the try.
+"""
+
+import datetime as dt
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Final
+
+import dagster as dg
+
+from gobblin_assets.commit.driver import describe_ways_out
+from gobblin_assets.commit.sequence import SequenceRecord
+from gobblin_assets.dagster.dead_runs import report_dead_runs
+from gobblin_assets.dagster.instances import aware_moment
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.lost_runs import report_lost_runs
+from gobblin_assets.dagster.ports import STORES_KEY
+from gobblin_assets.dagster.published_checks import find_untold_blocks, list_blocked
+from gobblin_assets.dagster.recovery import recovery_job_name, resume_job_name
+from gobblin_assets.dagster.reported_runs import report_blocked
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.run_values import Stores
+
+INTERVAL_S: Final = 15
+SEQUENCE_TAG: Final = "gobblin/sequence_id"
+RECOVERY_TAG: Final = "gobblin/recovery"
+"""For a limit of one's own on runs at once: ``resources/dagster.yaml`` leaves half of the slots to new work."""
+
+# A tick must stay far below Dagster's limit of 60 s; each of these costs a few milliseconds.
+UNANNOUNCED_PER_TICK_MAX: Final = 20
+TRIES_READ_MAX: Final = 100
+TRY_WAIT_S_FIRST: Final = 30.0
+TRY_WAIT_S_MAX: Final = 3_600.0
+_DOUBLINGS_MAX: Final = 16
+# What a run does without a lease, besides waiting for a busy dataset, takes it seconds.
+IDLE_MARGIN_S: Final = 120.0
+
+
+def build_recovery_sensor(
+    layout: JobLayout, job_names: Collection[str] = (), *, interval_s: int = INTERVAL_S
+) -> dg.SensorDefinition:
+    """The job's recovery sensor, running unless it is stopped. ``job_names``: those of its assets in Dagster."""
+    job = JobName(layout.job.job)
+    names = {*job_names, recovery_job_name(job), resume_job_name(job)}
+    keys = {spec.key for spec in layout.specs.values()}
+
+    @dg.sensor(
+        name=f"{job}_recovery_sensor",
+        job_name=recovery_job_name(job),
+        minimum_interval_seconds=interval_s,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={STORES_KEY},
+        description=f"Finishes publications of {job} whose runs died.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        stores: Stores = getattr(context.resources, STORES_KEY)
+        now = dt.datetime.now(dt.UTC)
+        idle_s_max = layout.job.lease.wait_s + IDLE_MARGIN_S
+        # In this order: a lease that runs out between the two looks would be taken over by the recovery run, and
+        # with it would go what tells that the run before is dead.
+        request = _find_request(context.instance, stores, job, now)
+        cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
+        lost = report_lost_runs(context.instance, names, keys, partial(stores.runs.list_working, job), now)
+        if lost:
+            context.log.warning("Reported as failed, since their processes are gone: %s", ", ".join(lost))
+        blocked = list_blocked(stores, layout)
+        if untold := find_untold_blocks(layout, blocked, context.instance):
+            report_blocked(layout, untold, context.instance)
+        if request is None:
+            return dg.SensorResult(skip_reason=_describe_rest(job, blocked), cursor=cursor)
+        return dg.SensorResult(run_requests=[request], cursor=cursor)
+
+    return look
+
+
+def _describe_rest(job: JobName, blocked: Sequence[SequenceRecord]) -> str:
+    """Why a tick asks for nothing."""
+    if not blocked:
+        return f"No publication of {job} waits for recovery now."
+    ways = f"Launch the job {resume_job_name(job)}, or: {describe_ways_out(blocked[0].sequence_id)}"
+    return f"{len(blocked)} publications of {job} wait for a person, the first of {blocked[0].urn}. {ways}"
+
+
+def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
+    """The number of the try to start now, from when earlier ones ended; None if the last one ended too recently.
+
+    Tries that failed in an orderly way are counted and spaced by the log; this spaces those that died on the way.
+    """
+    if not ended:
+        return 1
+    return len(ended) + 1 if (now - max(ended)).total_seconds() >= decide_try_wait_s(len(ended)) else None
+
+
+def decide_try_wait_s(tries: int) -> float:
+    """How long after the last of so many tries the next may begin: twice as long each time, up to an hour."""
+    return min(TRY_WAIT_S_FIRST * 2.0 ** min(tries - 1, _DOUBLINGS_MAX), TRY_WAIT_S_MAX)
+
+
+def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, now: dt.datetime) -> dg.RunRequest | None:
+    first = _find_due(stores, job)
+    if first is None:
+        return None
+    working = dg.RunsFilter(job_name=recovery_job_name(job), statuses=UNFINISHED)
+    if instance.get_runs_count(working) > 0:
+        return None
+    records = instance.get_run_records(dg.RunsFilter(tags={SEQUENCE_TAG: str(first)}), limit=TRIES_READ_MAX)
+    number = decide_try([_ended_at(record) for record in records], now)
+    if number is None:
+        return None
+    return dg.RunRequest(
+        run_key=f"{first}:{number}",
+        tags={RECOVERY_TAG: "true", SEQUENCE_TAG: str(first), "gobblin/recovery_try": str(number)},
+    )
+
+
+def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
+    """The first sequence that needs somebody. Open ones come first: their datasets can't go on without."""
+    for sequence in stores.commits.list_recoverable(jobs=[job], limit=1):
+        return sequence.sequence_id
+    for publication in stores.commits.list_unannounced(job=job, limit=UNANNOUNCED_PER_TICK_MAX):
+        # Whoever holds the dataset now is about to announce it.
+        if not stores.leases.get_status(publication.dataset_id).is_live:
+            return publication.sequence_id
+    return None
+
+
+def _ended_at(record: dg.RunRecord) -> dt.datetime:
+    if record.end_time is not None:
+        return dt.datetime.fromtimestamp(record.end_time, dt.UTC)
+    return aware_moment(record.update_timestamp)
+
+
+UNFINISHED: Final = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]

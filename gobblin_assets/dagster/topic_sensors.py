@@ -1,0 +1,244 @@
+"""The sensors of a Kafka job: one asks for runs of topics that have something new, one finds topics that came or went.
+
+A tick asks the brokers one question, which ends by itself long before Dagster would end the tick. What the brokers or a
+file refuse is the tick's reason to skip.
+"""
+
+import datetime as dt
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.metadata import build_evaluation
+from gobblin_assets.dagster.new_data import (
+    Due,
+    decide_due,
+    describe_left_out,
+    find_finding,
+    name_some,
+    read_memory,
+    write_memory,
+)
+from gobblin_assets.dagster.ports import STORES_KEY, TopicConnection, connection_key
+from gobblin_assets.dagster.run_config import MODE_TAG
+from gobblin_assets.dagster.sensors import UNFINISHED
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.state import DatasetId, DatasetState
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.quality import LAG_CHECK, check_lag
+from gobblin_assets.run.run_values import CheckResult, Stores
+from gobblin_assets.sources.discovery import describe_changes, select_tables, write_discovery
+from gobblin_assets.sources.kafka.watch import TopicNews, TopicWatch
+from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+from gobblin_assets.spec.partition_keys import open_partition
+
+ANSWER_S_MAX: Final = 20.0
+"""The brokers' time for a tick's question. Dagster ends a tick after 60 s, and forgets its cursor."""
+
+DISCOVERY_INTERVAL_S: Final = 60
+RUNS_READ_MAX: Final = 1_000
+"""Of Dagster's unfinished runs. What one beyond them holds once it runs is known by its leases."""
+
+EVALUATIONS_PER_TICK_MAX: Final = 100
+"""Each is written by Dagster's daemon in about 8 ms, in which no other sensor gets on; the next tick tells the rest."""
+
+_CHOICE_DIGITS: Final = 16
+
+
+def build_new_data_sensor(
+    layout: JobLayout, source: KafkaSourceSpec, jobs: Sequence[UnresolvedAssetJobDefinition]
+) -> dg.SensorDefinition:
+    """Asks for one run of the topics that have something new, or for one of each kind of partitions, in the windows
+    that are open. Stopped until somebody turns it on, or the job says so: what it starts reads from a cluster and
+    writes to a lake. ``jobs`` are the layout's, one for each of its ``group_by_partitions``.
+    """
+    rules = source.new_data
+
+    @dg.sensor(
+        name=f"{layout.job.job}_new_data_sensor",
+        jobs=list(jobs),
+        minimum_interval_seconds=rules.interval_s,
+        default_status=dg.DefaultSensorStatus.RUNNING if rules.running else dg.DefaultSensorStatus.STOPPED,
+        required_resource_keys={STORES_KEY, connection_key(layout.job)},
+        description=f"Asks for runs of the topics of {layout.job.job} that have something new.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        stores: Stores = getattr(context.resources, STORES_KEY)
+        now = dt.datetime.now(dt.UTC)
+        try:
+            states = stores.datasets.load(JobName(layout.job.job), list(layout.datasets))
+            news = _open_watch(context, layout).find_news(_make_requests(layout, states))
+            busy = find_busy(context.instance, layout, stores, states, {job.name for job in jobs})
+            findings = {urn: find_finding(each) for urn, each in news.items()}
+            due = decide_due(findings, busy, read_memory(context.cursor), rules, now_s=now.timestamp())
+            requests = _request_runs(layout, jobs, due, now)
+        except GobblinError as error:
+            return dg.SensorResult(skip_reason=_in_one_line(error))
+        left_out = describe_left_out(due, [urn for urn, finding in findings.items() if finding is None])
+        if requests:
+            wanted = list(due.wanted)
+            said = f"Something is new in {len(wanted)} topics: {name_some(wanted)}. {left_out}"
+            context.log.info(said.rstrip())
+        return dg.SensorResult(
+            run_requests=requests or None,
+            skip_reason=None if requests else left_out or f"Nothing is new in the {len(news)} topics of the job.",
+            cursor=write_memory(due.memory),
+            asset_events=_find_lag_changes(context.instance, layout, news, busy),
+        )
+
+    return look
+
+
+def build_discovery_sensor(
+    layout: JobLayout, source: KafkaSourceSpec, *, known: Collection[str], path: Path | None
+) -> dg.SensorDefinition:
+    """Says once which topics came or went since the definitions were made from ``known``, and keeps the state file
+    ``path`` as `gobblin-assets discover` would; it runs unless it is stopped.
+
+    No sensor can reload a code location: its process does not know who serves it. So that is left to a person.
+    """
+
+    @dg.sensor(
+        name=f"{layout.job.job}_discovery_sensor",
+        minimum_interval_seconds=DISCOVERY_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={connection_key(layout.job)},
+        description=f"Looks for topics that {layout.job.job} should have, or has and are gone.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        try:
+            names = _open_watch(context, layout).list_topics()
+            chosen = select_tables(names, source)
+            changes = describe_changes(known, chosen)
+            choice = _digest(chosen)
+            if changes is None:
+                said = f"The brokers have the job's {len(chosen)} topics, and no others for it."
+                return dg.SensorResult(skip_reason=said, cursor=choice)
+            if context.cursor == choice:
+                return dg.SensorResult(skip_reason="Topics have changed; the code location is still to be reloaded.")
+            said = _keep_discovery(path, names, chosen, source, changes)
+        except GobblinError as error:
+            return dg.SensorResult(skip_reason=_in_one_line(error))
+        context.log.warning(said)
+        return dg.SensorResult(skip_reason=said, cursor=choice)
+
+    return look
+
+
+def find_busy(
+    instance: dg.DagsterInstance,
+    layout: JobLayout,
+    stores: Stores,
+    states: Mapping[DatasetUrn, DatasetState],
+    job_names: Collection[str],
+) -> set[DatasetUrn]:
+    """The datasets that somebody holds, or that a run of Dagster's which has not ended will take."""
+    urns = {spec.key: urn for (urn, _role), spec in layout.specs.items()}
+    busy: set[DatasetUrn] = set()
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED), limit=RUNS_READ_MAX):
+        if run.asset_selection is not None:
+            busy.update(urns[key] for key in run.asset_selection if key in urns)
+        elif run.job_name in (*job_names, IMPLICIT_ASSET_JOB_NAME):
+            busy.update(layout.datasets)
+    held = stores.leases.list_live([state.dataset_id for state in states.values()])
+    return busy | {urn for urn, state in states.items() if state.dataset_id in held}
+
+
+def _open_watch(context: dg.SensorEvaluationContext, layout: JobLayout) -> TopicWatch:
+    connection: TopicConnection = getattr(context.resources, connection_key(layout.job))
+    return connection.open_watch(layout.job, timeout_s_max=ANSWER_S_MAX)
+
+
+def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState]) -> list[PlanRequest]:
+    job = JobName(layout.job.job)
+    return [
+        # A dataset that no run has seen yet has no number and no position.
+        PlanRequest(
+            spec, urn, WHOLE, states.get(urn) or DatasetState(DatasetId(0), job, urn, 0), Mode.APPEND, by_hand=False
+        )
+        for urn, spec in layout.datasets.items()
+    ]
+
+
+def _request_runs(
+    layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefinition], due: Due, now: dt.datetime
+) -> list[dg.RunRequest]:
+    requests = []
+    for job, (partitions, members) in zip(jobs, layout.group_by_partitions(), strict=True):
+        wanted = [urn for urn in members if urn in due.wanted]
+        if not wanted:
+            continue
+        requests.append(
+            dg.RunRequest(
+                run_key=due.run_key if len(jobs) == 1 else f"{due.run_key}:{job.name}",
+                job_name=job.name,
+                partition_key=None if partitions is None else open_partition(layout.datasets[wanted[0]], now).key,
+                asset_selection=[layout.get_key(urn, role) for urn in wanted for role in layout.roles],
+                tags={MODE_TAG: Mode.APPEND.value},
+            )
+        )
+    return requests
+
+
+def _find_lag_changes(
+    instance: dg.DagsterInstance,
+    layout: JobLayout,
+    news: Mapping[DatasetUrn, TopicNews | GobblinError],
+    busy: Collection[DatasetUrn],
+) -> list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation]:
+    """Evaluations of the check ``lag`` that say something else than what Dagster knows, bad news first.
+
+    A dataset at work is left out: its run says it.
+    """
+    found: dict[dg.AssetCheckKey, CheckResult] = {}
+    for urn, each in news.items():
+        lag_max = layout.datasets[urn].quality.lag_max
+        if lag_max is None or urn in busy or isinstance(each, GobblinError):
+            continue
+        lag = each.lag
+        if lag is not None:
+            found[dg.AssetCheckKey(layout.get_key(urn), LAG_CHECK)] = check_lag(lag, lag_max=lag_max)
+    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(found))
+    told = {
+        AssetCheckExecutionRecordStatus.SUCCEEDED: True,
+        AssetCheckExecutionRecordStatus.FAILED: False,
+    }
+    changed = [
+        (key, check)
+        for key, check in sorted(found.items(), key=lambda each: each[1].passed)
+        if key not in known or told.get(known[key].status) is not check.passed
+    ]
+    return [build_evaluation(key.asset_key, check) for key, check in changed[:EVALUATIONS_PER_TICK_MAX]]
+
+
+def _keep_discovery(
+    path: Path | None, names: Sequence[str], chosen: Sequence[str], source: KafkaSourceSpec, changes: str
+) -> str:
+    """Write the state file, unless that would leave the job without topics; what to say of it."""
+    if not chosen:
+        return (
+            f"None of the {len(names)} topics that the brokers show is chosen by source.include ({changes}). Nothing "
+            "was written: look whether topics were deleted, or this user may not see them any more."
+        )
+    if path is None:
+        return f"Topics have changed ({changes}). Run gobblin-assets discover, then reload the code location."
+    write_discovery(path, names, source, dt.datetime.now(dt.UTC))
+    return f"Topics have changed ({changes}). {path} says so now: reload the code location, and its assets follow."
+
+
+def _digest(names: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(names).encode("utf-8")).hexdigest()[:_CHOICE_DIGITS]
+
+
+def _in_one_line(error: GobblinError) -> str:
+    return " ".join(str(error).split())

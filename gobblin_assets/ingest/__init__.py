@@ -1,1 +1,0 @@
-"""Ingestion: a job's specification, sources read by Spark, packing, conversion, quality, writing, and the run."""

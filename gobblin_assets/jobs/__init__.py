@@ -1,0 +1,1 @@
+"""Job kinds: one package each, behind the port that the engine runs."""

@@ -1,0 +1,361 @@
+"""Extraction on Spark: one read, one chain of transformations and one write for each attempt.
+
+read -> converters -> late window -> output partitions -> row quality -> Parquet. Rows that were written are counted
+in the files' footers, rows that were read are observed on their way. Where Connect sends no observation, they are
+counted by a second read: no attempt is without a count that its files have no part in. Of rows that several datasets
+are read by, the source counts whose they are; where a converter takes some out, what is left is counted once more.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.rows.columns import require_distinct_fields
+from gobblin_assets.rows.converters import convert
+from gobblin_assets.rows.dataset_reader import read_published
+from gobblin_assets.rows.failed_rows import look_at_failed, sample_quarantine
+from gobblin_assets.rows.late_rows import without_published
+from gobblin_assets.rows.observation import EVERYTHING, Observed, ObservedPositions, observe_positions
+from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
+from gobblin_assets.rows.parquet_writer import (
+    WrittenDirectory,
+    collect_output,
+    plan_file_rows_max,
+    write_parquet,
+)
+from gobblin_assets.rows.row_quality import (
+    SHARE_COLUMN,
+    RowSplit,
+    explain_row_failure,
+    find_broken_policy,
+    parse_role_path,
+    parse_share_path,
+    split_rows,
+)
+from gobblin_assets.rows.row_samples import RowFailures
+from gobblin_assets.rows.schema_merge import parse_schema, require_joinable
+from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.run.slices import partition_text
+from gobblin_assets.sources.port import PlanSession
+from gobblin_assets.spark.cancellation import (
+    Cancellation,
+    SessionIdentity,
+    find_session_identity,
+    interrupt_left_behind,
+    open_cancellation,
+)
+from gobblin_assets.spark.errors import is_server_gone, spark_families
+
+_DATA_DIRECTORY: Final = "files"
+_SHARED_DIRECTORY: Final = "shared"
+
+
+class SparkExtractor:
+    """``Extractor`` over one session, which all tasks of a run share."""
+
+    def __init__(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles, session: PlanSession) -> None:
+        self._spark = spark
+        self._fs = fs
+        self._published = published
+        self._session = session
+        self._cancellation: Cancellation = open_cancellation(spark)
+        self._identity = find_session_identity(spark)
+        self._is_server_gone = False
+
+    def session_facts(self) -> SessionFacts:
+        if self._identity is None:
+            return SessionFacts()
+        return SessionFacts(self._identity.session_id, self._identity.user_id)
+
+    def cancel(self, tag: str) -> None:
+        self._cancellation.cancel(tag)
+
+    def extract(self, order: ExtractOrder) -> Extracted:
+        if not order.units:
+            return self._describe(order, (), _Written(None, {}, self._plan_schemas(order)), rows_read=0)
+        directory = f"{order.directory}/{_DATA_DIRECTORY}"
+        self._fs.make_directories(order.directory)
+        written = self._write_explained(
+            [order], lambda: (self._session.read(self._spark, order.plan, order.spec, order.units), None), directory
+        )
+        high = None if written.observed is None else written.observed.high
+        _require_below(order, high)
+        writer = order.spec.writer
+        directories = tuple(
+            OutputDirectory(role, found.path, published_path(role, path, writer), found.files)
+            for found in collect_output(self._fs, directory)
+            for role, path in [parse_role_path(found.partition_path)]
+        )
+        return self._describe(order, directories, written, rows_read=written.row_counts[EVERYTHING])
+
+    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+        """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
+        first = orders[0]
+        sharing = first.plan.sharing
+        if sharing is None:
+            return [self.extract(order) for order in orders]
+        directory = f"{first.directory}/{_SHARED_DIRECTORY}"
+        self._fs.make_directories(first.directory)
+        parts = [(order.plan, order.units) for order in orders]
+
+        def read() -> tuple[DataFrame, Mapping[str, int]]:
+            rows = sharing.read(self._spark, parts)
+            return rows.frame, rows.row_counts
+
+        written = self._write_explained(orders, read, directory)
+        shares: dict[str, list[tuple[str, WrittenDirectory]]] = {}
+        for found in collect_output(self._fs, directory):
+            name, partition_path = parse_share_path(found.partition_path)
+            shares.setdefault(name, []).append((partition_path, found))
+        extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
+        if others := (shares.keys() | written.row_counts.keys()) - {_share_of(order) for order in orders}:
+            raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(others))}")
+        self._fs.remove_tree(directory)
+        return extracted
+
+    def _plan_schemas(self, order: ExtractOrder) -> Mapping[Role, t.StructType]:
+        """What files would have, by analysis alone."""
+        spec, urn = order.spec, order.plan.urn
+        with spark_families(f"find the columns of {urn}"):
+            frame = convert(self._session.read(self._spark, order.plan, spec, ()), spec.converters, dataset=urn)
+            schemas = _split(self._divide(order, frame)[0], order).schemas
+        _require_readable([order], schemas.values())
+        return schemas
+
+    def _hand_out(
+        self,
+        order: ExtractOrder,
+        shared: str,
+        share: Sequence[tuple[str, WrittenDirectory]],
+        written: "_Written",
+    ) -> Extracted:
+        directory = f"{order.directory}/{_DATA_DIRECTORY}"
+        if share:
+            self._fs.make_directories(order.directory)
+            source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
+            outcome = self._fs.rename_no_replace(source, directory)
+            if outcome is not RenameOutcome.RENAMED:
+                # Put out of the way by whoever took the dataset over while this process slept.
+                raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
+        directories = []
+        for path, found in share:
+            role, inner = parse_role_path(path)
+            place = f"{directory}/{path}" if path else directory
+            partition_path = published_path(role, inner, order.spec.writer)
+            directories.append(OutputDirectory(role, place, partition_path, found.files))
+        rows_read = written.row_counts.get(_share_of(order), 0)
+        return self._describe(order, tuple(directories), written, rows_read=rows_read)
+
+    def _describe(
+        self, order: ExtractOrder, directories: tuple[OutputDirectory, ...], written: "_Written", *, rows_read: int
+    ) -> Extracted:
+        return Extracted(
+            directories=directories,
+            rows_read=rows_read,
+            file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
+            columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
+            observed_high=None if written.observed is None else written.observed.high,
+            samples=sample_quarantine(self._fs, directories, written.schemas.get(Role.QUARANTINE), order.spec),
+        )
+
+    def _write_explained(self, orders: Sequence[ExtractOrder], read: "_Read", directory: str) -> "_Written":
+        order = orders[0]
+        if self._is_server_gone:
+            raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
+        try:
+            with self._cancellation.tagged(order.tag):
+                return self._write(orders, *read(), self._fs.to_uri(directory))
+        except RetryableError as error:
+            # The write's own family says that it failed; its cause may say why, and whose fault it is.
+            cause = error.__cause__ or error
+            raise self._explain(order, cause, self._look_at_failed(orders, read, cause)) from error
+        except GobblinError:
+            raise
+        except Exception as error:
+            raise self._explain(order, error, self._look_at_failed(orders, read, error)) from error
+
+    def _look_at_failed(
+        self, orders: Sequence[ExtractOrder], read: "_Read", error: BaseException
+    ) -> RowFailures | None:
+        """Of rows that failed a policy; None where that was not it, or of several datasets, or it can't be told."""
+        order, name = orders[0], find_broken_policy(error)
+        policy = next((each for each in order.spec.quality.rows if each.name == name), None)
+        if policy is None or len(orders) > 1:
+            return None
+        try:
+            with self._cancellation.tagged(order.tag), spark_families("look at the rows that failed"):
+                frame, _positions = self._observed(order, read()[0])
+                return look_at_failed(self._divide(order, frame)[0], policy, order.spec)
+        except Exception:  # noqa: BLE001  what failed is known; that it can't be counted must not hide it
+            return None
+
+    def _divide(self, order: ExtractOrder, frame: DataFrame) -> tuple[DataFrame, Sequence[str]]:
+        spec = order.spec
+        return add_output_partitions(frame, spec.writer, dataset=order.plan.urn, now=order.started_at)
+
+    def _write(
+        self, orders: Sequence[ExtractOrder], raw: DataFrame, given: Mapping[str, int] | None, uri: str
+    ) -> "_Written":
+        order = orders[0]
+        spec = order.spec
+        frame, observed = self._observed(order, raw)
+        divided, partition_columns = self._divide(order, frame)
+        split = _split(divided, order)
+        _require_readable(orders, split.schemas.values())
+        rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
+        write_parquet(
+            split.frame,
+            uri,
+            partition_columns=(*split.partition_columns, *partition_columns),
+            file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
+            compression=spec.writer.compression,
+        )
+        seen = observed.get().get(EVERYTHING)
+        if given is None:
+            counts = {EVERYTHING: _count(split.frame) if seen is None else seen.row_count}
+        elif all(link.where is None and link.function is None for link in spec.converters):
+            counts = dict(given)
+        else:
+            counts = _count_shares(split.frame)
+        return _Written(seen, counts, split.schemas)
+
+    def _observed(self, order: ExtractOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
+        """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
+
+        Where nothing takes rows out, the source's own rows are observed, and so are their positions. Else what is
+        left is counted, and positions are observed only if no converter can have changed them.
+        """
+        links = order.spec.converters
+        late = any(unit.reread_from is not None for unit in order.units)
+        if not late and all(link.where is None and link.function is None for link in links):
+            observed, positions = observe_positions(raw, _position_columns(order))
+            return convert(observed, links, dataset=order.plan.urn), positions
+        left = self._without_late(convert(raw, links, dataset=order.plan.urn), order)
+        return observe_positions(left, () if links else _position_columns(order))
+
+    def _without_late(self, frame: DataFrame, order: ExtractOrder) -> DataFrame:
+        """Leave out what an earlier sequence published, where this attempt reads below the watermark."""
+        plan = order.plan
+        late = next((unit for unit in order.units if unit.reread_from is not None), None)
+        if late is None or late.reread_from is None or late.interval is None or late.interval.low is None:
+            return frame
+        published = read_published(
+            self._spark,
+            plan.urn,
+            job=order.job,
+            published=self._published,
+            partition=partition_text(plan.partition),
+        )
+        if published is None or plan.watermark_column is None:
+            return frame
+        return without_published(
+            frame,
+            published,
+            key=plan.late_key,
+            watermark_column=plan.watermark_column,
+            low=late.interval.low,
+            reread_from=late.reread_from,
+            tiebreak_column=None if order.spec.watermark is None else order.spec.watermark.key_column,
+            dataset=plan.urn,
+        )
+
+    def _explain(self, order: ExtractOrder, error: BaseException, failures: RowFailures | None) -> BaseException:
+        # Each other try would find it out anew, for as long as the client has patience.
+        self._is_server_gone = self._is_server_gone or is_server_gone(error)
+        urn = order.plan.urn
+        known = explain_row_failure(error, dataset=urn, failures=failures)
+        known = known or explain_partition_failure(error, dataset=urn)
+        if known is not None:
+            return known
+        if isinstance(error, GobblinError) or not isinstance(error, Exception):
+            return error
+        return self._session.explain_failure(order.plan, order.spec, error)
+
+
+def _split(divided: DataFrame, order: ExtractOrder) -> RowSplit:
+    rules = order.spec.writer.event_time
+    event_time_name = None if rules is None else rules.name
+    return split_rows(divided, order.spec.quality.rows, dataset=order.plan.urn, event_time_name=event_time_name)
+
+
+_Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
+"""What to write, and how many rows each share of it has where the source knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """``row_counts``: of ``EVERYTHING``, or of each share; how many rows should be in the files."""
+
+    observed: Observed | None
+    row_counts: Mapping[str, int]
+    schemas: Mapping[Role, t.StructType]
+
+
+def _count(frame: DataFrame) -> int:
+    with spark_families("count the rows that were read"):
+        return frame.count()
+
+
+def _count_shares(frame: DataFrame) -> dict[str, int]:
+    with spark_families("count the rows that were read"):
+        counted = frame.groupBy(SHARE_COLUMN).agg(f.count(f.lit(1)).alias("rows")).collect()
+    return {row[SHARE_COLUMN]: row["rows"] for row in counted}
+
+
+def _share_of(order: ExtractOrder) -> str:
+    if order.plan.sharing is None:
+        raise CorruptionError(f"{order.plan.urn} is read together with others, and its plan shares with none")
+    return order.plan.sharing.name
+
+
+def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
+    """End a dead attempt's work on the Connect server at ``remote``. RetryableError if it does not end.
+
+    In a classic session nothing is left: its work ended with its process.
+    """
+    if remote is None or attempt.spark_session_id is None or attempt.spark_tag is None:
+        return
+    identity = SessionIdentity(attempt.spark_session_id, attempt.spark_user or "")
+    interrupt_left_behind(remote, identity, attempt.spark_tag)
+
+
+def _require_readable(orders: Sequence[ExtractOrder], schemas: Iterable[t.StructType]) -> None:
+    """Nothing is written that could not be read, by itself or together with what is published."""
+    for schema in schemas:
+        require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
+        new = parse_schema(schema.jsonValue())
+        for order in orders:
+            require_joinable(
+                new,
+                [parse_schema(each) for each in order.schemas_beside],
+                allow_retyped=order.spec.schema_change.allow_retyped,
+                label=f"dataset {order.plan.urn!r}",
+                field=f"datasets[{order.plan.urn}].schema_change",
+            )
+
+
+def _position_columns(order: ExtractOrder) -> tuple[str, ...]:
+    watermark = order.spec.watermark
+    if order.plan.watermark_column is None or watermark is None or order.plan.is_snapshot:
+        return ()
+    return (watermark.column,) if watermark.key_column is None else (watermark.column, watermark.key_column)
+
+
+def _require_below(order: ExtractOrder, high: Watermark | None) -> None:
+    """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
+    ends = [unit.interval.high for unit in order.units if unit.interval is not None]
+    if high is not None and ends and high.type is ends[0].type and high >= max(ends):
+        raise CorruptionError(
+            f"{order.plan.urn}: the source gave a row at {high}, which is not below the bound {max(ends)}",
+            hint="Nothing that this task read was published. Does the watermark column change while it is read?",
+        )

@@ -1,0 +1,106 @@
+"""Compaction on Spark: published files are read as they were written, and written anew as few large ones.
+
+Files of one set of directory columns are one read and one write: Spark makes the same directories of the same values.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.rows.columns import named
+from gobblin_assets.rows.dataset_reader import read_by_directories
+from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
+from gobblin_assets.run.extraction import OutputDirectory, SessionFacts
+from gobblin_assets.run.rewriting import RewriteOrder
+from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
+from gobblin_assets.spark.errors import spark_families
+
+_ROWS_HASHED_AS: Final = "decimal(38,0)"
+
+
+class SparkRewriter:
+    """``Rewriter`` over one session."""
+
+    def __init__(self, spark: SparkSession, fs: FileSystem) -> None:
+        self._spark = spark
+        self._fs = fs
+        self._cancellation = open_cancellation(spark)
+
+    def session_facts(self) -> SessionFacts:
+        identity = find_session_identity(self._spark)
+        return SessionFacts() if identity is None else SessionFacts(identity.session_id, identity.user_id)
+
+    def rewrite(self, order: RewriteOrder) -> Sequence[OutputDirectory]:
+        with spark_families(f"compact {order.urn}"):
+            return self._rewrite(order)
+
+    def _rewrite(self, order: RewriteOrder) -> list[OutputDirectory]:
+        self._fs.make_directories(order.directory)
+        found: list[OutputDirectory] = []
+        parts = read_by_directories(self._spark, order.segments, job=order.job, urn=order.urn, role=order.role)
+        rows = max(1, sum(segment.row_count for segment in order.segments))
+        row_bytes = sum(segment.file_bytes for segment in order.segments) / rows
+        rows_max = max(1, int(order.file_bytes / max(row_bytes, 1 / rows)))
+        for number, (columns, frame, file_bytes) in enumerate(parts):
+            directory = f"{order.directory}/{number}"
+            with self._cancellation.tagged(order.tag):
+                self._write(
+                    frame, columns, directory, order, file_count=-(-file_bytes // order.file_bytes), rows=rows_max
+                )
+                written = self._spark.read.schema(frame.schema).parquet(self._fs.to_uri(directory))
+                _require_equal(frame, written.select(*(named(name) for name in frame.columns)), order)
+            found += [
+                OutputDirectory(order.role, each.path, each.partition_path, each.files)
+                for each in collect_output(self._fs, directory)
+            ]
+        return found
+
+    def _write(
+        self,
+        frame: DataFrame,
+        columns: Sequence[str],
+        directory: str,
+        order: RewriteOrder,
+        *,
+        file_count: int,
+        rows: int,
+    ) -> None:
+        # The rows of a directory meet in one task; elsewhere neighbours stay together.
+        gathered = (
+            frame.repartition(*(named(name) for name in columns)) if columns else frame.coalesce(max(1, file_count))
+        )
+        write_parquet(
+            gathered,
+            self._fs.to_uri(directory),
+            partition_columns=columns,
+            file_rows_max=rows,
+            compression=order.compression,
+        )
+
+
+def _require_equal(before: DataFrame, after: DataFrame, order: RewriteOrder) -> None:
+    """The same rows as a multiset: by their number, and by the sum of their hashes, which has no order."""
+    read, written = _sum_up(before), _sum_up(after)
+    if read != written:
+        raise CorruptionError(
+            f"{order.urn}: the rows written are not the rows read ({order.role}): {written}, expected {read}",
+            hint="Nothing was replaced. Report this, with the dataset's columns.",
+            urn=order.urn,
+        )
+
+
+def _sum_up(frame: DataFrame) -> tuple[object, ...]:
+    hashed = f.xxhash64(*(_hashable(named(field.name), field.dataType) for field in frame.schema.fields))
+    (row,) = frame.agg(f.count(f.lit(1)), f.sum(hashed.cast(_ROWS_HASHED_AS))).collect()
+    return tuple(row)
+
+
+def _hashable(column: Column, kind: t.DataType) -> Column:
+    """Maps and variants have no hash: what they print as stands for them."""
+    text = kind.simpleString()
+    return f.to_json(f.struct(column)) if "map<" in text or "variant" in text else column

@@ -1,0 +1,274 @@
+"""The output partition of a row by its event time: a directory's value for every row, or the rule's word for it.
+
+``event_time_spec`` says what a job can ask for. A time is read as microseconds since 1970, in steps that are
+columns of their own, so that Spark evaluates each once a row, in code small enough to be compiled:
+
+    the value   of the column, or the text at a path in its JSON; of a text also what it says as ISO 8601
+    the moment  NULL where it can't be read, ``_BEYOND`` where it is a time that no calendar of ours holds
+    the wall    what clocks in the zone show then, for the pattern
+    the verdict NULL for a good time, else what is wrong
+
+No step can fail a row by itself, in ANSI mode or outside: everything is compared before it is computed, and texts
+are matched before they are cast. Spark's own cast would take ``10:30`` for today, which is what must never happen.
+Wall clocks that a zone skips or repeats are what Java and Python make of them: skipped ones move on by the gap, of
+repeated ones the first is meant.
+"""
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.column_names import name_key
+from gobblin_assets.model.watermark import to_micros
+from gobblin_assets.rows.columns import find_column, named, raising, require_column
+from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, is_dead_letter
+from gobblin_assets.spec.event_time_spec import EventTimeSpec, TimeUnit
+
+DEAD_LETTER_VALUE: Final = "dead_letter"
+"""The directory of dead letters while they are written; it is not part of the path that is published."""
+
+_MISSING: Final = "event_time_missing"
+_UNREADABLE: Final = "event_time_unreadable"
+_FUTURE: Final = "event_time_future"
+_SAID: Final = {
+    _MISSING: "has no event time",
+    _UNREADABLE: "has an event time that can't be read",
+    _FUTURE: "has an event time further in the future than future_s_max",
+}
+_HINTS: Final = {
+    _MISSING: "Set on_missing: directory or dead_letter, name another column, or fill it by a converter.",
+    _UNREADABLE: "Set on_missing: directory or dead_letter; or write it by a converter as an ISO 8601 text, "
+    "or as a number that counts unit since 1970.",
+    _FUTURE: "Compare unit with what the column counts; else set on_future: directory, dead_letter or accept, "
+    "or a larger future_s_max.",
+}
+
+_DAY_MICROS: Final = 86_400_000_000
+_YEAR_1_MICROS: Final = -62_135_596_800_000_000
+_YEAR_10000_MICROS: Final = 253_402_300_800_000_000
+# No zone is a day away from UTC: within these, a moment can be moved into any zone, and its year is then looked at.
+_LOW: Final = _YEAR_1_MICROS - _DAY_MICROS
+_HIGH: Final = _YEAR_10000_MICROS + _DAY_MICROS
+_BEYOND: Final = 2**62
+
+_MICROS: Final = {TimeUnit.SECONDS: 1_000_000, TimeUnit.MILLISECONDS: 1_000, TimeUnit.MICROSECONDS: 1}
+
+_NUMBER: Final = r"^[+-]?[0-9]+([.][0-9]*)?(E[+-]?[0-9]{1,4})?$"
+_ISO: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?( ?(Z|[+-][0-9]{2}(:?[0-9]{2})?))?)?$"
+)
+_LATER_YEAR: Final = r"^[+]?[0-9]{5,9}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+
+# Where the seconds begin in a text without blanks around it, counted from 1: behind yyyy-MM-ddTHH:mm.
+_SECONDS_AT: Final = 17
+_ISO_LENGTH_MAX: Final = 40
+
+# 19 digits before the point hold every readable number of microseconds.
+_EXACT: Final = t.DecimalType(28, 9)
+
+
+def add_event_time(frame: DataFrame, spec: EventTimeSpec, *, dataset: str, now: dt.datetime) -> DataFrame:
+    """The frame with the directory column ``spec.name``, and the reason of rows that become dead letters by it.
+
+    ``now`` is aware. The session's zone is UTC. Nothing but analysis happens. RejectedError names dataset, column
+    and the fix.
+    """
+    label = f"dataset {dataset!r}"
+    column = require_column(frame.columns, spec.column, label=label, field="writer.event_time.column")
+    if find_column(frame.columns, spec.name) is not None:
+        raise RejectedError(
+            f"{label}: there is a column {spec.name!r} already",
+            field="writer.event_time.name",
+            hint="Give the directory column another name.",
+        )
+    own = frame.columns
+    value, parsed, moment, verdict, wall = _free_names(own, 5)
+    data_type = frame.schema[column].dataType
+    read = named(column)
+    if spec.json_path is not None:
+        if not isinstance(data_type, t.StringType | t.BinaryType):
+            hint = "Take json_path out; a field of a struct becomes a column by a flatten or sql converter."
+            raise _wrong_type(data_type, label, column, "JSON as text or bytes", hint)
+        read, data_type = f.get_json_object(read.cast(t.StringType()), spec.json_path), t.StringType()
+    if isinstance(data_type, t.StringType):
+        read = f.upper(f.trim(read))
+    staged = frame.select("*", read.alias(value))
+    if isinstance(data_type, t.StringType):
+        staged = staged.select("*", _parse_iso(named(value)).alias(parsed))
+        micros = _read_text(named(value), named(parsed), spec)
+    else:
+        micros = _read(named(value), data_type, spec, label, column)
+    staged = staged.select("*", micros.alias(moment))
+    staged = staged.select("*", _in_zone(named(moment), spec.zone).alias(wall))
+    found = _judge(named(value), named(moment), named(wall), _limit(spec, now))
+    if dead_letter_columns(own):
+        found = f.when(~is_dead_letter(), found)
+    staged = staged.select("*", found.alias(verdict))
+    columns = {name: named(name) for name in own}
+    if spec.makes_dead_letters:
+        reason = _reason(named(verdict), spec)
+        known = columns.get(DEAD_LETTER_COLUMN)
+        columns[DEAD_LETTER_COLUMN] = reason if known is None else f.coalesce(known, reason)
+    directory = _directory(named(verdict), named(wall), spec)
+    if dead_letter_columns(own):
+        directory = f.when(is_dead_letter(), f.lit(DEAD_LETTER_VALUE)).otherwise(directory)
+    return staged.select(*(each.alias(name) for name, each in columns.items()), directory.alias(spec.name))
+
+
+def find_zone_failure(error: BaseException, *, dataset: str) -> RejectedError | None:
+    """The error to raise instead, if Spark's Java does not know the zone: its list may be older than Python's."""
+    if "[INVALID_TIMEZONE]" not in str(error):
+        return None
+    return RejectedError(
+        f"dataset {dataset!r}: Spark does not know this time zone",
+        field="writer.event_time.zone",
+        hint="Write it like Europe/Berlin; a zone that is new needs a Java with newer time zone data.",
+    )
+
+
+def find_event_time_failure(raised: tuple[str, str], *, dataset: str) -> RejectedError | None:
+    """The error for what ``find_raised`` found, if it was a row without a usable event time."""
+    kind, name = raised
+    if kind not in _SAID:
+        return None
+    rule = "on_future" if kind == _FUTURE else "on_missing"
+    return RejectedError(
+        f"dataset {dataset!r}: at least one row {_SAID[kind]} in {name!r}, and {rule} is fail",
+        field=f"writer.event_time.{rule}",
+        hint=f"Nothing that its task read was published. {_HINTS[kind]}",
+    )
+
+
+def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str, column: str) -> Column:
+    """Microseconds since 1970: NULL, or at least ``_LOW``; ``_BEYOND`` stands for everything from ``_HIGH`` on."""
+    match data_type:
+        case t.DateType():
+            days = f.unix_date(value).cast(t.LongType())
+            return _out_of_zone(_scaled(days, days, _DAY_MICROS), spec.zone)
+        case t.TimestampType():
+            return _clipped(f.unix_micros(value))
+        case t.TimestampNTZType():
+            clock = _clipped(f.unix_micros(value.cast(t.TimestampType())))
+            return _out_of_zone(clock, spec.zone)
+        case t.FloatType() | t.DoubleType():
+            number = value.cast(t.DoubleType())
+            return f.when(~f.isnan(number), _scaled(number, number, _MICROS[spec.unit]))
+        case t.DecimalType():
+            return _scaled(value.cast(t.DoubleType()), value.try_cast(_EXACT), _MICROS[spec.unit])
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            number = value.cast(t.LongType())
+            return _scaled(number, number, _MICROS[spec.unit])
+        case _:
+            hint = "Name the place of a text in JSON by json_path; take a field out of a struct by a converter."
+            raise _wrong_type(data_type, label, column, "a date, a time, a number or a text", hint)
+
+
+def _parse_iso(text: Column) -> Column:
+    """What an ISO 8601 text says: microseconds since 1970 of the moment, or of a wall clock that has no zone yet."""
+    behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
+    # Spark reads an offset behind seconds only, and no comma.
+    no_seconds = (f.length(text) >= _SECONDS_AT) & ~behind.startswith(":")
+    whole = f.when(no_seconds, f.concat(f.substring(text, 1, _SECONDS_AT - 1), f.lit(":00"), behind)).otherwise(text)
+    # The session's zone is UTC, and so a text without an offset gives its wall clock.
+    pointed = f.when(text.contains(","), f.translate(whole, ",", ".")).otherwise(whole)
+    moment = f.unix_micros(pointed.try_cast(t.TimestampType()))
+    return f.when(text.rlike(_ISO), moment)
+
+
+def _read_text(text: Column, parsed: Column, spec: EventTimeSpec) -> Column:
+    """``text`` is in upper case and has no blanks around it; ``parsed`` is what ``_parse_iso`` makes of it."""
+    behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
+    has_offset = text.endswith("Z") | behind.contains("+") | behind.contains("-")
+    number = _scaled(text.try_cast(t.DoubleType()), text.try_cast(_EXACT), _MICROS[spec.unit])
+    return (
+        f.when(parsed.isNotNull() & has_offset, parsed)
+        .when(parsed.isNotNull(), _out_of_zone(parsed, spec.zone))
+        .when(text.rlike(_NUMBER), number)
+        .when(text.rlike(_LATER_YEAR), f.lit(_BEYOND))
+    )
+
+
+def _scaled(compared: Column, exact: Column, micros: int) -> Column:
+    """``exact * micros`` where it fits. ``compared`` is the same number, of a type that holds all of its values."""
+    product = f.floor(exact * f.lit(micros)).cast(t.LongType())
+    return f.when(compared >= f.lit(_HIGH // micros), f.lit(_BEYOND)).when(compared >= f.lit(_LOW // micros), product)
+
+
+def _clipped(moment: Column) -> Column:
+    return f.when(moment >= _HIGH, f.lit(_BEYOND)).when(moment >= _LOW, moment)
+
+
+def _out_of_zone(clock: Column, zone: str) -> Column:
+    """The moment at which the zone's clocks show this."""
+    if zone == "UTC":
+        return clock
+    return f.when(clock < _HIGH, f.unix_micros(f.to_utc_timestamp(f.timestamp_micros(clock), zone))).otherwise(clock)
+
+
+def _in_zone(moment: Column, zone: str) -> Column:
+    """What the zone's clocks show; NULL where no zone's clocks show a year of 1 to 9999."""
+    clock = f.timestamp_micros(moment)
+    return f.when((moment >= _LOW) & (moment < _HIGH), clock if zone == "UTC" else f.from_utc_timestamp(clock, zone))
+
+
+def _judge(value: Column, moment: Column, wall: Column, limit: int | None) -> Column:
+    """NULL for a time that may be used, else one of the kinds of ``_SAID``."""
+    verdict = f.when(value.isNull(), f.lit(_MISSING)).when(moment.isNull(), f.lit(_UNREADABLE))
+    if limit is not None:
+        verdict = verdict.when(moment > limit, f.lit(_FUTURE))
+    shown = f.unix_micros(wall)
+    return verdict.when(wall.isNull() | (shown < _YEAR_1_MICROS) | (shown >= _YEAR_10000_MICROS), f.lit(_UNREADABLE))
+
+
+def _limit(spec: EventTimeSpec, now: dt.datetime) -> int | None:
+    return None if spec.limit_s is None else to_micros(now) + int(spec.limit_s * 1_000_000)
+
+
+def _rule_of(kind: str, spec: EventTimeSpec) -> str:
+    return spec.on_future if kind == _FUTURE else spec.on_missing
+
+
+def _directory(verdict: Column, wall: Column, spec: EventTimeSpec) -> Column:
+    good = f.date_format(f.date_trunc(spec.granularity.value, wall), spec.directory_pattern)
+    directory = f.when(verdict.isNull(), good)
+    for kind in _SAID:
+        match _rule_of(kind, spec):
+            case "directory":
+                instead = f.lit(spec.future_name if kind == _FUTURE else spec.missing_name)
+            case "dead_letter":
+                instead = f.lit(DEAD_LETTER_VALUE)
+            case _:
+                instead = raising(kind, spec.column, t.StringType())
+        directory = directory.when(verdict == kind, instead)
+    return directory
+
+
+def _reason(verdict: Column, spec: EventTimeSpec) -> Column:
+    place = repr(spec.column) if spec.json_path is None else f"{spec.column!r} at {spec.json_path}"
+    reason = f.lit(None).cast(t.StringType())
+    for kind, said in _SAID.items():
+        if _rule_of(kind, spec) == "dead_letter":
+            reason = f.when(verdict == kind, f.lit(f"the row {said} in {place}")).otherwise(reason)
+    return reason
+
+
+def _free_names(taken: Sequence[str], count: int) -> list[str]:
+    """Names of columns that are there only between two steps."""
+    known = {name_key(name) for name in taken}
+    numbered = (f"gobblin_event_time_{number}" for number in itertools.count())
+    return list(itertools.islice((name for name in numbered if name not in known), count))
+
+
+def _wrong_type(data_type: t.DataType, label: str, column: str, expected: str, hint: str) -> RejectedError:
+    return RejectedError(
+        f"{label}: expected {expected} in {column!r}, found {data_type.simpleString()}",
+        field="writer.event_time.column",
+        hint=hint,
+    )

@@ -1,0 +1,124 @@
+"""Rows that failed a policy, looked at after the fact: nothing of this is done where no row failed."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyarrow import ArrowException
+from pyarrow import parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.columns import named
+from gobblin_assets.rows.row_quality import FAILED_COLUMN, failed_rows
+from gobblin_assets.rows.row_samples import (
+    SAMPLES_MAX,
+    VALUE_LENGTH_MAX,
+    RowFailures,
+    ShownValue,
+    choose_columns,
+    unit_of,
+    write_sample,
+)
+from gobblin_assets.run.extraction import OutputDirectory
+from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec
+
+_BATCH_ROWS: Final = 64
+
+
+def look_at_failed(frame: DataFrame, policy: RowPolicySpec, spec: DatasetSpec) -> RowFailures:
+    """Count the rows that fail the policy, and show some: two reads of the source, of which one ends early."""
+    failing = failed_rows(frame, policy)
+    mode = spec.quality.samples
+    names = choose_columns(spec, [policy], frame.columns)
+    if mode == "none" or not names:
+        return RowFailures(failing.count())
+    types = {name: frame.schema[name].dataType for name in names}
+    shown = [
+        f.struct(
+            named(name).isNull().alias("is_null"),
+            _size_of(name, types[name].simpleString()).alias("size"),
+            (_text_of(name, types[name]) if mode == "values" else f.lit(None).cast("string")).alias("text"),
+        ).alias(f"c{number}")
+        for number, name in enumerate(names)
+    ]
+    samples = [
+        write_sample(
+            {
+                name: ShownValue(types[name].simpleString(), cell["is_null"], cell["size"], cell["text"])
+                for name, cell in zip(names, row, strict=True)
+            }
+        )
+        for row in failing.select(*shown).limit(SAMPLES_MAX).collect()
+    ]
+    return RowFailures(failing.count(), tuple(samples))
+
+
+def sample_quarantine(
+    fs: FileSystem, directories: Sequence[OutputDirectory], schema: t.StructType | None, spec: DatasetSpec
+) -> tuple[str, ...]:
+    """Some of the rows that were set aside, from the first of the files that were written, with what each failed."""
+    if spec.quality.samples == "none" or schema is None:
+        return ()
+    samples: list[str] = []
+    for path in _list_files(directories):
+        samples += _sample_file(fs, path, schema, spec, SAMPLES_MAX - len(samples))
+        if len(samples) == SAMPLES_MAX:
+            break
+    return tuple(samples)
+
+
+def _list_files(directories: Sequence[OutputDirectory]) -> Iterator[str]:
+    """At most as many as are needed: no file is without rows."""
+    aside = (each for each in directories if each.role is Role.QUARANTINE)
+    paths = [f"{each.path}/{file.name}" for each in aside for file in each.files[:SAMPLES_MAX]]
+    yield from paths[:SAMPLES_MAX]
+
+
+def _sample_file(fs: FileSystem, path: str, schema: t.StructType, spec: DatasetSpec, count: int) -> list[str]:
+    policies = [policy for policy in spec.quality.rows if policy.on_failure == "err_file"]
+    try:
+        with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
+            # Columns that became directories are not in the files.
+            there = [name for name in schema.names if name in set(file.schema_arrow.names)]
+            names = choose_columns(spec, policies, there)
+            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[*names, FAILED_COLUMN])
+            rows = next(batches).slice(0, count).to_pylist()
+    except (ArrowException, OSError) as error:
+        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
+    with_values = spec.quality.samples == "values"
+    return [
+        write_sample(
+            {name: _show(row[name], schema[name].dataType.simpleString(), with_values=with_values) for name in names},
+            row[FAILED_COLUMN],
+        )
+        for row in rows
+    ]
+
+
+def _show(value: Any, type_text: str, *, with_values: bool) -> ShownValue:
+    if value is None:
+        return ShownValue(type_text, is_null=True)
+    text = value.hex() if isinstance(value, bytes) else str(value)
+    size = len(value) if unit_of(type_text) is not None else None
+    return ShownValue(type_text, is_null=False, size=size, text=text[:VALUE_LENGTH_MAX] if with_values else None)
+
+
+def _size_of(name: str, type_text: str) -> Column:
+    match unit_of(type_text):
+        case "characters":
+            return f.length(named(name))
+        case "bytes":
+            return f.octet_length(named(name))
+        case "elements":
+            return f.size(named(name))
+        case _:
+            return f.lit(None).cast("int")
+
+
+def _text_of(name: str, data_type: t.DataType) -> Column:
+    text = f.hex(named(name)) if isinstance(data_type, t.BinaryType) else named(name).cast("string")
+    return f.left(text, f.lit(VALUE_LENGTH_MAX))

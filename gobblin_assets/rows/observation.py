@@ -1,0 +1,154 @@
+"""How far a write really read: the highest position and the number of rows, observed while it runs.
+
+The tasks of the write itself are counted once each, however often one is tried. A shuffle between here and there makes
+a stage of its own, which is counted twice if it is repeated: the count is then too high, and the attempt, whose files
+hold fewer rows, is given up for another. Results are scalars alone, since anything else comes
+back broken over Connect, after the write has happened: instants as microseconds, dates as days, composites
+field by field.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.watermark import Watermark, WatermarkType, from_micros
+from gobblin_assets.spark.errors import spark_families
+
+EVERYTHING: Final = ""
+"""The name of the only group where no groups are given."""
+
+_EPOCH: Final = dt.date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``high`` is the highest position seen, None where no row had one. ``row_count`` may count rows twice."""
+
+    row_count: int
+    high: Watermark | None
+
+
+class ObservedPositions:
+    """The results of one action over the frame that ``observe_positions`` gave."""
+
+    def __init__(self, observation: Observation, kinds: Sequence[WatermarkType], groups: Sequence[str]) -> None:
+        self._observation = observation
+        self._kinds = kinds
+        self._groups = groups
+
+    def get(self) -> Mapping[str, Observed]:
+        """By group. Only after the action has returned: before, a classic session waits for it without end.
+
+        Empty where Connect sent nothing: its server waits a tenth of a second for the results and then answers
+        without them (seen on a busy machine), and of nested observations it may send the outer one alone.
+        """
+        with spark_families("read the observed positions"):
+            values = self._observation.get
+        if not values:
+            return {}
+        return {
+            group: Observed(
+                row_count=int(values[f"rows_{number}"]),
+                high=_as_watermark(self._kinds, [values[f"high_{number}_{part}"] for part in range(len(self._kinds))]),
+            )
+            for number, group in enumerate(self._groups)
+        }
+
+
+def observe_positions(
+    frame: DataFrame,
+    columns: Sequence[str],
+    groups: Mapping[str, Column] = MappingProxyType({}),
+) -> tuple[DataFrame, ObservedPositions]:
+    """The same frame, observed: the highest position of ``columns`` in each group of rows, and their number.
+
+    ``columns``: none (rows are counted), one, or two that are compared in turn (time, then key). ``groups``
+    name the rows of one watermark key each by a condition; without them all rows are one, ``EVERYTHING``.
+    Rows with a NULL position have none. RejectedError names a column that can't be a position.
+    """
+    types = {column.name: column.dataType for column in frame.schema.fields} if columns else {}
+    kinds = [_kind_of(name, types.get(name)) for name in columns]
+    conditions = dict(groups) or {EVERYTHING: f.lit(True)}
+    metrics = []
+    for number, condition in enumerate(conditions.values()):
+        metrics.append(f.count(f.when(condition, f.lit(1))).alias(f"rows_{number}"))
+        if not columns:
+            continue
+        parts = [f.col(_quoted(name)) for name in columns]
+        present = condition
+        for part in parts:
+            present = present & part.isNotNull()
+        named = [part.alias(f"part_{at}") for at, part in enumerate(parts)]
+        highest = f.max(f.when(present, f.struct(*named)))
+        metrics.extend(
+            _as_scalar(highest.getField(f"part_{at}"), kind).alias(f"high_{number}_{at}")
+            for at, kind in enumerate(kinds)
+        )
+    observation = Observation(f"positions-{uuid4()}")
+    return frame.observe(observation, *metrics), ObservedPositions(observation, kinds, tuple(conditions))
+
+
+def _kind_of(name: str, data_type: t.DataType | None) -> WatermarkType:
+    match data_type:
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            return WatermarkType.LONG
+        case t.DecimalType() if data_type.scale == 0:
+            return WatermarkType.LONG  # one beyond 64 bits fails the write, as it fails the plan before it
+        case t.TimestampType():
+            return WatermarkType.TIMESTAMP
+        case t.TimestampNTZType():
+            return WatermarkType.LOCAL_TIMESTAMP
+        case t.DateType():
+            return WatermarkType.DATE
+        case t.StringType():
+            return WatermarkType.STRING
+        case _:
+            found = data_type.simpleString() if data_type is not None else "no such column"
+            raise RejectedError(
+                f"expected a whole number, time, date or text, found {found}",
+                field=f"watermark.column.{name}",
+                hint="Choose another column, or cast this one in the query.",
+            )
+
+
+def _as_scalar(value: Column, kind: WatermarkType) -> Column:
+    match kind:
+        case WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP:
+            return f.unix_micros(value.cast("timestamp"))  # the session is in UTC, so that a wall clock stays itself
+        case WatermarkType.DATE:
+            return f.unix_date(value)
+        case WatermarkType.LONG:
+            return value.cast("bigint")
+        case _:
+            return value
+
+
+def _as_watermark(kinds: Sequence[WatermarkType], values: Sequence[int | str | None]) -> Watermark | None:
+    if not kinds or any(value is None for value in values):
+        return None
+    parts = [_as_position(kind, value) for kind, value in zip(kinds, values, strict=True)]
+    return parts[0] if len(parts) == 1 else Watermark(WatermarkType.COMPOSITE, (parts[0], parts[1]))
+
+
+def _as_position(kind: WatermarkType, value: int | str | None) -> Watermark:
+    match kind, value:
+        case ((WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP), int()):
+            return Watermark(kind, from_micros(value, local=kind is WatermarkType.LOCAL_TIMESTAMP))
+        case WatermarkType.DATE, int():
+            return Watermark(kind, _EPOCH + dt.timedelta(days=value))
+        case _, (int() | str()):
+            return Watermark(kind, value)
+        case _:
+            raise AssertionError(f"a {kind} was observed as {value!r}")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

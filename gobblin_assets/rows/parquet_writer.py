@@ -1,0 +1,224 @@
+"""One Spark write into an attempt's own directory, and what of it counts afterwards.
+
+The v1 file committer renames a task's files when the job commits and writes ``_SUCCESS`` last: the sign of a
+complete write. Speculative or repeated tasks leave nothing visible. Row counts are read from the footers of
+the files that are there, never from Spark's metrics, which count a repeated task twice.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from pyarrow import ArrowException
+from pyarrow import parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.files import DataFile, FileStat
+from gobblin_assets.spark.errors import spark_families
+
+FILE_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Large enough for readers to stream, small enough to be copied or rewritten again after a failure."""
+
+FOOTER_THREADS_MAX: Final = 8
+
+SUCCESS_NAME: Final = "_SUCCESS"
+_TEMPORARY_NAME: Final = "_temporary"
+_DATA_ENDING: Final = ".parquet"
+
+# The committer's algorithm 2 shows files before the job commits; a marker that a site switched off is no sign.
+_COMMITTER: Final = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+}
+# Hadoop's default for local paths puts a checksum file beside each file; its cache would hand that one out again.
+_WITHOUT_CHECKSUM_FILES: Final = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+
+# Parquet's own default, which a site may have switched off: `gobblin-assets verify --checksums` rests on it.
+_PAGE_CHECKSUMS: Final = {"parquet.page.write-checksum.enabled": "true"}
+
+# Bytes of a value as Parquet stores it before compression; texts and the like as Spark's own planner guesses.
+_FIXED_BYTES: Final[tuple[tuple[type[t.DataType], float], ...]] = (
+    (t.BooleanType, 0.125),
+    (t.ByteType, 1),
+    (t.ShortType, 2),
+    (t.IntegerType, 4),
+    (t.DateType, 4),
+    (t.FloatType, 4),
+    (t.LongType, 8),
+    (t.DoubleType, 8),
+    (t.TimestampType, 8),
+    (t.TimestampNTZType, 8),
+)
+_TEXT_BYTES: Final = 20.0
+_DECIMAL_BYTES: Final = 16.0
+_ELEMENTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDirectory:
+    """A directory with data files in it. ``path`` is absolute; ``partition_path`` is relative to the attempt's
+    directory: ``""``, or ``column=value`` segments as Spark escaped them. Files are in the order of their names.
+    """
+
+    path: str
+    partition_path: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def row_count(self) -> int:
+        return sum(file.row_count for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.identity.size_bytes for file in self.files)
+
+
+def write_parquet(
+    frame: DataFrame,
+    directory_uri: str,
+    *,
+    partition_columns: Sequence[str] = (),
+    file_rows_max: int | None = None,
+    compression: str = "zstd",
+) -> None:
+    """Write the frame where nothing is yet. Whatever is raised: the directory is given up, never written again.
+
+    ConflictError if the directory exists, RejectedError if Spark refuses the query or a column's type,
+    RetryableError for all else.
+    """
+    options = {
+        **_COMMITTER,
+        **_PAGE_CHECKSUMS,
+        **(_WITHOUT_CHECKSUM_FILES if directory_uri.startswith("file:") else {}),
+    }
+    if file_rows_max is not None:
+        options["maxRecordsPerFile"] = str(file_rows_max)
+    # Connect knows this mode by its short name only.
+    writer = frame.write.mode("error").option("compression", compression).options(**options)
+    if partition_columns:
+        writer = writer.partitionBy(*partition_columns)
+    with spark_families(f"write to {directory_uri}"):
+        writer.parquet(directory_uri)
+
+
+def collect_output(fs: FileSystem, directory: str) -> list[WrittenDirectory]:
+    """What a complete write left: its directories with data files, in path order, after everything else is gone.
+
+    Removes, in this attempt's own directory: hidden names (a leading ``.``, or ``_`` without ``=``), files
+    without rows, directories that are empty by that, and ``_SUCCESS`` last of all, so that a collection that
+    was interrupted can be repeated. RetryableError where the write is not complete or a file can't be read;
+    RejectedError where rows went below a hidden name, which nobody would find there.
+    """
+    marker = f"{directory}/{SUCCESS_NAME}"
+    found = fs.list_files(directory)
+    if not any(file.path == marker for file in found):
+        raise RetryableError(f"the write to {directory} is not complete: it has no {SUCCESS_NAME}", path=directory)
+    fs.remove_tree(f"{directory}/{_TEMPORARY_NAME}")
+    hidden = [file for file in found if _is_hidden(file.path.removeprefix(directory + "/"))]
+    _require_no_rows(fs, directory, hidden)
+    shown = [file for file in found if file not in set(hidden)]
+    counted = list(zip(shown, _count_rows(fs, shown), strict=True))
+    _remove(fs, directory, [file for file in hidden if file.path != marker])
+    _remove(fs, directory, [file for file, row_count in counted if row_count == 0])
+    _remove(fs, directory, [file for file in hidden if file.path == marker])
+    kept = [(file, row_count) for file, row_count in counted if row_count > 0]
+    return [
+        WrittenDirectory(
+            path=path,
+            partition_path=path.removeprefix(directory).lstrip("/"),
+            files=tuple(
+                DataFile(name=file.path.rpartition("/")[2], identity=file.identity, row_count=row_count)
+                for file, row_count in files
+            ),
+        )
+        for path, files in groupby(sorted(kept, key=_by_directory), key=lambda entry: _by_directory(entry)[0])
+    ]
+
+
+def plan_file_rows_max(
+    schema: t.StructType,
+    *,
+    file_bytes_max: int = FILE_BYTES_MAX,
+    published_rows: int = 0,
+    published_bytes: int = 0,
+) -> int:
+    """How many rows to allow a file so that it is about ``file_bytes_max`` at most.
+
+    From what was published before, where there is something: its bytes a row. Else from the widths of the
+    schema's types before compression, which errs towards smaller files; a column of long texts makes larger
+    ones until the first publication is known. Spark offers a bound by rows only.
+    """
+    row_bytes = published_bytes / published_rows if published_rows and published_bytes else _width(schema)
+    return max(1, int(file_bytes_max / max(row_bytes, 1.0)))
+
+
+def _width(data_type: t.DataType) -> float:
+    match data_type:
+        case t.StructType():
+            return sum(_width(column.dataType) for column in data_type.fields)
+        case t.ArrayType():
+            return _ELEMENTS * _width(data_type.elementType)
+        case t.MapType():
+            return _ELEMENTS * (_width(data_type.keyType) + _width(data_type.valueType))
+        case t.DecimalType():
+            return _DECIMAL_BYTES
+        case _:
+            return next((width for kind, width in _FIXED_BYTES if isinstance(data_type, kind)), _TEXT_BYTES)
+
+
+def _is_hidden(relative_path: str) -> bool:
+    """As Spark's readers see it: a partition column may begin with an underscore, its directory has a ``=``."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative_path.split("/"))
+
+
+def _require_no_rows(fs: FileSystem, directory: str, hidden: Sequence[FileStat]) -> None:
+    """What Spark wrote as data under a hidden directory is rows, not rubbish of its own."""
+    inside = [(file, file.path.removeprefix(directory + "/")) for file in hidden]
+    data = [
+        file
+        for file, path in inside
+        if path.endswith(_DATA_ENDING)
+        and not path.startswith(f"{_TEMPORARY_NAME}/")
+        and not _is_hidden(path.rpartition("/")[2])
+    ]
+    for file, row_count in zip(data, _count_rows(fs, data), strict=True):
+        if row_count:
+            raise RejectedError(
+                f"{row_count:,} rows went to {file.path.removeprefix(directory + '/')!r}, which readers skip",
+                field="writer",
+                hint="Nothing that its task read was published. Give the directory column a name that begins with "
+                "neither '.' nor '_'.",
+            )
+
+
+def _count_rows(fs: FileSystem, files: Sequence[FileStat]) -> list[int]:
+    def count(file: FileStat) -> int:
+        try:
+            with fs.open_input(file.path) as stream:
+                return int(pq.read_metadata(stream).num_rows)
+        except (ArrowException, OSError) as error:
+            raise RetryableError(f"{file.path} is no readable Parquet file: {error}", path=file.path) from error
+
+    with ThreadPoolExecutor(FOOTER_THREADS_MAX, thread_name_prefix="footer") as pool:
+        return list(pool.map(count, files))
+
+
+def _remove(fs: FileSystem, root: str, files: Iterable[FileStat]) -> None:
+    for file in files:
+        fs.remove_file(file.path, file.identity)
+        parent = file.path.rpartition("/")[0]
+        while len(parent) > len(root) and fs.remove_empty_directory(parent):
+            parent = parent.rpartition("/")[0]
+
+
+def _by_directory(entry: tuple[FileStat, int]) -> tuple[str, str]:
+    directory, _, name = entry[0].path.rpartition("/")
+    return directory, name

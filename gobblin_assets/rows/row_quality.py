@@ -1,0 +1,276 @@
+"""Row policies: what happens to a row that does not pass, decided inside the one write that publishes the rest.
+
+A check that gives NULL counts as a failure. Any number of policies may fail for one row:
+
+    fail      the task fails, and with it nothing of the attempt is published. The first such row ends it; how many
+              there are is then counted by another read (``spark.failed_rows``), which a good task never needs.
+    err_file  the row is set aside: it goes to the quarantine role, published in the same sequence.
+    optional  the row stays, annotated.
+
+``split_rows`` reads nothing and needs no second pass. It gives one frame; where some policy sets rows aside,
+that frame has the column ``ROLE_COLUMN``, and the writer makes it the outermost directory:
+
+    <attempt>/gobblin_role=data/<output partitions>/part-….parquet
+    <attempt>/gobblin_role=quarantine/<output partitions>/part-….parquet
+
+``parse_role_path`` takes that directory off again. Without such a policy there is no such directory and all
+files are data. How many rows were set aside is counted in the files' footers, never by an observation: a stage
+that is repeated is observed twice.
+
+Where there are err_file or optional policies, the column ``FAILED_COLUMN`` (array of text, empty for a row that
+passed) names those that a row failed, in both roles, since one write has one file schema. ``RowSplit.schemas``
+says what is published: the column is part of quarantine always, and of data only where a policy is optional; a
+reader of the ledger sees just that.
+
+Dead letters are rows that are no rows: records that can't be decoded, or rows without a usable event time. Whoever
+finds them (a source's decoder, ``event_time``) says so in hidden columns of the frame:
+
+    gobblin_dead_letter      text, NULL for a good row, else the reason: a sentence without values of the row.
+    gobblin_dead_letter_<x>  any type, NULL for a good row: what else is known of the letter, such as its topic,
+                             partition, offset and bytes. There may be none of these, or many.
+
+A frame without the first has no dead letters, and keeps its shape. Converters neither see nor change a row whose
+reason is set (``converters`` says how), and carry the hidden columns along. What they read of such a row's own
+columns is not defined; a decoder leaves them NULL. Here, such rows go to ``Role.DEAD_LETTER``: no policy is applied
+to them, ``fail`` ones included. What is published of that role is all columns of the data, then ``<x>`` as
+``dead_letter_<x>`` and the reason as ``dead_letter_reason``; neither data nor quarantine have these.
+
+    <attempt>/gobblin_role=dead_letter/<output partitions>/part-….parquet
+
+A frame may hold the rows of several datasets, which are read and written together. Its hidden column
+``gobblin_share``, text and never NULL, then says whose row each is, dead letters included. It goes through unseen as
+well, and becomes the directory that is outermost of all; ``parse_share_path`` takes it off.
+
+Output partitions of a dead letter are those of its columns (NULL has a directory), but for the directory of its
+event time: it has none. Spark must be given some value there; ``output_partitions`` writes a fixed one, takes that
+directory off the published path again, and names the column to ``split_rows``, which leaves it out of the schema.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.columns import (
+    find_column,
+    find_raised,
+    named,
+    raising,
+    refuse_expression,
+)
+from gobblin_assets.rows.row_samples import RowFailures
+from gobblin_assets.spec.job_spec import RowPolicySpec
+
+ROLE_COLUMN: Final = "gobblin_role"
+FAILED_COLUMN: Final = "failed_policies"
+FAILED_TYPE: Final = t.ArrayType(t.StringType(), containsNull=False)
+DEAD_LETTER_COLUMN: Final = "gobblin_dead_letter"
+SHARE_COLUMN: Final = "gobblin_share"
+REASON_COLUMN: Final = "dead_letter_reason"
+
+_HIDDEN_PREFIX: Final = "gobblin_"
+_RAISED: Final = "row_policy"
+_PROBE: Final = "gobblin_check"
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplit:
+    """``frame`` is to be written with ``partition_columns`` before all others.
+
+    ``schemas`` are the published columns of each role that may come out, without ``ROLE_COLUMN``.
+    """
+
+    frame: DataFrame
+    partition_columns: tuple[str, ...]
+    schemas: Mapping[Role, t.StructType]
+
+
+def dead_letter_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """The hidden columns among ``names``, the reason first; () where there can be no dead letters."""
+    known = list(names)
+    if DEAD_LETTER_COLUMN not in known:
+        return ()
+    return (DEAD_LETTER_COLUMN, *(name for name in known if name.startswith(f"{DEAD_LETTER_COLUMN}_")))
+
+
+def hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """All hidden columns among ``names``: those of dead letters, and whose row it is."""
+    known = list(names)
+    return (*dead_letter_columns(known), *([SHARE_COLUMN] if SHARE_COLUMN in known else []))
+
+
+def is_dead_letter() -> Column:
+    """The condition, never NULL, for frames that have the columns of dead letters."""
+    return named(DEAD_LETTER_COLUMN).isNotNull()
+
+
+def split_rows(
+    frame: DataFrame, policies: Sequence[RowPolicySpec], *, dataset: str, event_time_name: str | None = None
+) -> RowSplit:
+    """Apply the policies; nothing but analysis happens. RejectedError names dataset, policy and columns.
+
+    ``event_time_name`` is the directory column that a published dead letter does not have.
+    """
+    hidden = dead_letter_columns(frame.columns)
+    share = (SHARE_COLUMN,) if SHARE_COLUMN in frame.columns else ()
+    data = t.StructType([field for field in frame.schema.fields if field.name not in (*hidden, *share)])
+    for number, policy in enumerate(policies):
+        _require_check(frame, policy, field=f"quality.rows[{number}].check", dataset=dataset)
+    passing = {policy.name: _passes(policy, may_be_dead=bool(hidden)) for policy in policies}
+    by_kind = {
+        kind: [policy.name for policy in policies if policy.on_failure == kind]
+        for kind in ("fail", "err_file", "optional")
+    }
+    annotating = [policy.name for policy in policies if policy.on_failure != "fail"]
+    _require_free(data.names, annotating=bool(annotating), hidden=hidden, dataset=dataset)
+    columns = [named(name) for name in data.names]
+    if by_kind["fail"]:
+        # Inside a column that is written: as a filter, Spark could move it below a converter's where or the
+        # late window's join, and a row that is left out anyway would fail the task.
+        first = data.fields[0]
+        guarded = _guard(columns[0], {name: passing[name] for name in by_kind["fail"]}, first.dataType)
+        columns[0] = guarded.alias(first.name, metadata=first.metadata)
+    annotated = data
+    if annotating:
+        columns.append(_names_of_failed({name: passing[name] for name in annotating}).alias(FAILED_COLUMN))
+        annotated = t.StructType([*data.fields, t.StructField(FAILED_COLUMN, FAILED_TYPE)])
+    schemas = {Role.DATA: annotated if by_kind["optional"] else data}
+    aside: dict[Role, Column] = {}
+    if hidden:
+        # First: whatever else it is, a dead letter is never data.
+        aside[Role.DEAD_LETTER] = is_dead_letter()
+        schemas[Role.DEAD_LETTER] = _dead_letter_schema(data, frame.schema, hidden, event_time_name)
+        columns += [named(name).alias(_published_name(name)) for name in hidden]
+    if by_kind["err_file"]:
+        aside[Role.QUARANTINE] = ~reduce(and_, (passing[name] for name in by_kind["err_file"]))
+        schemas[Role.QUARANTINE] = annotated
+    columns += [named(name) for name in share]
+    if not aside:
+        return RowSplit(frame.select(*columns), share, MappingProxyType(schemas))
+    role = f.lit(Role.DATA.value)
+    for other, condition in reversed(aside.items()):
+        role = f.when(condition, f.lit(other.value)).otherwise(role)
+    columns.append(role.alias(ROLE_COLUMN))
+    return RowSplit(frame.select(*columns), (*share, ROLE_COLUMN), MappingProxyType(schemas))
+
+
+def parse_share_path(partition_path: str) -> tuple[str, str]:
+    """Take the share off a path such as ``gobblin_share=orders/gobblin_role=data``: its name, and the rest."""
+    first, _slash, rest = partition_path.partition("/")
+    column, _equals, name = first.partition("=")
+    if column != SHARE_COLUMN or not name:
+        raise CorruptionError(f"{partition_path!r} does not begin with the directory of a share")
+    return name, rest
+
+
+def parse_role_path(partition_path: str) -> tuple[Role, str]:
+    """Take the role off a path such as ``gobblin_role=quarantine/day=2013-01-01``; without one it is data."""
+    first, _slash, rest = partition_path.partition("/")
+    column, equals, value = first.partition("=")
+    if column != ROLE_COLUMN or not equals:
+        return Role.DATA, partition_path
+    return Role(value), rest
+
+
+def failed_rows(frame: DataFrame, policy: RowPolicySpec) -> DataFrame:
+    """Those rows of what ``split_rows`` takes that fail the policy."""
+    return frame.where(~_passes(policy, may_be_dead=bool(dead_letter_columns(frame.columns))))
+
+
+def find_broken_policy(error: BaseException) -> str | None:
+    """The ``fail`` policy that a row failed, if the failure of a Spark action was that."""
+    raised = find_raised(error)
+    return None if raised is None or raised[0] != _RAISED else raised[1]
+
+
+def explain_row_failure(
+    error: BaseException, *, dataset: str, failures: RowFailures | None = None
+) -> RejectedError | None:
+    """What to raise instead, if the failure of a Spark action was a row that failed a ``fail`` policy.
+
+    ``failures``: what was found of such rows, where somebody looked. The error has it, and the policy, as fields.
+    """
+    policy = find_broken_policy(error)
+    if policy is None:
+        return None
+    many = "at least one row" if failures is None or failures.count < 1 else f"{failures.count:,} rows"
+    return RejectedError(
+        f"dataset {dataset!r}: {many} failed the row policy {policy!r}, whose on_failure is fail",
+        field="quality.rows",
+        hint="Nothing that its task read was published. Mend the rows at the source, or set them aside by "
+        "on_failure: err_file.",
+        policy=policy,
+        **({} if failures is None else {"failures": failures}),
+    )
+
+
+def _passes(policy: RowPolicySpec, *, may_be_dead: bool = False) -> Column:
+    passes = f.coalesce(f.expr(policy.check), f.lit(False))
+    return f.when(is_dead_letter(), f.lit(True)).otherwise(passes) if may_be_dead else passes
+
+
+def _guard(column: Column, passing: Mapping[str, Column], data_type: t.DataType) -> Column:
+    guarded = column
+    for name, passes in reversed(list(passing.items())):
+        guarded = f.when(passes, guarded).otherwise(raising(_RAISED, name, data_type))
+    return guarded
+
+
+def _names_of_failed(passing: Mapping[str, Column]) -> Column:
+    return f.array_compact(f.array(*(f.when(~passes, f.lit(name)) for name, passes in passing.items())))
+
+
+def _published_name(hidden: str) -> str:
+    return REASON_COLUMN if hidden == DEAD_LETTER_COLUMN else hidden.removeprefix(_HIDDEN_PREFIX)
+
+
+def _dead_letter_schema(
+    data: t.StructType, schema: t.StructType, hidden: Sequence[str], event_time_name: str | None
+) -> t.StructType:
+    own = [field for field in data.fields if field.name != event_time_name]
+    about = [t.StructField(_published_name(name), schema[name].dataType) for name in hidden]
+    return t.StructType([*own, *about])
+
+
+def _require_free(names: Sequence[str], *, annotating: bool, hidden: Sequence[str], dataset: str) -> None:
+    """What is added to the files may have no name that the data has."""
+    needed = {FAILED_COLUMN: "row policies need"} if annotating else {}
+    needed |= {_published_name(name): "dead letters need" for name in hidden}
+    if annotating or hidden:
+        needed[ROLE_COLUMN] = "row policies need" if annotating else "dead letters need"
+    for name, who in needed.items():
+        if find_column(names, name) is not None:
+            raise RejectedError(
+                f"dataset {dataset!r}: {who} the column name {name!r}, and the data has it",
+                field="quality.rows" if annotating else "converters",
+                hint="Rename the data's column by a converter.",
+            )
+
+
+def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, dataset: str) -> None:
+    label = f"dataset {dataset!r}, row policy {policy.name!r}"
+    try:
+        # Beside the columns, so that an aggregate, which would join all rows into one, is refused; then inside
+        # another expression, so that one that makes several rows of one is refused too.
+        found = frame.select("*", f.expr(policy.check).alias(_PROBE)).schema.fields[-1].dataType
+        if isinstance(found, t.BooleanType | t.NullType):
+            _ = frame.select("*", _passes(policy).alias(_PROBE)).schema
+            return
+    except AnalysisException as error:
+        hidden = hidden_columns(frame.columns)
+        available = [name for name in frame.columns if name not in hidden]
+        raise refuse_expression(error, label=label, field=field, available=available) from error
+    raise RejectedError(
+        f"{label}: expected a condition, found an expression of type {found.simpleString()}",
+        field=field,
+        hint="Write something that is true for a good row, such as amount >= 0.",
+    )

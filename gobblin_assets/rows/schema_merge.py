@@ -1,0 +1,182 @@
+"""One schema for files that were written under several: the newest says which columns there are, and in which order.
+
+A column's type is the narrowest that holds every value of all of them (``column_types``); where there is none, the
+files can't be read together, and no attempt writes such a file. All columns come back as nullable: a file may lack one
+that others have.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.model.column_names import pair_names
+from gobblin_assets.rows.column_types import describe_holders, join_all, join_types
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """What two schemas say of one place, such as ``address.zip``; of structs, arrays and maps their innermost parts."""
+
+    place: str
+    newer: t.DataType
+    older: t.DataType
+
+
+def parse_schema(data: object) -> t.StructType:
+    """Spark's JSON of a schema, as text or as read, with everything nullable. CorruptionError if it is none."""
+    try:
+        fields = json.loads(data) if isinstance(data, str) else data
+        if not isinstance(fields, Mapping):
+            raise TypeError(type(data).__name__)
+        return cast("t.StructType", _as_nullable(t.StructType.fromJson(dict(fields))))
+    except (ValueError, TypeError, KeyError, AssertionError) as error:
+        raise CorruptionError(f"a stored file schema is not Spark's JSON ({type(error).__name__})") from error
+
+
+def merge_schemas(newest_first: Iterable[t.StructType]) -> t.StructType:
+    """The columns of the newest schema, followed by those that only older ones have.
+
+    RejectedError where no type holds what two of them have under one name.
+    """
+    merged = t.StructType([])
+    for schema in newest_first:
+        for pair in _pair_up(merged, schema):
+            if join_types(pair.newer, pair.older) is None:
+                newer, older = pair.newer.simpleString(), pair.older.simpleString()
+                raise RejectedError(
+                    f"files hold {pair.place!r} as {newer} and as {older}, and no type holds every value of both",
+                    field="partitions",
+                    hint="Read partitions that were written with one of the two; refresh those written with the other.",
+                )
+        merged = cast("t.StructType", _merge(merged, schema))
+    return merged
+
+
+def require_joinable(
+    new: t.StructType, stored: Sequence[t.StructType], *, allow_retyped: bool, label: str, field: str
+) -> None:
+    """Refuse to write files of the schema ``new`` beside active ones of ``stored`` if a value would be lost by it.
+
+    A type that holds every value of those stored is a widening and needs no leave. With ``allow_retyped`` it may be
+    any type for which there is one that holds all. One that active files have already makes nothing worse.
+    """
+    found: dict[str, list[_Pair]] = {}
+    for schema in stored:
+        for pair in _pair_up(new, schema):
+            found.setdefault(pair.place, []).append(pair)
+    for place, pairs in found.items():
+        now, before = pairs[0].newer, list(dict.fromkeys(pair.older for pair in pairs))
+        joined = join_all([now, *before])
+        if now in before or joined == now or (joined is not None and allow_retyped):
+            continue
+        held = " and ".join(each.simpleString() for each in before)
+        known = join_all(before)
+        holders = held if known is None else describe_holders(known)
+        if joined is None:
+            reason = "no type holds every value of both"
+            hint = (
+                f"Cast it, at the source or by a converter, to {holders}; or give it another name. A refresh may change"
+                " it where no other partition has files."
+            )
+        else:
+            reason = f"{now.simpleString()} does not hold all of its values"
+            hint = (
+                f"Cast it, at the source or by a converter, to {holders}; or write schema_change: {{allow_retyped: "
+                f"true}}: the dataset then reads as {joined.simpleString()}."
+            )
+        raise RejectedError(
+            f"{label}: {place!r} is {now.simpleString()} now, its published files hold {held}, and {reason}",
+            field=field,
+            hint=hint,
+            column=place,
+        )
+
+
+def type_to_read(stored: t.DataType, wanted: t.DataType) -> t.DataType:
+    """As which type a file's column is read so that a cast to ``wanted`` is all that remains.
+
+    Parquet finds the fields of a struct by name and gives NULL for those that the file lacks, so that added
+    ones are asked for as they are wanted; everything else is read as it was stored, by the name that it has there.
+    """
+    match stored, wanted:
+        case t.StructType(), t.StructType():
+            names = pair_names(wanted.names, stored.names)
+            return t.StructType(
+                [
+                    t.StructField(names[field.name], type_to_read(stored[names[field.name]].dataType, field.dataType))
+                    if field.name in names
+                    else t.StructField(field.name, field.dataType)
+                    for field in wanted.fields
+                ]
+            )
+        case t.ArrayType(), t.ArrayType():
+            return t.ArrayType(type_to_read(stored.elementType, wanted.elementType))
+        case t.MapType(), t.MapType():
+            return t.MapType(stored.keyType, type_to_read(stored.valueType, wanted.valueType))
+        case _:
+            return stored
+
+
+def _pair_up(newer: t.DataType, older: t.DataType, place: str = "") -> Iterator[_Pair]:
+    """All places that both have, from the outside in."""
+    match newer, older:
+        case t.StructType(), t.StructType():
+            names = pair_names(newer.names, older.names)
+            for field in newer.fields:
+                if field.name in names:
+                    below = f"{place}.{field.name}" if place else field.name
+                    yield from _pair_up(field.dataType, older[names[field.name]].dataType, below)
+        case t.ArrayType(), t.ArrayType():
+            yield from _pair_up(newer.elementType, older.elementType, f"{place}.element")
+        case t.MapType(), t.MapType():
+            # A key with more fields than it was written with would be another key.
+            yield _Pair(f"{place}.key", newer.keyType, older.keyType)
+            yield from _pair_up(newer.valueType, older.valueType, f"{place}.value")
+        case _:
+            yield _Pair(place, newer, older)
+
+
+def _merge(newer: t.DataType, older: t.DataType) -> t.DataType:
+    match newer, older:
+        case t.StructType(), t.StructType():
+            names = pair_names(newer.names, older.names)
+            fields = [
+                t.StructField(
+                    field.name,
+                    _merge(field.dataType, older[names[field.name]].dataType)
+                    if field.name in names
+                    else field.dataType,
+                    metadata=field.metadata,
+                )
+                for field in newer.fields
+            ]
+            known = set(names.values())
+            return t.StructType([*fields, *(field for field in older.fields if field.name not in known)])
+        case t.ArrayType(), t.ArrayType():
+            return t.ArrayType(_merge(newer.elementType, older.elementType))
+        case t.MapType(), t.MapType():
+            key = join_types(newer.keyType, older.keyType) or newer.keyType
+            return t.MapType(key, _merge(newer.valueType, older.valueType))
+        case _:
+            return join_types(newer, older) or newer
+
+
+def _as_nullable(data_type: t.DataType) -> t.DataType:
+    match data_type:
+        case t.StructType():
+            return t.StructType(
+                [
+                    t.StructField(field.name, _as_nullable(field.dataType), metadata=field.metadata)
+                    for field in data_type.fields
+                ]
+            )
+        case t.ArrayType():
+            return t.ArrayType(_as_nullable(data_type.elementType))
+        case t.MapType():
+            return t.MapType(_as_nullable(data_type.keyType), _as_nullable(data_type.valueType))
+        case _:
+            return data_type

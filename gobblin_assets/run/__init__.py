@@ -1,0 +1,1 @@
+"""The engine: leases, recovery, planning, packing, tasks, policies, publishing, streaming, cleanup."""

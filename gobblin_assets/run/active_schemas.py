@@ -1,0 +1,39 @@
+"""The schemas that the active files of datasets have, over all partitions: what new files must go together with."""
+
+from collections.abc import Sequence
+
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedFiles
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.slices import Slice, partition_text
+
+
+class ActiveSchemas:
+    """Asks the log once for a dataset, and again when its version is not the one that this run made of it.
+
+    A stream publishes often, nearly always by the schema of before; and the log reads every active segment to answer.
+    """
+
+    def __init__(self, published: PublishedFiles, job: JobName) -> None:
+        self._published = published
+        self._job = job
+        self._known: dict[DatasetUrn, tuple[int, tuple[ActiveSchema, ...]]] = {}
+
+    def look_up(self, slices: Sequence[Slice]) -> None:
+        """Fill ``active_schemas`` of each. One query for all that are not known; under leases of this run."""
+        versions = {part.urn: part.state.version for part in slices}
+        unknown = [urn for urn, version in versions.items() if self._known.get(urn, (None, ()))[0] != version]
+        if unknown:
+            found = self._published.find_active_schemas(self._job, unknown)
+            self._known |= {urn: (versions[urn], tuple(found.get(urn, ()))) for urn in unknown}
+        for part in slices:
+            part.active_schemas = self._known[part.urn][1]
+
+    def remember(self, part: Slice, publication: Publication) -> None:
+        """Keep what is known of a dataset where a publication changed nothing of it, and forget it where it did."""
+        version, known = self._known.pop(part.urn, (-1, ()))
+        own = [each.file_schema for each in known if each.only_partition in {None, partition_text(part.partition)}]
+        written = [schema for task in part.staged for schema in task.extracted.file_schemas.values()]
+        is_same = not part.plan.replaces and all(schema in own for schema in written)
+        if is_same and publication.version == version + 1:
+            self._known[part.urn] = (publication.version, known)

@@ -1,0 +1,83 @@
+"""Events of finished sequences: sent at least once, each carrying the sequence's id.
+
+A sequence is finished before its event is sent. Whoever dies between the two leaves it unannounced in the
+log, and the next run or recovery of the job sends it again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gobblin_assets.commit.sequence import COMPACTION, Publication
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetOutcome, SequenceId
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.rows.column_comments import comments_from_json
+from gobblin_assets.run.lag import lag_from_json
+from gobblin_assets.run.run_values import CheckResult, DatasetReport
+
+
+class UntoldError(RetryableError):
+    """Nobody took the event just now. The publication stays unannounced, and is told of by whoever comes next."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody took the event of a publication", hint="It is told of later.")
+
+
+# One run sends at most so many events that earlier ones left; the rest waits for the next.
+ANNOUNCED_PER_RUN_MAX: Final = 1_000
+
+
+def report_of(publication: Publication, partition: AssetPartition | None = None) -> DatasetReport:
+    """The report of a finished sequence, from what the log keeps of it."""
+    details: Mapping[str, Any] = publication.details
+    checks = tuple(CheckResult(**check) for check in details.get("checks", ()))
+    duration_s = float(details.get("duration_s", 0.0))
+    return DatasetReport(
+        urn=publication.urn,
+        partition=partition or AssetPartition(publication.partition or None),
+        outcome=DatasetOutcome.COMMITTED if publication.complete else DatasetOutcome.PARTIAL,
+        publication=publication,
+        checks=checks,
+        columns=dict(details.get("columns", ())),
+        uri=details.get("uri"),
+        notes=tuple(details.get("notes", ())),
+        figures={"rows_read": int(details.get("rows_read", 0)), "duration_s": duration_s},
+        lag=lag_from_json(details.get("lag")),
+        comments=comments_from_json(details),
+    )
+
+
+def is_compaction(publication: Publication) -> bool:
+    """Whether it holds the rows of those before it, and nothing else."""
+    return COMPACTION in publication.details
+
+
+def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Callable[[DatasetReport], None]) -> None:
+    """Send an event for each publication, then remember which were taken. A compaction is no event."""
+    sent: list[SequenceId] = []
+    for report in reports:
+        if report.publication is not None:
+            reach(Failpoint.FINISHED_BEFORE_EVENTS)
+            try:
+                if not is_compaction(report.publication):
+                    send(report)
+            except UntoldError:
+                continue
+            sent.append(report.publication.sequence_id)
+    if sent:
+        store.mark_announced(*sent)
+
+
+def announce_left_over(
+    store: CommitStepStore, job: JobName, send: Callable[[DatasetReport], None]
+) -> Sequence[DatasetReport]:
+    """Send the events that earlier runs of the job did not live to send."""
+    found = store.list_unannounced(job=job, limit=ANNOUNCED_PER_RUN_MAX)
+    reports = [report_of(replace(publication, recovered=True)) for publication in found]
+    for report in reports:
+        announce(store, [report], send)
+    return reports

@@ -1,0 +1,343 @@
+"""Compaction: the small files of a partition are written anew as few large ones, and replace it as a refresh does.
+
+The promise. Readers find the same rows before and after, each once, in the same roles and directories; ledger and
+watermarks say the same, so that late windows and windows of logs go on as if nothing had happened.
+
+Who is authoritative. The log, as for any sequence: this one is begun, staged, sealed, carried out and finished by the
+same code, and recovered by it. It replaces exactly the files that were read: the seal compares the version of the
+dataset with the one under which they were listed, so that nothing that came since can be among what is retired.
+
+What keeps rows from being lost. Files of different schemas stay apart, each written with the schema and the version
+that it had. Rows are counted in the footers of what was written, and compared with the log; a checksum that does not
+depend on their order is compared as well. What differs is never sealed.
+
+Events. Dagster is told of no materialization: the data is what it was.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gobblin_assets.commit.attempts import final_name, staging_directory
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
+from gobblin_assets.commit.rename_steps import RenameDirectory
+from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
+from gobblin_assets.commit.sequence import COMPACTION, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
+from gobblin_assets.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.path_names import list_upwards, path_of
+from gobblin_assets.model.state import AttemptId, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.extraction import OutputDirectory
+from gobblin_assets.run.rewriting import RewriteOrder, Rewriter
+from gobblin_assets.run.run_values import RunPorts, RunRequest
+from gobblin_assets.run.task import job_directory, target_directory
+from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec, JobSpec
+from gobblin_assets.state.leases import Lease
+
+_ERROR_TEXT_MAX: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What is written together: segments of one role and schema."""
+
+    role: Role
+    segments: tuple[PublishedSegment, ...]
+
+    @property
+    def version(self) -> int:
+        return max(segment.version for segment in self.segments)
+
+    @property
+    def row_count(self) -> int:
+        return sum(segment.row_count for segment in self.segments)
+
+
+def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionSpec) -> list[PublishedPartition]:
+    """Those of many small files that have come to rest, the one of most files first."""
+    found = [
+        each
+        for each in partitions
+        if each.file_count >= max(2, spec.files_min)
+        and each.quiet_s >= spec.quiet_s
+        and 2 * -(-each.file_bytes // spec.file_bytes_target) <= each.file_count
+    ]
+    return sorted(found, key=lambda each: (-each.file_count, each.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Compacts partitions of datasets that the caller holds; ``driver`` and ``require`` are those of its leases.
+
+    ``open_rewriter`` is called only where there is something to write. ``run_id`` is the run that it belongs to.
+    """
+
+    job: JobSpec
+    datasets: Mapping[DatasetUrn, DatasetSpec]
+    run_id: RunId
+    driver: Driver
+    published: PublishedFiles
+    fs: FileSystem
+    root: str
+    clock: Clock
+    report: Callable[[str], None]
+    require: Callable[[Lease], None]
+    open_rewriter: Callable[[], Rewriter]
+
+    def compact_all(self, leases: Mapping[DatasetUrn, Lease], spec: CompactionSpec) -> None:
+        """``compact_rested`` for each of which nothing is open; what fails of one is said, and left to the next run."""
+        for urn, lease in leases.items():
+            try:
+                if not self.driver.store.find_unfinished(lease.dataset_id):
+                    self.compact_rested(urn, lease, spec)
+            except GobblinError as error:
+                self.report(f"{urn}: its compaction is left to the next run: {error}")
+
+    def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionSpec) -> list[Publication]:
+        """Compact what has come to rest of a leased dataset, of which nothing is open."""
+        found = plan_compaction(self.published.list_partitions(JobName(self.job.job), urn), spec)
+        done = []
+        for each in found[: spec.partitions_per_run_max]:
+            label = f"{urn} [{each.partition}]" if each.partition else urn
+            self.report(f"{label}: {each.file_count:,} files of {each.file_bytes:,} bytes are written anew")
+            publication = self.compact(urn, each.partition, lease, spec=spec)
+            if publication is not None:
+                self.report(f"{label}: compacted to {publication.file_count:,} files")
+                done.append(publication)
+        return done
+
+    def compact(self, urn: DatasetUrn, partition: str, lease: Lease, *, spec: CompactionSpec) -> Publication | None:
+        """Compact one partition of a leased dataset, of which nothing is open. None: it has no files.
+
+        Raises:
+            ConflictError: somebody published meanwhile.
+            CorruptionError: a file is not what the log says, or the rows written are not those read.
+
+        """
+        job = JobName(self.job.job)
+        version, groups = self._list_groups(job, urn, partition)
+        if not groups:
+            return None
+        sequence_id = SequenceId(self.clock.new_id())
+        moves = self.driver.store.list_standing_moves(lease.dataset_id, partition)
+        new = NewSequence(
+            sequence_id=sequence_id,
+            dataset_id=lease.dataset_id,
+            run_id=self.run_id,
+            partition=partition,
+            mode=Mode.REFRESH,
+            replaces=True,
+            fence=lease.fence,
+            root_uri=self.job.destination,
+            lease_ttl_s=self.job.lease.ttl_s,
+        )
+        self.driver.store.begin(new)
+        with self._aborting(sequence_id, lease):
+            staged = self._stage(new, urn, groups, lease, spec)
+            segments = staged.segments
+            file_count = sum(segment.file_count for group in groups for segment in group.segments)
+            order = SealOrder(
+                sequence_id=sequence_id,
+                dataset_id=lease.dataset_id,
+                partition=partition,
+                fence=lease.fence,
+                base_version=version,
+                winners=(staged.attempt_id,),
+                digest=combine_digests(segment.digest for segment in segments),
+                segment_count=len(segments),
+                row_count=sum(segment.row_count for segment in segments),
+                moves=tuple(moves),
+                complete=True,
+                details={
+                    "uri": self.fs.to_uri(path_of(self.root, job, urn, Role.DATA)),
+                    COMPACTION: {"files_before": file_count},
+                    "notes": [f"{file_count} files of published rows were written anew"],
+                },
+            )
+            reach(Failpoint.STAGED_BEFORE_SEAL)
+            self.require(lease)
+            self.driver.store.seal(order)
+        publication = self.driver.publish(sequence_id, lease)
+        self.driver.store.mark_announced(sequence_id)
+        return publication
+
+    def _list_groups(self, job: JobName, urn: DatasetUrn, partition: str) -> tuple[int, list[_Group]]:
+        """All that is to be replaced, as of one version of the dataset."""
+        versions: set[int] = set()
+        groups: list[_Group] = []
+        for role in Role:
+            found = self.published.find(job, urn, role=role, partitions=[partition])
+            if found is None:
+                continue
+            versions.add(found.version)
+            of_schema: dict[str, list[PublishedSegment]] = defaultdict(list)
+            for segment in found.segments:
+                of_schema[repr(segment.file_schema)].append(segment)
+            groups += [_Group(role, tuple(segments)) for segments in of_schema.values()]
+        if len(versions) > 1:
+            raise ConflictError(f"{urn} was published to while it was looked at", hint="Compact it again.", urn=urn)
+        return next(iter(versions), 0), groups
+
+    def _stage(
+        self, new: NewSequence, urn: DatasetUrn, groups: Sequence[_Group], lease: Lease, spec: CompactionSpec
+    ) -> StagedAttempt:
+        attempt = self._register(new, self.open_rewriter(), lease)
+        try:
+            written = [
+                (group, number, self._rewrite(urn, group, f"{attempt.directory}/{number}", attempt, spec))
+                for number, group in enumerate(groups)
+            ]
+            self._make_durable(attempt.directory, [each for _group, _number, found in written for each in found])
+        except GobblinError as error:
+            self._fail(attempt.attempt_id, error)
+            raise
+        except OSError as error:
+            failure = RetryableError(f"{urn}: {error}", hint="It is tried again by the next compaction.", urn=urn)
+            self._fail(attempt.attempt_id, failure)
+            raise failure from error
+        segments = tuple(
+            segment for group, number, found in written for segment in self._segments(new, urn, group, number, found)
+        )
+        staged = StagedAttempt(
+            attempt_id=attempt.attempt_id,
+            sequence_id=new.sequence_id,
+            fence=lease.fence,
+            segments=segments,
+            segment_ids=tuple(self.clock.new_id() for _segment in segments),
+        )
+        self.require(lease)
+        self.driver.store.stage(staged)
+        return staged
+
+    def _register(self, new: NewSequence, rewriter: Rewriter, lease: Lease) -> "_Attempt":
+        """Recorded before its first byte, so that no staging is ever unknown."""
+        attempt_id, facts = AttemptId(self.clock.new_id()), rewriter.session_facts()
+        directory = staging_directory(job_directory(self.root, JobName(self.job.job)), attempt_id)
+        tag = f"gobblin-{attempt_id.hex}"
+        self.require(lease)
+        self.driver.store.register_attempt(
+            NewAttempt(
+                attempt_id=attempt_id,
+                sequence_id=new.sequence_id,
+                dataset_id=new.dataset_id,
+                fence=new.fence,
+                multi_work_unit=0,
+                try_number=1,
+                staging_path=directory,
+                spark_session_id=facts.session_id,
+                spark_user=facts.user,
+                spark_tag=tag,
+            )
+        )
+        return _Attempt(attempt_id, directory, tag, rewriter)
+
+    def _rewrite(
+        self, urn: DatasetUrn, group: _Group, directory: str, attempt: "_Attempt", spec: CompactionSpec
+    ) -> Sequence[OutputDirectory]:
+        job = JobName(self.job.job)
+        compression = self.datasets[urn].writer.compression
+        found = attempt.rewriter.rewrite(
+            RewriteOrder(
+                job, urn, group.role, group.segments, directory, spec.file_bytes_target, compression, attempt.tag
+            )
+        )
+        written = sum(file.row_count for each in found for file in each.files)
+        if written != group.row_count:
+            raise CorruptionError(
+                f"{urn}: {written:,} rows were written of {group.row_count:,} that are published ({group.role})",
+                hint="Nothing was replaced. `gobblin-assets verify --checksums` looks at the files.",
+                urn=urn,
+            )
+        return found
+
+    def _make_durable(self, directory: str, written: Sequence[OutputDirectory]) -> None:
+        reach(Failpoint.ATTEMPT_WRITTEN)
+        if written:
+            self.fs.apply_modes(directory)
+        self.fs.make_durable(f"{each.path}/{file.name}" for each in written for file in each.files)
+        self.fs.sync_directories(list_upwards((directory, *(each.path for each in written)), self.root))
+        reach(Failpoint.ATTEMPT_DURABLE)
+
+    def _segments(
+        self, new: NewSequence, urn: DatasetUrn, group: _Group, number: int, written: Sequence[OutputDirectory]
+    ) -> Iterator[Segment]:
+        role_path = path_of(self.root, JobName(self.job.job), urn, group.role)
+        name = final_name(new.sequence_id, number)
+        steps = [
+            RenameDirectory(
+                source=each.path,
+                target=target_directory(role_path, new.partition, each.partition_path, name),
+                files=each.files,
+            )
+            for each in written
+        ]
+        schema = group.segments[0].file_schema
+        for segment in encode_segments(steps, role=group.role, partition=new.partition, file_schema=schema):
+            yield replace(segment, version=group.version)
+
+    @contextmanager
+    def _aborting(self, sequence_id: SequenceId, lease: Lease) -> Iterator[None]:
+        """What could not be sealed comes to nothing; what may have been sealed is left to recovery."""
+        try:
+            yield
+        except (FencedError, OutcomeUnknownError):
+            raise
+        except GobblinError as error:
+            try:
+                self.driver.store.abort(sequence_id, fence=lease.fence, error=str(error)[:_ERROR_TEXT_MAX])
+            except ConflictError:
+                # It was sealed, and will be tried again.
+                raise error from None
+            except GobblinError as second:
+                self.report(f"the compaction could not be aborted; the next run does it: {second}")
+            raise
+
+    def _fail(self, attempt_id: AttemptId, error: GobblinError) -> None:
+        text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
+        try:
+            self.driver.store.fail_attempt(attempt_id, error=text, cancelled=isinstance(error, FencedError))
+        except GobblinError as second:
+            self.report(f"the failure of an attempt could not be recorded: {second}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    attempt_id: AttemptId
+    directory: str
+    tag: str
+    rewriter: Rewriter
+
+
+def open_compaction(
+    request: RunRequest, ports: RunPorts, run_id: RunId, driver: Driver, require: Callable[[Lease], None]
+) -> Compaction | None:
+    """A run's. None: it has nothing to write with."""
+    if ports.open_rewriter is None:
+        return None
+    return Compaction(
+        job=request.job,
+        datasets=request.datasets,
+        run_id=run_id,
+        driver=driver,
+        published=ports.stores.published,
+        fs=ports.fs,
+        root=ports.root,
+        clock=ports.clock,
+        report=ports.report,
+        require=require,
+        open_rewriter=ports.open_rewriter,
+    )

@@ -1,0 +1,111 @@
+"""A dry run: what a run would read now, planned and packed by the same code, with nothing taken or written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.state import DatasetId, DatasetState
+from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.packing import pack_run
+from gobblin_assets.run.run_values import RunRequest
+from gobblin_assets.sources.port import LoadIntervals, PartitionPlan, PlanRequest, PlanSession, Source
+from gobblin_assets.state.datasets import DatasetStore
+
+# Stands for a dataset that no run has registered yet; nothing is stored under it.
+_UNREGISTERED = DatasetId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedUnit:
+    """A WorkUnit; ``multi_work_unit`` None: it is empty, and no task reads it."""
+
+    key: str
+    number: int
+    interval: Interval | None
+    reread_from: Watermark | None
+    estimated_row_count: int | None
+    multi_work_unit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSlice:
+    """One dataset partition. ``error`` says why it can't be planned."""
+
+    urn: DatasetUrn
+    partition: str | None
+    mode: Mode
+    units: tuple[PlannedUnit, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+
+def plan_dry(
+    request: RunRequest,
+    datasets: DatasetStore,
+    source: Source,
+    spark: Callable[[], SparkSession],
+    report: Callable[[str], None],
+) -> list[PlannedSlice]:
+    """Plan each selected partition. What one refuses is said of that one; the others are planned."""
+    job = parse_job_name(request.job.job)
+    known = datasets.load(job, sorted(request.selection))
+    wanted = [
+        PlanRequest(
+            request.datasets[urn],
+            urn,
+            partition,
+            known.get(urn) or _new_state(job, urn),
+            mode=request.mode,
+            by_hand=request.by_hand,
+            restart=request.restart,
+            load_intervals=_look_up(datasets, known.get(urn)),
+        )
+        for urn in sorted(request.selection)
+        for partition in request.selection[urn]
+    ]
+    with source.open_plan(spark, report, wanted) as session:
+        outcomes = [_plan_one(session, each) for each in wanted]
+    plans = [each for each in outcomes if isinstance(each, PartitionPlan)]
+    units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
+    splits = {each.urn: request.datasets[each.urn].split for each in plans}
+    packed = pack_run(request.job, units, splits, {each.urn: each.task_capacities for each in plans})
+    numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
+    return [
+        _describe(outcome, numbers)
+        if isinstance(outcome, PartitionPlan)
+        else PlannedSlice(each.urn, each.partition.key, request.mode, error=str(outcome))
+        for each, outcome in zip(wanted, outcomes, strict=True)
+    ]
+
+
+def _look_up(datasets: DatasetStore, state: DatasetState | None) -> LoadIntervals:
+    return (lambda _partition: {}) if state is None else partial(datasets.load_intervals, state.dataset_id)
+
+
+def _plan_one(session: PlanSession, request: PlanRequest) -> PartitionPlan | GobblinError:
+    try:
+        return session.plan(request)
+    except GobblinError as error:
+        return error
+
+
+def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
+    return DatasetState(_UNREGISTERED, job, urn, 0)
+
+
+def _describe(plan: PartitionPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
+    units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
+    return PlannedSlice(plan.urn, plan.partition.key, plan.mode, units, (*plan.degraded, *plan.notes))
+
+
+def _describe_unit(unit: WorkUnit, multi_work_unit: int | None) -> PlannedUnit:
+    return PlannedUnit(
+        unit.key, unit.number, unit.interval, unit.reread_from, unit.estimated_row_count, multi_work_unit
+    )

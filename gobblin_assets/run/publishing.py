@@ -1,0 +1,254 @@
+"""From the results of a slice's tasks to what is to be sealed: decided, checked, described."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gobblin_assets.commit.segment import combine_digests
+from gobblin_assets.commit.sequence import KeyMove, PublishedInterval, SealOrder
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
+from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
+from gobblin_assets.model.state import AttemptId, SequenceId
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.column_comments import carry_comments, comments_to_json
+from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
+from gobblin_assets.run.lag import Lag, lag_to_json, measure_lag
+from gobblin_assets.run.quality import (
+    check_dead_letters,
+    check_lag,
+    check_quarantine,
+    check_rows,
+    check_tasks,
+    may_have_dead_letters,
+)
+from gobblin_assets.run.run_values import CheckResult
+from gobblin_assets.run.slices import Slice, StagedTask, partition_text
+from gobblin_assets.sources.port import TaskFigures
+
+
+class QualityFailedError(RejectedError):
+    """A blocking check failed before the seal; nothing was published. ``checks`` are all results."""
+
+    def __init__(self, label: str, checks: tuple[CheckResult, ...]) -> None:
+        failed = ", ".join(f"{c.name} ({c.description})" for c in checks if c.blocking and not c.passed)
+        super().__init__(
+            f"{label}: {failed}",
+            field="quality.tasks",
+            hint="Nothing was published and the watermark stays; mend the data or the policy.",
+        )
+        self.checks = checks
+
+
+class SealForgottenError(ConflictError):
+    """The log acknowledged the seal and does not know it any more. Nothing may be given up or cleaned for that."""
+
+    def __init__(self, label: str, sequence_id: SequenceId, cause: GobblinError) -> None:
+        super().__init__(
+            f"{label}: the commit log has forgotten that sequence {sequence_id} was sealed ({cause.message})",
+            hint="Postgres failed over to a standby that lagged, or was restored. The next run reads again what was "
+            "lost, or, where files of it are visible already, stops and says how to reconcile.",
+            sequence_id=str(sequence_id),
+        )
+
+
+def decide_slice(
+    part: Slice, *, policy: CommitPolicy, base_version: int, uri: str, duration_s: float
+) -> SealOrder | None:
+    """What the policy allows to be published. None: nothing, and the sequence is to be aborted.
+
+    QualityFailedError: a blocking check failed.
+    """
+    decision = decide_commit(policy, part.results, replaces=part.plan.replaces)
+    if not decision.publish:
+        return None
+    # Not by the winners alone: an attempt that tells the columns has no WorkUnits, and no result.
+    winners = [task for task in part.staged if task.attempt_id not in decision.discarded]
+    columns = _columns(winners)
+    checks = _check(part, winners, columns)
+    if any(check.blocking and not check.passed for check in checks):
+        raise QualityFailedError(part.label, checks)
+    # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
+    aside = _rows(winners, Role.QUARANTINE)
+    checks += check_rows(
+        part.spec.quality.rows,
+        broken=_find_broken(part.error),
+        rows_set_aside=aside,
+        failures=_find_failures(part.error),
+        samples=_samples(winners),
+    )
+    lag = measure_lag(part.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
+    checks += _check_lag(part, lag)
+    if part.plan.degraded:
+        decision = replace(decision, complete=False)
+    details = {
+        "uri": uri,
+        **_describe(part, winners, columns),
+        "duration_s": round(duration_s, 3),
+        "checks": [check_to_json(check) for check in checks],
+        **({} if lag is None else {"lag": lag_to_json(lag)}),
+    }
+    return replace(_seal_order(part, decision, winners, base_version), details=details)
+
+
+def explain_unpublished(part: Slice, error: GobblinError, store: CommitStepStore) -> GobblinError:
+    """What kept a slice from being published that had sealed."""
+    if not isinstance(error, ConflictError | FencedError | RejectedError):
+        return error
+    # What a log says that went back looks like somebody else's doing; only here is it known that it had sealed.
+    known = store.find_known([part.sequence_id]).get(part.sequence_id)
+    if known is not None and known.is_sealed:
+        return error
+    forgotten = SealForgottenError(part.label, part.sequence_id, error)
+    forgotten.__cause__ = error
+    return forgotten
+
+
+def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
+    """The quality results of a slice of which nothing was published."""
+    lag = _check_lag(part, measure_lag(part.plan.unread))
+    if isinstance(error, QualityFailedError):
+        return error.checks + lag
+    rows = check_rows(
+        part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None, failures=_find_failures(error)
+    )
+    return rows + lag
+
+
+def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
+    lag_max = part.spec.quality.lag_max
+    return () if lag is None or lag_max is None else (check_lag(lag, lag_max=lag_max),)
+
+
+def _find_broken(error: GobblinError | None) -> str | None:
+    """The row policy that ended a task, as ``row_quality.explain_row_failure`` names it."""
+    return None if error is None else str(error.fields.get("policy", "")) or None
+
+
+def _find_failures(error: GobblinError | None) -> RowFailures | None:
+    found = None if error is None else error.fields.get("failures")
+    return found if isinstance(found, RowFailures) else None
+
+
+def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
+    quality = part.spec.quality
+    written = _rows(winners, Role.DATA)
+    quarantined, letters = _rows(winners, Role.QUARANTINE), _rows(winners, Role.DEAD_LETTER)
+    aside = quarantined + letters
+    checks = check_tasks(
+        quality.tasks,
+        rows_read=sum(task.extracted.rows_read for task in winners),
+        rows_written=written,
+        rows_set_aside=aside,
+        columns=columns,
+        previous_columns=part.state.published_columns,
+    )
+    if any(policy.on_failure == "err_file" for policy in quality.rows):
+        limit = quality.quarantine_fraction_max
+        checks += (
+            check_quarantine(
+                rows_written=written,
+                rows_set_aside=quarantined,
+                fraction_max=limit,
+                samples=_samples(winners),
+            ),
+        )
+    if may_have_dead_letters(part.spec):
+        checks += (
+            check_dead_letters(
+                rows=written + quarantined,
+                dead_letters=letters,
+                fraction_max=quality.dead_letter_fraction_max,
+                count_max=quality.dead_letter_count_max,
+            ),
+        )
+    return checks
+
+
+def _describe(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> dict[str, object]:
+    return {
+        # Pairs, because a jsonb object forgets the order of its keys.
+        "columns": list(columns.items()),
+        "source_columns": list(part.plan.columns.items()),
+        "source_facts": dict(learn_facts(part, winners)),
+        "rows_read": sum(task.extracted.rows_read for task in winners),
+        "observed_high": _highest(winners),
+        "notes": [*part.plan.degraded, *part.plan.notes],
+        **comments_to_json(carry_comments(part.plan.comments, part.spec.converters, columns)),
+    }
+
+
+def _samples(winners: Sequence[StagedTask]) -> list[str]:
+    return [sample for task in winners for sample in task.extracted.samples][:SAMPLES_MAX]
+
+
+def _rows(winners: Sequence[StagedTask], role: Role) -> int:
+    return sum(task.extracted.row_count(role) for task in winners)
+
+
+def _highest(winners: Sequence[StagedTask]) -> str | None:
+    highs = [task.extracted.observed_high for task in winners if task.extracted.observed_high is not None]
+    return str(max(highs)) if highs else None
+
+
+def _columns(winners: Sequence[StagedTask]) -> Mapping[str, str]:
+    return next((task.extracted.columns for task in winners), {})
+
+
+def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
+    """What the source remembers of the slice, once it is published: its facts, or what it makes of how tasks went."""
+    if part.plan.learn is None:
+        return part.plan.facts
+    expected: dict[AttemptId, int] = {}
+    for result in part.results:
+        if result.attempt is not None:
+            expected[result.attempt] = expected.get(result.attempt, 0) + (result.unit.estimated_row_count or 0)
+    return part.plan.learn(
+        [
+            TaskFigures(expected[task.attempt_id], sum(s.file_bytes for s in task.segments), task.duration_s)
+            for task in winners
+            if task.attempt_id in expected
+        ]
+    )
+
+
+def _seal_order(part: Slice, decision: Decision, winners: Sequence[StagedTask], base_version: int) -> SealOrder:
+    segments = [segment for task in winners for segment in task.segments]
+    partition = partition_text(part.partition)
+    key_partition = part.key_partition
+    moves = tuple(
+        KeyMove(
+            key=advance.key,
+            partition=key_partition,
+            old=part.state.find_watermark(advance.key, key_partition),
+            new=advance.high if part.plan.moves_watermarks else None,
+            intervals=tuple(
+                PublishedInterval(interval, None if place else advance.reread_from)
+                for place, interval in enumerate(advance.intervals)
+            ),
+        )
+        for advance in decision.advances
+    )
+    return SealOrder(
+        sequence_id=part.sequence_id,
+        dataset_id=part.state.dataset_id,
+        partition=partition,
+        fence=part.lease.fence,
+        base_version=base_version,
+        winners=tuple(task.attempt_id for task in winners),
+        digest=combine_digests(segment.digest for segment in segments),
+        segment_count=len(segments),
+        row_count=sum(segment.row_count for segment in segments),
+        moves=moves,
+        complete=decision.complete,
+    )
+
+
+def check_to_json(check: CheckResult) -> dict[str, object]:
+    """As the sequence's details keep it, so that a recovered publication still shows its checks."""
+    return {
+        "name": check.name,
+        "passed": check.passed,
+        "blocking": check.blocking,
+        "description": check.description,
+        "figures": dict(check.figures),
+    }

@@ -1,0 +1,205 @@
+"""Quality results of a dataset partition before its seal, as pure decisions over counted figures.
+
+Rows written and set aside are counted in the files' footers, rows read on their way. An attempt whose rows read are
+not in its files was given up before (``task.require_whole``); what is compared here is a dataset partition's whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, assert_never
+
+from gobblin_assets.rows.row_samples import RowFailures
+from gobblin_assets.run.lag import Lag
+from gobblin_assets.run.run_values import CheckResult
+from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
+
+QUARANTINE_CHECK: Final = "quarantine_fraction"
+DEAD_LETTER_CHECK: Final = "dead_letter_fraction"
+LAG_CHECK: Final = "lag"
+COLUMNS_SHOWN_MAX: Final = 10
+SAMPLES: Final = "samples"
+
+
+def check_tasks(
+    policies: Sequence[TaskPolicySpec],
+    *,
+    rows_read: int,
+    rows_written: int,
+    rows_set_aside: int,
+    columns: Mapping[str, str],
+    previous_columns: Mapping[str, str] | None,
+) -> tuple[CheckResult, ...]:
+    """One result a policy, in order. ``columns`` are name to Spark type text; previous None: never published.
+
+    ``rows_read`` counts the rows that should come out again: what the source gave, less what the late window
+    and ``where`` converters took out. Nothing read and nothing written passes every comparison of counts.
+    """
+    results = []
+    for policy in policies:
+        match policy.kind:
+            case "row_count":
+                result = _check_row_count(policy, rows_read, rows_written, rows_set_aside)
+            case "row_count_range":
+                result = _check_range(policy, rows_read, rows_written, rows_set_aside)
+            case "schema_compatible":
+                result = _check_schema(policy, columns, previous_columns)
+            case _:
+                assert_never(policy.kind)
+        results.append(result)
+    return tuple(results)
+
+
+def check_rows(
+    policies: Sequence[RowPolicySpec],
+    *,
+    broken: str | None,
+    rows_set_aside: int | None,
+    failures: RowFailures | None = None,
+    samples: Sequence[str] = (),
+) -> tuple[CheckResult, ...]:
+    """What is known of the row policies, in order.
+
+    ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was
+    published, and nothing is known of the others. ``failures``: of the rows that broke it, where they were counted;
+    ``samples``: some of those that were set aside. Which of several err_file policies set rows aside is not counted,
+    nor what an optional one found: the rows say it, and there is no result.
+    """
+    fail = [policy for policy in policies if policy.on_failure == "fail"]
+    aside = [policy for policy in policies if policy.on_failure == "err_file"]
+    results = [
+        _judge_broken(policy, failures)
+        if policy.name == broken
+        else CheckResult(policy.name, True, True, "Every row that was published passed.")
+        for policy in fail
+        if policy.name == broken or rows_set_aside is not None
+    ]
+    if rows_set_aside == 0 or (rows_set_aside is not None and len(aside) == 1):
+        figures = {"rows_set_aside": rows_set_aside, **_shown(samples)}
+        text = f"Rows that were set aside: {rows_set_aside}"
+        results += [CheckResult(policy.name, rows_set_aside == 0, False, text, figures) for policy in aside]
+    order = [policy.name for policy in policies]
+    return tuple(sorted(results, key=lambda result: order.index(result.name)))
+
+
+def _judge_broken(policy: RowPolicySpec, failures: RowFailures | None) -> CheckResult:
+    if failures is None or failures.count < 1:
+        return CheckResult(policy.name, False, True, f"At least one row did not pass: {policy.check}")
+    figures = {"rows_failed": failures.count, **_shown(failures.samples)}
+    return CheckResult(policy.name, False, True, f"{failures.count} rows did not pass: {policy.check}", figures)
+
+
+def _shown(samples: Sequence[str]) -> dict[str, object]:
+    return {SAMPLES: list(samples)} if samples else {}
+
+
+def check_quarantine(
+    *, rows_written: int, rows_set_aside: int, fraction_max: float, samples: Sequence[str] = ()
+) -> CheckResult:
+    """Whether no larger share of the rows was set aside than ``quality.quarantine_fraction_max`` allows."""
+    total = rows_written + rows_set_aside
+    fraction = rows_set_aside / total if total else 0.0
+    return CheckResult(
+        name=QUARANTINE_CHECK,
+        passed=fraction <= fraction_max,
+        blocking=True,
+        description=f"{rows_set_aside} of {total} rows were set aside ({fraction:.4g}); allowed: {fraction_max:.4g}",
+        figures={
+            "rows_set_aside": rows_set_aside,
+            "fraction": fraction,
+            "fraction_max": fraction_max,
+            **_shown(samples),
+        },
+    )
+
+
+def may_have_dead_letters(spec: DatasetSpec) -> bool:
+    """Whether records of this dataset may turn out to be no rows: all of a topic may, others by their event time."""
+    rules = spec.writer.event_time
+    return spec.topic is not None or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
+
+
+def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, count_max: int) -> CheckResult:
+    """Whether no larger share is dead letters than ``quality.dead_letter_fraction_max`` allows.
+
+    Up to ``count_max`` of them, ``quality.dead_letter_count_max``, are allowed whatever their share.
+    """
+    total = rows + dead_letters
+    fraction = dead_letters / total if total else 0.0
+    allowed = f"{fraction_max:.4g}" + (f", or {count_max} of them" if count_max else "")
+    return CheckResult(
+        name=DEAD_LETTER_CHECK,
+        passed=fraction <= fraction_max or dead_letters <= count_max,
+        blocking=True,
+        description=f"{dead_letters} of {total} records are dead letters ({fraction:.4g}); allowed: {allowed}",
+        figures={"dead_letters": dead_letters, "fraction": fraction, "fraction_max": fraction_max},
+    )
+
+
+def check_lag(lag: Lag, *, lag_max: int) -> CheckResult:
+    """Whether no more of the log is unread than ``quality.lag_max`` allows. It blocks nothing: reading on mends it."""
+    figures: dict[str, object] = {"lag": lag.total, "lag_max": lag_max}
+    for worst in lag.largest[:1]:
+        figures |= {"largest_lag": worst.count, "largest_lag_key": worst.key}
+    return CheckResult(
+        name=LAG_CHECK,
+        passed=lag.total <= lag_max,
+        blocking=False,
+        description=f"{lag.total} offsets were not published; allowed: {lag_max}",
+        figures=figures,
+    )
+
+
+def _check_row_count(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:
+    """With bounds, of the rows written; without, every row read must be written or set aside."""
+    low, high = policy.min_row_count, policy.max_row_count
+    figures = {"rows_read": read, "rows_written": written, "rows_set_aside": aside}
+    if low is None and high is None:
+        passed = written + aside == read
+        description = f"{written} rows written and {aside} set aside of {read} read"
+    else:
+        passed = (low is None or written >= low) and (high is None or written <= high)
+        bounds = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+        description = f"{written} rows written; expected {' and '.join(bounds)}"
+    return CheckResult(policy.name, passed, policy.blocking, description, figures)
+
+
+def _check_range(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:
+    allowed = policy.range_fraction or 0.0
+    difference = abs(written + aside - read)
+    fraction = difference / read if read else float(bool(difference))
+    return CheckResult(
+        policy.name,
+        fraction <= allowed,
+        policy.blocking,
+        f"{written} rows written and {aside} set aside of {read} read: off by {fraction:.4g}; allowed: {allowed:.4g}",
+        {"rows_read": read, "rows_written": written, "rows_set_aside": aside, "fraction": fraction},
+    )
+
+
+def _check_schema(
+    policy: TaskPolicySpec, columns: Mapping[str, str], previous: Mapping[str, str] | None
+) -> CheckResult:
+    """Columns may be added; none that was published may be gone or have another type. None at all: nothing was read."""
+    if not columns:
+        figures: dict[str, object] = {"dropped": 0, "retyped": 0, "added": 0}
+        return CheckResult(policy.name, True, policy.blocking, "nothing was read, and its columns stay", figures)
+    before = previous or {}
+    dropped = [name for name in before if name not in columns]
+    retyped = [f"{n} ({before[n]} → {columns[n]})" for n in before if n in columns and columns[n] != before[n]]
+    added = [name for name in columns if name not in before] if previous is not None else []
+    said = [
+        f"{verb}: {_list(names)}"
+        for verb, names in (("gone", dropped), ("retyped", retyped), ("added", added))
+        if names
+    ]
+    return CheckResult(
+        policy.name,
+        not dropped and not retyped,
+        policy.blocking,
+        "; ".join(said) or ("no schema was published before" if previous is None else "the schema is unchanged"),
+        {"dropped": len(dropped), "retyped": len(retyped), "added": len(added)},
+    )
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:COLUMNS_SHOWN_MAX])
+    return shown if len(names) <= COLUMNS_SHOWN_MAX else f"{shown} and {len(names) - COLUMNS_SHOWN_MAX} more"

@@ -1,0 +1,376 @@
+"""One round of a run, under the leases that it got: from recovery to cleanup. A stream goes round many times.
+
+Tasks run in a bounded pool. Everything else happens on the run's own thread, so that a slice, once its last
+task has ended, is decided and published while other tasks still read.
+"""
+
+import datetime as dt
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.destination import StorageMismatchError
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.markers import check_logs
+from gobblin_assets.commit.recovery import Recovered, recover_dataset
+from gobblin_assets.commit.sequence import NewSequence, Publication
+from gobblin_assets.commit.together import do_together
+from gobblin_assets.errors import ConflictError, FencedError, GobblinError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.path_names import list_upwards, path_of
+from gobblin_assets.model.policy import UnitResult
+from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
+from gobblin_assets.run.active_schemas import ActiveSchemas
+from gobblin_assets.run.announcements import announce, report_of
+from gobblin_assets.run.compaction import open_compaction
+from gobblin_assets.run.packing import pack_run
+from gobblin_assets.run.progress import Progress
+from gobblin_assets.run.publisher import Keep, Publisher
+from gobblin_assets.run.rate_limit import RateLimit
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
+from gobblin_assets.run.slices import Slice, failure_of, partition_text
+from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner, job_directory
+from gobblin_assets.run.task_groups import group_orders, make_orders
+from gobblin_assets.run.tidying import Tidying
+from gobblin_assets.sources.port import PlanRequest, PlanSession
+from gobblin_assets.state.leases import Lease, LeaseKeeper
+
+# How often the run's thread looks up from waiting, to say how far it is.
+_TICK_S: Final = 1.0
+_BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+Choose = Callable[[list[Slice]], list[Slice]]
+Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
+
+
+class Round:
+    """``run``, or its parts in their order. ``keep`` is given the report of each slice as soon as there is one.
+
+    ``select`` says which partitions of a dataset are meant now; None: those of the request.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        ports: RunPorts,
+        job: JobName,
+        run_id: RunId,
+        keeper: LeaseKeeper,
+        keep: Keep,
+        select: Select | None = None,
+    ) -> None:
+        self._request = request
+        self._select = select or request.selection.__getitem__
+        self._ports = ports
+        self._job = job
+        self._run_id = run_id
+        self._keeper = keeper
+        self._keep = keep
+        self._store = ports.stores.commits
+        self._driver = Driver(
+            self._store,
+            ports.open_file_system,
+            keeper.require,
+            request.job.publish_tries_max,
+        )
+        self._abandonment = Abandonment(self._store, ports.open_file_system, ports.interrupt)
+        self._stopping = threading.Event()
+        self._rate_limit = RateLimit(ports.clock, request.job.rows_per_s_max, self._stopping.wait)
+        self._behind: set[DatasetUrn] = set()
+        self._schemas = ActiveSchemas(ports.stores.published, job)
+        self._tidying = Tidying(request.job, ports, job, keeper.require)
+        self._publisher = Publisher(request, ports, job, self._driver, keep, self._behind, self._schemas.remember)
+        self._started_at = ports.clock.monotonic()
+        self.recovered: list[DatasetReport] = []
+
+    def run(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """All of it, once. ``recovered`` then has the publications of earlier runs that were completed on the way,
+        and has them as well where this raises later on.
+        """
+        self.recovered, ready = self.recover(leases)
+        self.publish_new(ready)
+        self.clean(leases)
+        self.compact(ready)
+
+    # Recover --------------------------------------------------------------------------------------------
+
+    def recover(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
+        """Complete what earlier runs left open; give those publications, and the datasets that can go on."""
+        # First of all: recovery by an older log would abort what was published long ago.
+        errors = check_logs(self._store, self._ports.fs, self._ports.root, self._job, leases)
+        held = [lease.dataset_id for lease in leases.values()]
+        unfinished = {sequence.dataset_id for sequence in self._store.find_unfinished(*held)}
+        reports: list[DatasetReport] = []
+        ready: dict[DatasetUrn, Lease] = {}
+        for urn, lease in leases.items():
+            if urn in errors:
+                self._behind.add(urn)
+                self._refuse(urn, lease, errors[urn])
+            elif lease.dataset_id not in unfinished:
+                ready[urn] = lease
+            else:
+                reports += self._recover_one(urn, lease, ready)
+        return reports, ready
+
+    def _recover_one(self, urn: DatasetUrn, lease: Lease, ready: dict[DatasetUrn, Lease]) -> list[DatasetReport]:
+        try:
+            found = recover_dataset(self._driver, self._abandonment, lease)
+            reports = [self._announce_recovered(publication) for publication in found.published]
+        except GobblinError as error:
+            self._refuse(urn, lease, error)
+            return []
+        if found.blocked is None:
+            ready[urn] = lease
+        else:
+            self._block_all(urn, lease, found)
+        return reports
+
+    def _refuse(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
+        if isinstance(error, StorageMismatchError):
+            self._behind.add(urn)
+            self._ports.report(str(error))
+        self._fail_all(urn, lease, error)
+
+    def _announce_recovered(self, publication: Publication) -> DatasetReport:
+        self._ports.report(f"{publication.urn}: completed sequence {publication.sequence_id} of an earlier run")
+        report = report_of(replace(publication, recovered=True))
+        announce(self._store, [report], self._ports.on_publication)
+        return report
+
+    def _block_all(self, urn: DatasetUrn, lease: Lease, found: Recovered) -> None:
+        if found.blocked is None:
+            return
+        text = (
+            f"{urn} is blocked by sequence {found.blocked.sequence_id}: {found.blocked.last_error} "
+            f"Resume or abandon it: `gobblin-assets commit resume|abandon {found.blocked.sequence_id}`."
+        )
+        for partition in self._select(urn):
+            report = DatasetReport(
+                urn, partition, DatasetOutcome.BLOCKED, error=text, error_family=ConflictError.__name__
+            )
+            self._keep([(lease.dataset_id, report)])
+
+    def _fail_all(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
+        self._keep([(lease.dataset_id, failure_of(urn, partition, error)) for partition in self._select(urn)])
+
+    # Plan -----------------------------------------------------------------------------------------------
+
+    def publish_new(self, ready: Mapping[DatasetUrn, Lease], choose: Choose | None = None) -> None:
+        """Plan what is new, read it and publish it. ``choose``: the slices to go on with; what is left out is as
+        if it had not been planned. All datasets must have been recovered since anything of theirs failed.
+        """
+        if not ready:
+            return
+        self._started_at = self._ports.clock.monotonic()
+        wanted = self._make_requests(ready)
+        with self._ports.source.open_plan(self._ports.spark, self._ports.report, wanted) as session:
+            slices = self._plan_all(session, wanted, ready)
+            self._work(session, slices if choose is None else choose(slices))
+
+    def _make_requests(self, ready: Mapping[DatasetUrn, Lease]) -> list[PlanRequest]:
+        states = self._ports.stores.datasets.load(self._job, list(ready))
+        self._publisher.versions |= {state.dataset_id: state.version for state in states.values()}
+        return [
+            PlanRequest(
+                self._request.datasets[urn],
+                urn,
+                partition,
+                states[urn],
+                mode=self._request.mode,
+                by_hand=self._request.by_hand,
+                restart=self._request.restart,
+                load_intervals=partial(self._ports.stores.datasets.load_intervals, states[urn].dataset_id),
+            )
+            for urn in ready
+            for partition in _oldest_first(self._select(urn))
+        ]
+
+    def _plan_all(
+        self, session: PlanSession, requests: Iterable[PlanRequest], ready: Mapping[DatasetUrn, Lease]
+    ) -> list[Slice]:
+        slices = []
+        for request in requests:
+            try:
+                slices.append(self._plan_one(session, request, ready[request.urn]))
+            except GobblinError as error:
+                self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, error))])
+        return slices
+
+    def _plan_one(self, session: PlanSession, request: PlanRequest, lease: Lease) -> Slice:
+        self._keeper.require(lease)
+        self._refuse_links(request.urn)
+        plan = session.plan(request)
+        part = Slice(
+            request.urn,
+            request.spec,
+            request.partition,
+            request.state,
+            lease,
+            plan,
+            SequenceId(self._ports.clock.new_id()),
+        )
+        is_again = plan.mode is Mode.REFRESH and request.mode is Mode.AUTO and not plan.is_snapshot
+        if is_again and request.partition.key in request.state.published:
+            self._ports.report(f"{part.label}: was published before, and is read again as a whole (refresh)")
+        for note in (*plan.degraded, *plan.notes):
+            self._ports.report(f"{part.label}: {note}")
+        return part
+
+    def _refuse_links(self, urn: DatasetUrn) -> None:
+        """A symbolic link at the dataset's place would let whoever made it choose where rows are written."""
+        for role in Role:
+            place = path_of(self._ports.root, self._job, urn, role)
+            above = list_upwards([place], job_directory(self._ports.root, self._job))
+            # From the job's directory down; what looks refuses a link, and what is not there has nothing below.
+            all(self._ports.fs.is_directory(each) for each in reversed(above[:-1]))
+
+    def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
+        def begin(parts: Sequence[Slice]) -> None:
+            self._store.begin(*(self._new_sequence(part, numbers) for part in parts))
+
+        begun = []
+        for part, error in zip(slices, do_together(slices, begin, lambda part: len(part.plan.work_units)), strict=True):
+            if error is None:
+                begun.append(part)
+            else:
+                self._keep([(part.state.dataset_id, failure_of(part.urn, part.partition, error))])
+        return begun
+
+    def _new_sequence(self, part: Slice, numbers: Mapping[WorkUnitId, int]) -> NewSequence:
+        return NewSequence(
+            sequence_id=part.sequence_id,
+            dataset_id=part.state.dataset_id,
+            run_id=self._run_id,
+            partition=partition_text(part.partition),
+            mode=part.plan.mode,
+            replaces=part.plan.replaces,
+            fence=part.lease.fence,
+            root_uri=self._request.job.destination,
+            work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
+            lease_ttl_s=self._request.job.lease.ttl_s,
+        )
+
+    # Extract --------------------------------------------------------------------------------------------
+
+    def _work(self, session: PlanSession, slices: list[Slice]) -> None:
+        units = [unit for part in slices for unit in part.units_to_read()]
+        splits = {part.urn: part.spec.split for part in slices}
+        capacities = {part.urn: part.plan.task_capacities for part in slices}
+        packed = pack_run(self._request.job, units, splits, capacities)
+        numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
+        self._schemas.look_up(slices)
+        begun = self._begin(slices, numbers)
+        owners = {unit.id: part for part in begun for unit in part.plan.work_units}
+        tasks = [task for multi in packed for task in group_orders(make_orders(multi, owners))]
+        tasks += [[TaskOrder(part, 0, ())] for part in _find_undescribed(begun)]
+        for order in itertools.chain.from_iterable(tasks):
+            order.slice.open_tasks += 1
+        for part in begun:
+            part.results += [
+                UnitResult(unit, succeeded=True, attempt=None) for unit in part.plan.work_units if unit.is_empty
+            ]
+        self._publisher.publish([part for part in begun if part.open_tasks == 0], self._started_at)
+        if tasks:
+            self._run_tasks(session, tasks, sum_rows(units))
+
+    def _run_tasks(self, session: PlanSession, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
+        extractor = self._ports.open_extractor(session)
+        runner = TaskRunner(
+            job=self._job,
+            root=self._ports.root,
+            store=self._store,
+            fs=self._ports.fs,
+            extractor=extractor,
+            clock=self._ports.clock,
+            retry=self._request.job.retry,
+            require=self._keeper.require,
+            report=self._ports.report,
+            wait=self._stopping.wait,
+            rate_limit=self._rate_limit,
+            identity=self._ports.identity,
+        )
+        progress = Progress(
+            self._ports.clock,
+            self._ports.report,
+            task_count=sum(len(orders) for orders in tasks),
+            estimated_rows=estimated_rows,
+        )
+        pool = ThreadPoolExecutor(self._request.job.parallelism, thread_name_prefix="gobblin-task")
+        try:
+            running = {pool.submit(runner.run_together, orders): orders for orders in tasks}
+            while running:
+                ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
+                progress.tick()
+                # In the order of submission, so that equal runs do equal things.
+                for future in [each for each in running if each in ended]:
+                    outcomes = zip(running.pop(future), future.result(), strict=True)
+                    over = [order.slice for order, result in outcomes if self._take(order, result, progress)]
+                    self._publisher.publish(over, self._started_at)
+        except BaseException:
+            # Terminated from outside: no new task starts, and those that read are interrupted.
+            self._stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            runner.cancel_all()
+            raise
+        finally:
+            pool.shutdown(wait=True)
+
+    def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> bool:
+        """Whether it was the last task of its slice."""
+        part = order.slice
+        if isinstance(result, GobblinError) and not order.units and not isinstance(result, FencedError):
+            # Its columns alone are not known, as before.
+            self._ports.report(f"{part.label}: which columns it has could not be found out: {result}")
+        elif isinstance(result, GobblinError):
+            part.error = result if isinstance(result, FencedError) else part.error or result
+            part.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
+            self._ports.report(f"{part.label}: {result}")
+        else:
+            part.staged.append(result)
+            part.results += [UnitResult(unit, succeeded=True, attempt=result.attempt_id) for unit in order.units]
+            progress.add(
+                rows=sum(segment.row_count for segment in result.segments),
+                file_bytes=sum(segment.file_bytes for segment in result.segments),
+            )
+        part.open_tasks -= 1
+        return part.open_tasks == 0
+
+    # Clean ----------------------------------------------------------------------------------------------
+
+    def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """Remove staging and retired files, but not of a dataset whose log is behind its storage."""
+        reach(Failpoint.EVENTS_BEFORE_CLEANUP)
+        self._tidying.clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})
+
+    # Compact --------------------------------------------------------------------------------------------
+
+    def compact(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """Write anew what has come to rest, where the job says so and nothing of the dataset is open."""
+        spec = self._request.job.compaction
+        compaction = open_compaction(self._request, self._ports, self._run_id, self._driver, self._keeper.require)
+        if spec is not None and compaction is not None:
+            held = {urn: lease for urn, lease in leases.items() if urn not in self._behind}
+            compaction.compact_all(held, spec)
+
+
+def _oldest_first(partitions: Iterable[AssetPartition]) -> list[AssetPartition]:
+    """A window that has passed is planned before the open one, which takes what no other does."""
+    return sorted(partitions, key=lambda partition: _BEFORE_ALL if partition.window is None else partition.window.start)
+
+
+def _find_undescribed(slices: Iterable[Slice]) -> list[Slice]:
+    """Of each dataset without anything to read the first partition whose publication has to say which columns it has.
+
+    A source that knows no columns without records has none in its plan.
+    """
+    empty = (part for part in slices if not part.units_to_read() and part.plan.columns and part.lacks_schema())
+    return list({part.urn: part for part in reversed(list(empty))}.values())

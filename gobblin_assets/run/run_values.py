@@ -1,0 +1,133 @@
+"""A run's request, its ports and its report: what Dagster's assets, the command line and tests share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.commit.destination import DestinationStore
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.sequence import AttemptRecord, Publication
+from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.rows.column_comments import SourceComments
+from gobblin_assets.run.extraction import Extractor
+from gobblin_assets.run.lag import Lag
+from gobblin_assets.run.rewriting import Rewriter
+from gobblin_assets.sources.port import PlanSession, Restart, Source, StartAt
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.state.datasets import DatasetStore, RunStore
+from gobblin_assets.state.leases import LeaseStore
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Materialize these partitions of these datasets of one job.
+
+    ``datasets`` holds the full specification of every dataset of the job, by URN, defaults applied.
+    ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
+    waited for); False: a sensor or schedule asked, and busy datasets are skipped. ``restart``: for logs, this once.
+    """
+
+    job: JobSpec
+    datasets: Mapping[DatasetUrn, DatasetSpec]
+    selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]]
+    mode: Mode = Mode.AUTO
+    by_hand: bool = True
+    dagster_run_id: str | None = None
+    restart: Restart | StartAt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The log, the state, and what is published, as ports."""
+
+    leases: LeaseStore
+    datasets: DatasetStore
+    runs: RunStore
+    commits: CommitStepStore
+    published: PublishedFiles
+    destinations: DestinationStore
+
+
+@dataclass(frozen=True, slots=True)
+class RunPorts:
+    """Everything a run needs from outside. ``fs`` and ``root`` are the job's destination.
+
+    ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
+    ``open_rewriter`` makes what compacts; None: nothing is. ``open_extractor`` makes the extractor that reads what a
+    plan session planned. ``interrupt`` ends what a
+    dead attempt may still be writing, as far as that is possible.
+    ``identity`` is the destination's, once the run has found it out.
+    ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
+    semantics: the run marks the sequence as announced after it returned.
+    """
+
+    stores: Stores
+    fs: FileSystem
+    root: str
+    open_file_system: OpenFileSystem
+    source: Source
+    open_extractor: Callable[[PlanSession], Extractor]
+    interrupt: Callable[[AttemptRecord], None]
+    spark: Callable[[], SparkSession]
+    clock: Clock
+    report: Callable[[str], None]
+    on_publication: Callable[["DatasetReport"], None]
+    identity: str | None = None
+    open_rewriter: Callable[[], Rewriter] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One quality check of a dataset partition, shown as a Dagster asset check."""
+
+    name: str
+    passed: bool
+    blocking: bool
+    description: str
+    figures: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """How one dataset partition left the run. ``publication`` is set when a sequence was finished.
+
+    ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
+    without secrets; ``error_family`` the name of its family in ``errors``. ``lag``: of a log, what was left unread
+    of what it had when the run was planned. ``comments``: what people wrote at the source about the published columns.
+    """
+
+    urn: DatasetUrn
+    partition: AssetPartition
+    outcome: DatasetOutcome
+    publication: Publication | None = None
+    checks: tuple[CheckResult, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    uri: str | None = None
+    error: str | None = None
+    error_family: str | None = None
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, float | int] = field(default_factory=dict)
+    lag: Lag | None = None
+    comments: SourceComments = field(default_factory=SourceComments)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A finished run. ``recovered`` are the publications of earlier runs that this one completed."""
+
+    run_id: RunId
+    state: WorkingState
+    datasets: tuple[DatasetReport, ...]
+    recovered: tuple[DatasetReport, ...] = ()
+
+    @property
+    def failed(self) -> tuple[DatasetReport, ...]:
+        return tuple(d for d in self.datasets if not d.outcome.is_good)

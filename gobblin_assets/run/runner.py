@@ -1,0 +1,252 @@
+"""A run: take leases, recover, plan, pack, extract, decide, publish, clean up.
+
+Each dataset goes its own way: what fails for one is reported for that one, and its siblings go on. Busy
+datasets are waited for only after the round of those that were free is over and its leases are given back,
+so that two runs never wait for each other.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gobblin_assets.commit.attempts import staging_root
+from gobblin_assets.commit.destination import DestinationAwayError
+from gobblin_assets.commit.relocation import Place
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
+from gobblin_assets.run.announcements import announce_left_over
+from gobblin_assets.run.round import Round
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.run.slices import failure_of, partition_text
+from gobblin_assets.run.streaming import Stream, WaitForStop
+from gobblin_assets.run.task import job_directory
+from gobblin_assets.spark.errors import SPARK_RAISES, session_failure
+from gobblin_assets.state.datasets import RunDatasetRecord
+from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
+
+_BUSY_POLL_S: Final = 1.0
+_ERROR_TEXT_MAX: Final = 4_000
+
+
+def run_job(request: RunRequest, ports: RunPorts) -> RunReport:
+    """Run the selected partitions of the job's datasets, and report each.
+
+    Raises a family only for what concerns the whole run before anything was begun (a destination that can't
+    be written, a log that can't be reached); all else is in the report.
+    """
+    return _Run(request, ports).run(_Run.go_round_once)
+
+
+def run_stream(request: RunRequest, ports: RunPorts, wait_for_stop: WaitForStop) -> RunReport:
+    """Publish what comes, at the job's pace, until ``wait_for_stop`` says so: one run, a sequence after the other.
+
+    The report has each dataset's last outcome. Raises as ``run_job`` does.
+    """
+    return _Run(request, ports).run(lambda run, ids: run.stream(ids, wait_for_stop))
+
+
+_Work = Callable[["_Run", Mapping[DatasetUrn, DatasetId]], list[DatasetReport]]
+
+
+class _Run:
+    def __init__(self, request: RunRequest, ports: RunPorts) -> None:
+        self._request = request
+        self._ports = ports
+        self._stores = ports.stores
+        self._job = parse_job_name(request.job.job)
+        self._run_id = RunId(ports.clock.new_id())
+        self._holder = Holder(owner_text(), self._run_id, request.dagster_run_id)
+        self._reports: dict[tuple[DatasetUrn, AssetPartition], DatasetReport] = {}
+        self._figures = {"rows": 0, "bytes": 0, "files": 0}
+
+    def run(self, work: _Work) -> RunReport:
+        self._require_known()
+        away = self._open_destination()
+        started = JobState(
+            self._run_id,
+            self._job,
+            WorkingState.RUNNING,
+            self._ports.clock.now(),
+            dagster_run_id=self._request.dagster_run_id,
+        )
+        ids = self._stores.datasets.register(self._job, sorted(self._request.selection))
+        self._stores.runs.begin(started, owner=self._holder.owner)
+        try:
+            left_over = announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
+            recovered = [*left_over, *(work(self, ids) if away is None else self._stop_all(ids, away))]
+        except BaseException as error:
+            self._end(WorkingState.CANCELLED if isinstance(error, KeyboardInterrupt) else WorkingState.FAILED, error)
+            raise
+        failed = [report for report in self._reports.values() if not report.outcome.is_good]
+        state = WorkingState.FAILED if failed else WorkingState.COMMITTED
+        self._end(state, None)
+        return RunReport(self._run_id, state, tuple(self._reports.values()), tuple(recovered))
+
+    def _require_known(self) -> None:
+        for urn in self._request.selection:
+            if urn not in self._request.datasets:
+                raise RejectedError(
+                    f"the job {self._job} has no dataset {urn!r}",
+                    field="selection",
+                    hint="`gobblin-assets status` lists its datasets.",
+                )
+
+    def _open_destination(self) -> DestinationAwayError | None:
+        """Find out that the destination is the one that the log has; the error of one that is not mounted.
+
+        Nothing is written before that is known, not even by a probe.
+        """
+        stores, ports = self._stores, self._ports
+        place = Place(
+            stores.destinations,
+            stores.commits,
+            stores.datasets,
+            ports.open_file_system,
+            ports.fs,
+            ports.root,
+            self._job,
+        )
+        try:
+            found = place.look()
+        except DestinationAwayError as error:
+            return error
+        self._probe_destination()
+        identity = found if isinstance(found, str) else place.settle(found, ports.clock.new_id)
+        self._ports = replace(ports, identity=identity)
+        return None
+
+    def _stop_all(self, ids: Mapping[DatasetUrn, DatasetId], error: GobblinError) -> list[DatasetReport]:
+        """Nothing was done for any dataset; nothing was recovered."""
+        self._ports.report(str(error))
+        for urn, dataset_id in ids.items():
+            self._keep([(dataset_id, failure_of(urn, partition, error)) for partition in self._request.selection[urn]])
+        return []
+
+    def _probe_destination(self) -> None:
+        directory = job_directory(self._ports.root, self._job)
+        for place in (directory, staging_root(directory)):
+            # What looks refuses a symbolic link: only the destination itself may be reached by one.
+            self._ports.fs.is_directory(place)
+        self._ports.fs.probe(staging_root(directory), directory)
+        self._ports.fs.make_destination(self._ports.root)
+
+    def go_round_once(self, ids: Mapping[DatasetUrn, DatasetId]) -> list[DatasetReport]:
+        """Each dataset once: those that are free, then those that were waited for."""
+        recovered: list[DatasetReport] = []
+        waiting = dict(sorted(ids.items()))
+        wait_until = self._ports.clock.monotonic() + (self._request.job.lease.wait_s if self._request.by_hand else 0)
+        while waiting:
+            keeper = self._make_keeper()
+            leases = {lease.dataset_id: lease for lease in keeper.take(list(waiting.values()), self._holder)}
+            taken = {urn: leases[i] for urn, i in waiting.items() if i in leases}
+            if taken:
+                recovered += self._round(keeper, taken)
+                waiting = {urn: i for urn, i in waiting.items() if urn not in taken}
+            elif self._ports.clock.monotonic() >= wait_until:
+                self._skip_busy(waiting.items())
+                break
+            else:
+                self._ports.clock.sleep(_BUSY_POLL_S)
+        return recovered
+
+    def stream(self, ids: Mapping[DatasetUrn, DatasetId], wait_for_stop: WaitForStop) -> list[DatasetReport]:
+        """All datasets again and again, under leases that are kept."""
+        keeper = self._make_keeper()
+        keeper.start()
+        keep = self._keep_latest
+        stream = Stream(self._request, self._ports, self._job, self._holder, keeper, keep, wait_for_stop, ids)
+        try:
+            recovered = stream.run()
+        finally:
+            keeper.stop()
+        self._skip_busy(stream.list_never_held())
+        return recovered
+
+    def _make_keeper(self) -> LeaseKeeper:
+        return LeaseKeeper(
+            self._stores.leases,
+            self._ports.clock,
+            ttl_s=self._request.job.lease.ttl_s,
+            report=self._ports.report,
+        )
+
+    def _round(self, keeper: LeaseKeeper, taken: dict[DatasetUrn, Lease]) -> list[DatasetReport]:
+        keeper.start()
+        one_round = Round(self._request, self._ports, self._job, self._run_id, keeper, self._keep)
+        try:
+            one_round.run(taken)
+        except SPARK_RAISES as error:
+            self._fail_the_rest(taken, session_failure(error))
+        finally:
+            keeper.stop()
+        return one_round.recovered
+
+    def _fail_the_rest(self, taken: Mapping[DatasetUrn, Lease], error: GobblinError) -> None:
+        """What has no report yet was not come to."""
+        for urn, lease in taken.items():
+            for partition in self._request.selection[urn]:
+                if (urn, partition) not in self._reports:
+                    self._keep([(lease.dataset_id, failure_of(urn, partition, error))])
+
+    def _keep(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
+        for _dataset_id, report in reports:
+            self._reports[report.urn, report.partition] = report
+            publication = report.publication
+            if publication is not None:
+                self._figures["rows"] += publication.rows_by_role.get(Role.DATA, 0)
+                self._figures["bytes"] += publication.file_bytes
+                self._figures["files"] += publication.file_count
+        self._stores.runs.record_dataset(self._run_id, *(_record_of(*each) for each in reports))
+
+    def _keep_latest(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
+        """As ``_keep``; what failed of a dataset in a window before counts no more once a later one went well."""
+        good = {report.urn for _dataset_id, report in reports if report.outcome.is_good}
+        self._reports = {
+            name: report for name, report in self._reports.items() if report.urn not in good or report.outcome.is_good
+        }
+        self._keep(reports)
+
+    def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
+        for urn, dataset_id in waiting:
+            status = self._stores.leases.get_status(dataset_id)
+            text = f"{urn} is being worked on by {status.owner} (run {status.run_id}); skipped"
+            self._ports.report(text)
+            skipped = DatasetOutcome.SKIPPED
+            self._keep(
+                [
+                    (dataset_id, DatasetReport(urn, partition, skipped, error=text))
+                    for partition in self._request.selection[urn]
+                ]
+            )
+
+    def _end(self, state: WorkingState, error: BaseException | None) -> None:
+        figures = {**self._figures, "datasets": len(self._reports)}
+        failed = [report.urn for report in self._reports.values() if not report.outcome.is_good]
+        text = f"failed: {', '.join(dict.fromkeys(failed))}" if failed else None
+        if error is not None:
+            text = f"{type(error).__name__}: {error}"
+        try:
+            shown = None if text is None else text[:_ERROR_TEXT_MAX]
+            self._stores.runs.end(self._run_id, state, error=shown, figures=figures)
+        except GobblinError as second:
+            self._ports.report(f"the end of the run could not be recorded: {second}")
+
+
+def _record_of(dataset_id: DatasetId, report: DatasetReport) -> RunDatasetRecord:
+    return RunDatasetRecord(
+        dataset_id=dataset_id,
+        partition=partition_text(report.partition),
+        outcome=report.outcome,
+        sequence_id=None if report.publication is None else report.publication.sequence_id,
+        error=None if report.error is None else report.error[:_ERROR_TEXT_MAX],
+        figures=dict(report.figures),
+    )
+
+
+def owner_text() -> str:
+    """Who holds a lease, for people: host and process."""
+    return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,0 +1,106 @@
+"""A slice: one partition of one dataset in one run. It is planned, read, decided and published by itself."""
+
+from dataclasses import dataclass, field
+
+from gobblin_assets.commit.destination import StorageMismatchError
+from gobblin_assets.commit.published.port import ActiveSchema
+from gobblin_assets.commit.segment import Segment
+from gobblin_assets.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.policy import UnitResult
+from gobblin_assets.model.state import AttemptId, DatasetOutcome, DatasetState, SequenceId
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.run.extraction import Extracted
+from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.sources.port import PartitionPlan
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.state.leases import Lease
+
+_FAMILIES = (RetryableError, OutcomeUnknownError, FencedError, ConflictError, RejectedError, CorruptionError)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTask:
+    """A staged attempt with what its publication needs."""
+
+    attempt_id: AttemptId
+    extracted: Extracted
+    segments: tuple[Segment, ...]
+    duration_s: float
+
+
+@dataclass(slots=True)
+class Slice:
+    """Filled while the run goes on, by the run's own thread only.
+
+    ``active_schemas`` are those of the dataset's active files when this was planned, in all partitions.
+    """
+
+    urn: DatasetUrn
+    spec: DatasetSpec
+    partition: AssetPartition
+    state: DatasetState
+    lease: Lease
+    plan: PartitionPlan
+    sequence_id: SequenceId
+    results: list[UnitResult] = field(default_factory=list)
+    staged: list[StagedTask] = field(default_factory=list)
+    open_tasks: int = 0
+    error: GobblinError | None = None
+    active_schemas: tuple[ActiveSchema, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How progress lines and errors name it."""
+        return self.urn if self.partition.key is None else f"{self.urn} [{self.partition.key}]"
+
+    @property
+    def key_partition(self) -> str:
+        """The partition of the plan's watermark keys, as the log stores it."""
+        return "" if self.plan.keys_are_shared else partition_text(self.partition)
+
+    def schemas_beside(self) -> tuple[object, ...]:
+        """The schemas of the active files that will still be active when this is published."""
+        own = partition_text(self.partition) if self.plan.replaces else None
+        return tuple(each.file_schema for each in self.active_schemas if own is None or each.only_partition != own)
+
+    def lacks_schema(self) -> bool:
+        """Whether nothing says which columns the dataset has, should this be published without a row."""
+        if self.plan.replaces:
+            return not self.schemas_beside()
+        if not self.state.published_columns:
+            return True
+        return not self.active_schemas and dict(self.plan.columns) != dict(self.state.source_columns or {})
+
+    def units_to_read(self) -> tuple[WorkUnit, ...]:
+        return tuple(unit for unit in self.plan.work_units if not unit.is_empty)
+
+
+def partition_text(partition: AssetPartition) -> str:
+    """As the log stores it: "" for a dataset without partitions."""
+    return "" if partition.key is None else partition.key
+
+
+def family_of(error: GobblinError) -> str:
+    """The name of the error's family."""
+    return next(family.__name__ for family in _FAMILIES if isinstance(error, family))
+
+
+def failure_of(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:
+    """How a dataset partition left the run that an error kept from being published."""
+    outcome = DatasetOutcome.FAILED
+    if isinstance(error, FencedError):
+        outcome = DatasetOutcome.FENCED
+    elif isinstance(error, StorageMismatchError):
+        # It waits for a person, as a sequence does that is blocked.
+        outcome = DatasetOutcome.BLOCKED
+    return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

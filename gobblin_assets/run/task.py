@@ -1,0 +1,357 @@
+"""One task: attempts at the WorkUnits of one MultiWorkUnit for one slice, until one is staged.
+
+Tasks of several slices whose plans share are attempted by one read. What fails for all of them is tried again in
+halves, so that one of them can't keep the others from being published; each of them is still an attempt of its own.
+
+Each attempt writes to a directory of its own that no other attempt ever gets. It is recorded before its
+first byte, made durable before it is staged, and staged in one transaction with its steps.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.commit.attempts import final_name, staging_directory
+from gobblin_assets.commit.destination import require_identity
+from gobblin_assets.commit.rename_steps import RenameDirectory
+from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
+from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.commit.together import in_bounds
+from gobblin_assets.errors import FencedError, GobblinError, RetryableError
+from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
+from gobblin_assets.model.state import AttemptId
+from gobblin_assets.model.urn import JobName, Role
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.model.work_unit import WorkUnit, sum_rows
+from gobblin_assets.run.extraction import Extracted, Extractor, ExtractOrder
+from gobblin_assets.run.rate_limit import RateLimit
+from gobblin_assets.run.slices import Slice, StagedTask, partition_text
+from gobblin_assets.spec.job_spec import RetrySpec
+from gobblin_assets.state.leases import Lease
+
+_ERROR_TEXT_MAX: Final = 4_000
+_REASON_SHOWN_MAX: Final = 300
+_NAMED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes.
+
+    Without ``units`` nothing is read: the attempt tells which columns rows would have had.
+    """
+
+    slice: Slice
+    number: int
+    units: tuple[WorkUnit, ...]
+
+
+TaskResult = StagedTask | GobblinError
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRunner:
+    """Runs tasks, from the threads of the run's pool."""
+
+    job: JobName
+    root: str
+    store: CommitStepStore
+    fs: FileSystem
+    extractor: Extractor
+    clock: Clock
+    retry: RetrySpec
+    require: Callable[[Lease], None]
+    report: Callable[[str], None]
+    wait: Callable[[float], bool]
+    rate_limit: RateLimit
+    identity: str | None
+    running: set[str] = field(default_factory=set)
+
+    def cancel_all(self) -> None:
+        """End the work of all attempts that are being read now."""
+        for tag in tuple(self.running):
+            self.extractor.cancel(tag)
+
+    def run_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
+        """One order for each slice; their results are in the same order."""
+        if len(orders) == 1:
+            return [self._run_one(orders[0])]
+        try:
+            return self._attempt_together(orders)
+        except GobblinError as error:
+            half = len(orders) // 2
+            if self.wait(0):
+                return [FencedError("the run is stopping")] * len(orders)
+            self.report(
+                f"{len(orders)} datasets that are read together failed, and are read in two halves: "
+                f"{' '.join(str(error).split())[:_REASON_SHOWN_MAX]}"
+            )
+            return [*self.run_together(orders[:half]), *self.run_together(orders[half:])]
+
+    def _run_one(self, order: TaskOrder) -> TaskResult:
+        try:
+            return self.run(order)
+        except GobblinError as error:
+            return error
+
+    def run(self, order: TaskOrder) -> StagedTask:
+        """Try until an attempt is staged; raise the family of the last failure otherwise."""
+        for try_number in range(1, self.retry.task_tries_max + 1):
+            try:
+                return self._attempt(order, try_number)
+            except RetryableError as error:
+                if try_number == self.retry.task_tries_max:
+                    raise
+                delay_s = min(self.retry.back_off_max_s, self.retry.back_off_s * 2 ** (try_number - 1))
+                self.report(f"{order.slice.label}: try {try_number} failed, next in {delay_s:.0f} s: {error}")
+                if self.wait(delay_s):
+                    raise FencedError("the run is stopping") from error
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def _attempt(self, order: TaskOrder, try_number: int) -> StagedTask:
+        self.rate_limit.acquire(_count_rows([order]))
+        attempt_id = AttemptId(self.clock.new_id())
+        tag = task_tag(attempt_id)
+        (work,) = self._register([order], [attempt_id], try_number, tag)
+        started_s = self.clock.monotonic()
+        self.running.add(tag)
+        try:
+            with self._recording_failure([order], [work.attempt_id]):
+                extracted = [self.extractor.extract(work)]
+                self._make_durable([work], extracted)
+                (staged,) = self._stage([order], [work], extracted, started_s)
+        finally:
+            self.running.discard(tag)
+        return staged
+
+    def _attempt_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
+        """Raises what failed for all; what failed for one of them is its result."""
+        self.rate_limit.acquire(_count_rows(orders))
+        ids = [AttemptId(self.clock.new_id()) for _order in orders]
+        tag = task_tag(ids[0])
+        started_s = self.clock.monotonic()
+        self.running.add(tag)
+        try:
+            with self._recording_failure(orders, ids):
+                works = self._register(orders, ids, 1, tag)
+                extracted = self.extractor.extract_together(works)
+                self._make_durable(works, extracted)
+        finally:
+            self.running.discard(tag)
+        try:
+            return [*self._stage(orders, works, extracted, started_s)]
+        except GobblinError:
+            # One of them, or all: each tells for itself. What is staged already is found so.
+            return [
+                self._stage_one(order, work, each, started_s)
+                for order, work, each in zip(orders, works, extracted, strict=True)
+            ]
+
+    def _stage_one(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> TaskResult:
+        try:
+            with self._recording_failure([order], [work.attempt_id]):
+                (staged,) = self._stage([order], [work], [extracted], started_s)
+        except RetryableError as error:
+            self.report(f"{order.slice.label}: is read again by itself: {error}")
+            return self._run_one(order)
+        except GobblinError as error:
+            return error
+        return staged
+
+    @contextmanager
+    def _recording_failure(self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId]) -> Iterator[None]:
+        try:
+            yield
+        except GobblinError as error:
+            self._record_failure(ids, error)
+            raise
+        except OSError as error:
+            labels = ", ".join(order.slice.label for order in orders[:_NAMED_MAX])
+            failure = RetryableError(f"{labels}: {error}")
+            self._record_failure(ids, failure)
+            raise failure from error
+
+    def _register(
+        self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
+    ) -> list[ExtractOrder]:
+        """Record the attempts before their first byte; give what is to be extracted for them."""
+        require_identity(self.fs, self.root, self.identity)
+        facts = self.extractor.session_facts()
+        parent = job_directory(self.root, self.job)
+        attempts = [
+            NewAttempt(
+                attempt_id=attempt_id,
+                sequence_id=order.slice.sequence_id,
+                dataset_id=order.slice.state.dataset_id,
+                fence=order.slice.lease.fence,
+                multi_work_unit=order.number,
+                try_number=try_number,
+                staging_path=staging_directory(parent, attempt_id),
+                spark_session_id=facts.session_id,
+                spark_user=facts.user,
+                spark_tag=tag,
+            )
+            for order, attempt_id in zip(orders, ids, strict=True)
+        ]
+        for order in orders:
+            self.require(order.slice.lease)
+        for some in in_bounds(attempts):
+            self.store.register_attempt(*some)
+        started_at = self.clock.now()
+        return [
+            ExtractOrder(
+                job=self.job,
+                dataset_id=attempt.dataset_id,
+                plan=order.slice.plan,
+                spec=order.slice.spec,
+                units=order.units,
+                attempt_id=attempt.attempt_id,
+                directory=attempt.staging_path,
+                started_at=started_at,
+                tag=tag,
+                schemas_beside=order.slice.schemas_beside(),
+            )
+            for order, attempt in zip(orders, attempts, strict=True)
+        ]
+
+    def _make_durable(self, works: Sequence[ExtractOrder], extracted: Sequence[Extracted]) -> None:
+        """Once only: what could not be made durable is given up, and read again by new attempts."""
+        reach(Failpoint.ATTEMPT_WRITTEN)
+        directories = [each.path for written in extracted for each in written.directories]
+        for work, written in zip(works, extracted, strict=True):
+            if written.directories:
+                self.fs.apply_modes(work.directory)
+        self.fs.make_durable(
+            f"{each.path}/{file.name}" for written in extracted for each in written.directories for file in each.files
+        )
+        self.fs.sync_directories(list_upwards((*(work.directory for work in works), *directories), self.root))
+        reach(Failpoint.ATTEMPT_DURABLE)
+
+    def _stage(
+        self,
+        orders: Sequence[TaskOrder],
+        works: Sequence[ExtractOrder],
+        extracted: Sequence[Extracted],
+        started_s: float,
+    ) -> list[StagedTask]:
+        """All of them, or it raises; what was staged before it did may be staged again."""
+        require_identity(self.fs, self.root, self.identity)
+        for order in orders:
+            self.require(order.slice.lease)
+        segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]
+        for order, written, each in zip(orders, extracted, segments, strict=True):
+            require_whole(order.slice.label, rows_read=written.rows_read, segments=each)
+        staged = [
+            StagedAttempt(
+                attempt_id=work.attempt_id,
+                sequence_id=order.slice.sequence_id,
+                fence=order.slice.lease.fence,
+                segments=each,
+                segment_ids=tuple(self.clock.new_id() for _segment in each),
+                actual_highs=_actual_highs(order, written),
+            )
+            for order, work, written, each in zip(orders, works, extracted, segments, strict=True)
+        ]
+        for some in in_bounds(staged):
+            self.store.stage(*some)
+        duration_s = self.clock.monotonic() - started_s
+        return [
+            StagedTask(work.attempt_id, written, each, duration_s)
+            for work, written, each in zip(works, extracted, segments, strict=True)
+        ]
+
+    def _segments(self, order: TaskOrder, extracted: Extracted) -> tuple[Segment, ...]:
+        part = order.slice
+        segments: list[Segment] = []
+        for role in Role:
+            steps = [
+                RenameDirectory(
+                    source=written.path,
+                    target=target_directory(
+                        path_of(self.root, self.job, part.urn, role),
+                        partition_text(part.partition),
+                        written.partition_path,
+                        final_name(part.sequence_id, order.number),
+                    ),
+                    files=written.files,
+                )
+                for written in extracted.directories
+                if written.role is role and written.files
+            ]
+            segments += encode_segments(
+                steps,
+                role=role,
+                partition=partition_text(part.partition),
+                file_schema=extracted.file_schemas.get(role),
+            )
+        schema = extracted.file_schemas.get(Role.DATA)
+        if schema is not None and part.lacks_schema() and all(each.role is not Role.DATA for each in segments):
+            segments.append(encode_empty(role=Role.DATA, partition=partition_text(part.partition), file_schema=schema))
+        return tuple(segments)
+
+    def _record_failure(self, ids: Sequence[AttemptId], error: GobblinError) -> None:
+        text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
+        try:
+            self.store.fail_attempt(*ids, error=text, cancelled=isinstance(error, FencedError))
+        except GobblinError as second:
+            # They stay RUNNING in the log; the next owner aborts their sequences all the same.
+            self.report(f"the failure of an attempt could not be recorded: {second}")
+
+
+def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) -> None:
+    """Refuse to stage what would publish fewer rows, or more, than were read: data, quarantine and dead letters.
+
+    RetryableError: another attempt reads them again. Whatever it was that lost rows between the source and the log,
+    such an attempt is given up.
+    """
+    counts = {role: sum(each.row_count for each in segments if each.role is role) for role in Role}
+    rows_written = sum(counts.values())
+    if rows_written == rows_read:
+        return
+    held = ", ".join(f"{count:,} in {role.value}" for role, count in counts.items() if count or role is Role.DATA)
+    raise RetryableError(
+        f"{label}: {rows_read:,} rows were read, and the files that were written hold {rows_written:,} ({held})",
+        hint="Nothing of this attempt is published. If each try says so, look whether something removes files from "
+        "the staging, and whether the source changes while it is read.",
+        rows_read=rows_read,
+        rows_written=rows_written,
+    )
+
+
+def _count_rows(orders: Sequence[TaskOrder]) -> int:
+    """As planned: a source that does not know says nothing, and is not slowed down."""
+    return sum(sum_rows(order.units) for order in orders)
+
+
+def task_tag(attempt_id: AttemptId) -> str:
+    """What the attempt's Spark work is tagged with."""
+    return f"gobblin-{attempt_id.hex}"
+
+
+def job_directory(root: str, job: JobName) -> str:
+    """What all datasets of a job, and its staging, stand below."""
+    return "/".join((root, *encode_segment(job)))
+
+
+def target_directory(role_path: str, partition: str, partition_path: str, name: str) -> str:
+    """``<role>/<asset partition>/<output partition>/<sequence>-<n>``, leaving out what there is none of."""
+    parts = [role_path]
+    if partition:
+        parts += encode_segment(partition)
+    if partition_path:
+        parts.append(partition_path)
+    return "/".join((*parts, name))
+
+
+def _actual_highs(order: TaskOrder, extracted: Extracted) -> dict[uuid.UUID, Watermark | None]:
+    """A WorkUnit that succeeded reached its pinned end, whatever the last row's position was."""
+    return {
+        unit.id: extracted.actual_highs.get(unit.id) or (None if unit.interval is None else unit.interval.high)
+        for unit in order.units
+    }

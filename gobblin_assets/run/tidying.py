@@ -1,0 +1,72 @@
+"""What a run tidies up behind itself: staging, retired files, old publications in the log, and old history."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gobblin_assets.commit.cleanup import Cleanup
+from gobblin_assets.commit.destination import require_identity
+from gobblin_assets.commit.folding import TIDY_S
+from gobblin_assets.commit.markers import prune_markers
+from gobblin_assets.commit.together import in_bounds
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.run_values import RunPorts
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.state.leases import Lease
+
+RUNS_FORGOTTEN_MAX: Final = 10_000
+"""By one look."""
+
+
+class Tidying:
+    """Nothing of it fails a run: what could not be done is said, and left to the next one."""
+
+    def __init__(self, spec: JobSpec, ports: RunPorts, job: JobName, require: Callable[[Lease], None]) -> None:
+        self._spec = spec
+        self._ports = ports
+        self._job = job
+        self._cleanup = Cleanup(ports.stores.commits, ports.open_file_system, ports.interrupt, require)
+        self._forget_at_s = float("-inf")
+
+    def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        """Datasets whose log is not behind their storage."""
+        try:
+            require_identity(self._ports.fs, self._ports.root, self._ports.identity)
+        except GobblinError as error:
+            # What is not there now would be taken for removed.
+            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
+            return
+        for some in in_bounds(list(leases)):
+            self._clean_some({urn: leases[urn] for urn in some})
+        self._forget_runs()
+
+    def _clean_some(self, leases: Mapping[DatasetUrn, Lease]) -> None:
+        try:
+            outcomes = self._cleanup.clean_all(
+                list(leases.values()),
+                root_uri=self._spec.destination,
+                retire_grace_s=self._spec.retire_grace_s,
+                fold=self._spec.log.bounds,
+            )
+        except GobblinError as error:
+            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
+            return
+        for urn, outcome in zip(leases, outcomes, strict=True):
+            try:
+                if isinstance(outcome, GobblinError):
+                    raise outcome
+                prune_markers(self._ports.stores.commits, self._ports.fs, self._ports.root, self._job, urn)
+            except GobblinError as error:
+                self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+
+    def _forget_runs(self) -> None:
+        """Once a day, since a stream cleans after each publication."""
+        now_s = self._ports.clock.monotonic()
+        if now_s < self._forget_at_s:
+            return
+        self._forget_at_s = now_s + TIDY_S
+        older_than_s = self._spec.log.bounds.history_s
+        try:
+            self._ports.stores.runs.forget(self._job, older_than_s=older_than_s, limit=RUNS_FORGOTTEN_MAX)
+        except GobblinError as error:
+            self._ports.report(f"old history is left to the next run: {error}")

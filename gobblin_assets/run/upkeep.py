@@ -1,0 +1,212 @@
+"""Work on the log outside an ingestion, as runs of their own: recovery, resuming, giving up.
+
+Each has its row of history with the datasets that it touched, so that a later reader sees who finished what, and so
+that a process that dies in the middle is found by its lease and the run that it belongs to.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.forgotten import Examination, Finding
+from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
+from gobblin_assets.commit.recovery import Recovered, recover_dataset
+from gobblin_assets.commit.sequence import Publication, SequenceRecord
+from gobblin_assets.commit.sweep import UNBOUNDED, SweepBounds, SweepReport
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.announcements import announce, announce_left_over, report_of
+from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.run.run_values import DatasetReport, Stores
+from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
+from gobblin_assets.state.leases import Lease
+
+Send = Callable[[DatasetReport], None]
+
+
+def examination_of(stores: Stores, job: JobName, fs: FileSystem, root: str) -> Examination:
+    """What tells whether the log is older than the storage; ``fs`` and ``root`` are the job's destination."""
+    return Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
+
+
+class _Record:
+    """What the run did to each dataset partition."""
+
+    def __init__(self, runs: RunStore, run_id: RunId) -> None:
+        self._runs = runs
+        self._run_id = run_id
+        self.failed = False
+        self.figures = {"rows": 0, "files": 0}
+
+    def keep(self, publication: Publication) -> None:
+        outcome = DatasetOutcome.COMMITTED if publication.complete else DatasetOutcome.PARTIAL
+        self._write(publication, outcome)
+        self.figures["rows"] += publication.rows_by_role.get(Role.DATA, 0)
+        self.figures["files"] += publication.file_count
+
+    def fail(self, sequence: SequenceRecord, error: GobblinError) -> None:
+        self.failed = True
+        self._write(sequence, DatasetOutcome.FAILED, str(error))
+
+    def give_up(self, sequence: SequenceRecord, reason: str) -> None:
+        self._write(sequence, DatasetOutcome.SKIPPED, f"given up: {reason}")
+
+    def refuse(self, dataset_id: DatasetId | None, error: GobblinError) -> None:
+        """A whole dataset failed; None: it has no row yet."""
+        self.failed = True
+        if dataset_id is not None:
+            record = RunDatasetRecord(dataset_id, "", DatasetOutcome.FAILED, error=str(error))
+            self._runs.record_dataset(self._run_id, record)
+
+    def _write(self, of: Publication | SequenceRecord, outcome: DatasetOutcome, error: str | None = None) -> None:
+        record = RunDatasetRecord(of.dataset_id, of.partition, outcome, of.sequence_id, error)
+        self._runs.record_dataset(self._run_id, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Operations of one run on one job's sequences, in the name of ``operations.holder``.
+
+    ``send`` tells the orchestrator of what was finished; without it that is left to the job's next run or sensor,
+    which find it unannounced.
+    """
+
+    operations: LogOperations
+    stores: Stores
+    job: JobName
+    send: Send | None = None
+
+    def recover(
+        self, bounds: SweepBounds = UNBOUNDED, *, seen: Callable[[Publication], None] = lambda _publication: None
+    ) -> SweepReport:
+        """Announce what was finished and never announced, then complete what is due; ``seen`` is shown each."""
+        with self._recorded("recovery") as record:
+            if self.send is not None:
+                announce_left_over(self.stores.commits, self.job, self.send)
+
+            def finished(publication: Publication) -> None:
+                record.keep(publication)
+                self._announce(publication)
+                seen(publication)
+
+            report = self.operations.recover_due([self.job], on_publication=finished, bounds=bounds)
+            for failure in report.failures:
+                record.fail(failure.sequence, failure.error)
+            return report
+
+    def resume(self, sequence_id: SequenceId) -> Recovered:
+        """Try a BLOCKED sequence again, now."""
+        with self._recorded("resume") as record:
+            try:
+                recovered = self.operations.resume(sequence_id)
+            except GobblinError as error:
+                record.fail(self.stores.commits.get(sequence_id), error)
+                raise
+            for publication in recovered.published:
+                record.keep(publication)
+                self._announce(publication)
+            return recovered
+
+    def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
+        """Give a sealed sequence up, for a reason that stays in the log."""
+        with self._recorded("abandon") as record:
+            sequence = self.stores.commits.get(sequence_id)
+            try:
+                self.operations.abandon(sequence_id, reason=reason)
+            except GobblinError as error:
+                record.fail(sequence, error)
+                raise
+            record.give_up(sequence, reason)
+
+    def reconcile(
+        self, reconciliation: Reconciliation, findings: Sequence[Finding], way: Way
+    ) -> tuple[Sequence[Reconciled], Mapping[DatasetUrn, GobblinError]]:
+        """Bring the log together with storage, dataset by dataset; returns what was done, and what could not be."""
+        done: list[Reconciled] = []
+        failures: dict[DatasetUrn, GobblinError] = {}
+        with self._recorded("reconcile") as record:
+            for finding in findings:
+                try:
+                    each = reconciliation.carry_out(finding.urn, way)
+                except GobblinError as error:
+                    failures[finding.urn] = error
+                    record.refuse(finding.dataset_id, error)
+                    continue
+                done.append(each)
+                for publication in each.adopted:
+                    record.keep(publication)
+                    self._announce(publication)
+        return done, failures
+
+    def compact(
+        self,
+        datasets: Mapping[DatasetUrn, DatasetId],
+        check: Callable[[DatasetUrn, Lease], None],
+        prepare: Callable[[RunId, Driver, Callable[[Lease], None]], Compaction],
+        work: Callable[[Compaction, DatasetUrn, Lease], Sequence[Publication]],
+    ) -> tuple[Sequence[Publication], Mapping[DatasetUrn, GobblinError]]:
+        """Do ``work`` on each dataset under its lease, once nothing of it is open; what was published, and what failed.
+
+        ``check`` raises where the log is older than the storage.
+        """
+        done: list[Publication] = []
+        failures: dict[DatasetUrn, GobblinError] = {}
+        with self._recorded("compaction") as record:
+            for urn, dataset_id in datasets.items():
+                try:
+                    with self.operations.hold(dataset_id) as (keeper, lease):
+                        check(urn, lease)
+                        driver = self.operations.driver(keeper)
+                        self._settle(urn, driver, lease, record)
+                        compaction = prepare(self.operations.holder.run_id, driver, keeper.require)
+                        for publication in work(compaction, urn, lease):
+                            record.keep(publication)
+                            done.append(publication)
+                except GobblinError as error:
+                    failures[urn] = error
+                    record.refuse(dataset_id, error)
+        return done, failures
+
+    def _settle(self, urn: DatasetUrn, driver: Driver, lease: Lease, record: _Record) -> None:
+        """Complete what is open of a dataset."""
+        recovered = recover_dataset(driver, self.operations.abandonment(), lease)
+        for publication in recovered.published:
+            record.keep(publication)
+            self._announce(publication)
+        if recovered.blocked is not None:
+            blocked = recovered.blocked.sequence_id
+            raise ConflictError(
+                f"{urn} is blocked by sequence {blocked}",
+                hint=f"Resume or abandon it: `gobblin-assets commit resume|abandon {blocked}`.",
+                urn=urn,
+            )
+
+    def _announce(self, publication: Publication) -> None:
+        if self.send is not None:
+            announce(self.stores.commits, [report_of(replace(publication, recovered=True))], self.send)
+
+    @contextmanager
+    def _recorded(self, kind: str) -> Iterator[_Record]:
+        holder = self.operations.holder
+        began = JobState(
+            holder.run_id,
+            self.job,
+            WorkingState.RUNNING,
+            self.operations.clock.now(),
+            dagster_run_id=holder.dagster_run_id,
+        )
+        self.stores.runs.begin(began, owner=holder.owner)
+        record = _Record(self.stores.runs, holder.run_id)
+        state, said = WorkingState.FAILED, None
+        try:
+            yield record
+            state = WorkingState.FAILED if record.failed else WorkingState.COMMITTED
+        except GobblinError as error:
+            said = str(error)
+            raise
+        finally:
+            self.stores.runs.end(holder.run_id, state, error=said, figures={"kind": kind, **record.figures})

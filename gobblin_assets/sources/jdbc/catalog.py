@@ -1,0 +1,102 @@
+"""The inner port: what planning asks of a database, whichever way it is reached."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
+from gobblin_assets.sources.jdbc.dialect import Dialect
+from gobblin_assets.sources.jdbc.names import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as the source declares it. ``watermark_type`` None: its values have no order that is usable."""
+
+    name: str
+    type_text: str
+    nullable: bool
+    watermark_type: WatermarkType | None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table or view that was found, under its full name."""
+
+    name: TableName
+    columns: tuple[TableColumn, ...]
+    primary_key: tuple[str, ...]
+    comment: str | None = None
+
+    def find_column(self, name: str) -> TableColumn | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One column of the read: ``expression`` in the source's SQL; the rest as in ``dialect.Reading``."""
+
+    name: str
+    expression: str
+    type_text: str
+    problem: str | None = None
+    cast: str = ""
+    wire: str = ""
+    spark_type: str = ""
+    guard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Rows and bytes per row that a read will give; None where the source can't tell."""
+
+    row_count: int | None
+    row_bytes: int | None
+
+
+class Catalog(Protocol):
+    """A live view of one database. All methods raise the families of ``errors``, without secrets."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def now(self) -> dt.datetime:
+        """The source's clock, in UTC, not later than the rows that the queries after it see.
+
+        RejectedError where the source does not tell it surely.
+        """
+        ...
+
+    def list_tables(self) -> Sequence[TableName]:
+        """All tables and views that are not the system's own, sorted."""
+        ...
+
+    def find_table(self, name: TableName) -> Table | None: ...
+
+    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+        """How to read these columns, in order; ``casts`` replaces a column by an expression."""
+        ...
+
+    def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
+        """The type of each of these in the dataset, as Spark writes it; all of them are without a problem."""
+        ...
+
+    def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
+        """The single row of a query whose columns have these types."""
+        ...
+
+    def estimate(self, table: Table, condition: str) -> Estimate: ...
+
+    def find_quantiles(self, table: Table, column: TableColumn) -> Sequence[Watermark]:
+        """Ascending positions with about equally many rows between; empty when unknown."""
+        ...
+
+    def cut_rows(self, table: Table, count: int) -> Sequence[str]:
+        """Conditions on ``ROW_ADDRESS`` that part the table's rows into about ``count`` equal pieces, or none."""
+        ...
+
+    def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
+        """What readers need beside the connection: timeouts, rows per round trip, the snapshot that they share."""
+        ...

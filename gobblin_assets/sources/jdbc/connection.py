@@ -1,0 +1,113 @@
+"""A JDBC connection as a value whose secrets never show."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, quote_plus
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.jdbc.drivers import DRIVERS, find_driver
+
+_SUBPROTOCOL: Final = re.compile(r"jdbc:([A-Za-z0-9]+):")
+_MARIADB_DRIVER: Final = "org.mariadb.jdbc.Driver"
+_SECRET_PARAMETER: Final = re.compile(r"(?i)(?:^|[?&;,(\s])[\w.-]*(?:password|passwd|pwd|secret|token)\s*=")
+_SECRET_AUTHORITY: Final = re.compile(r"//[^/@?;]*:(?!\d+(?:[/?;,]|$))[^?;]*@|^jdbc:oracle:[a-z]+:[^/@:]+/[^@]*@")
+_SECRET_NAME: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|credential")
+# Spark's own options: as properties they would change what is read, and not how the driver connects.
+_RESERVED: Final = frozenset({
+    "url", "dbtable", "query", "user", "password", "driver", "partitioncolumn", "lowerbound", "upperbound",
+    "numpartitions", "sessioninitstatement", "customschema", "prefertimestampntz", "fetchsize", "querytimeout",
+    "preparequery", "pushdownpredicate",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class JdbcConnection:
+    """How to reach one database. ``properties`` go to the driver as they are; none of them may name Spark's options.
+
+    Raises RejectedError for a URL that is not JDBC's or that holds a password, and for an unknown driver.
+    """
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    driver: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = "jdbc"
+
+    def __post_init__(self) -> None:
+        # The URL itself is never shown by these: what is wrong with it may be that it holds a secret.
+        where = f"connections[{self.name}]"
+        find_subprotocol(self.url, name=self.name)
+        if _SECRET_PARAMETER.search(self.url) or _SECRET_AUTHORITY.search(self.url):
+            raise RejectedError(
+                "the URL holds a password",
+                field=f"{where}.url",
+                hint="Take it out and give it as `password`, from an environment variable: URLs end up in logs.",
+            )
+        if self.driver is None and find_driver(self.subprotocol) is None:
+            raise RejectedError(
+                f"no driver class is known for jdbc:{self.subprotocol}",
+                field=f"{where}.driver",
+                hint=f"Known by name are {', '.join(sorted(DRIVERS))}. Of another database give the driver's class, "
+                "and its jar by the job's source.packages or source.jars.",
+            )
+        reserved = sorted(key for key in self.properties if key.lower() in _RESERVED)
+        if reserved:
+            raise RejectedError(
+                f"{', '.join(reserved)} can't be set here",
+                field=f"{where}.properties",
+                hint="Only the driver's own properties belong here; user, password and driver have their fields.",
+            )
+
+    @property
+    def subprotocol(self) -> str:
+        """Such as ``postgresql``."""
+        return find_subprotocol(self.url, name=self.name)
+
+    @property
+    def driver_class(self) -> str:
+        known = find_driver(self.subprotocol)
+        return self.driver or ("" if known is None else known.driver_class)
+
+    @property
+    def spark_url(self) -> str:
+        """The URL under which Spark quotes names as the database does.
+
+        Of ``jdbc:mariadb`` Spark knows nothing, and quotes as the standard says: to the server, ``"id"`` is a text.
+        """
+        if self.subprotocol != "mariadb" or self.driver_class != _MARIADB_DRIVER:
+            return self.url
+        rest = self.url[len("jdbc:mariadb:") :]
+        return f"jdbc:mysql:{rest}{'&' if '?' in rest else '?'}permitMysqlScheme"
+
+    def spark_properties(self) -> dict[str, str]:
+        """What Spark's JDBC reader needs to connect, secrets included: pass it on, never print it."""
+        known = find_driver(self.subprotocol)
+        given = {"user": self.user, "password": self.password, "driver": self.driver_class}
+        return {
+            **({} if known is None else known.properties),
+            **self.properties,
+            **{key: value for key, value in given.items() if value is not None},
+        }
+
+    def scrub(self, text: str) -> str:
+        """``text`` without any secret of this connection, as drivers put them in their messages."""
+        secrets = [self.password, *(v for k, v in self.properties.items() if _SECRET_NAME.search(k))]
+        spellings = {form for s in secrets if s for form in (s, quote(s, safe=""), quote_plus(s))}
+        for spelling in sorted(spellings, key=len, reverse=True):
+            text = text.replace(spelling, "***")
+        return text
+
+
+def find_subprotocol(url: str, *, name: str) -> str:
+    """Such as ``postgresql``. RejectedError, which does not show the URL, if it is none of JDBC's."""
+    found = _SUBPROTOCOL.match(url)
+    if found is None:
+        raise RejectedError(
+            "expected a JDBC URL, found something else",
+            field=f"connections[{name}].url",
+            hint="Write it like jdbc:postgresql://host:5432/database, with user and password beside it.",
+        )
+    return found[1].lower()

@@ -1,0 +1,113 @@
+"""What a person has to know of a table to write its dataset: columns, types, key, a watermark, needed casts."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.sources.jdbc.catalog import Catalog, Table, TableColumn
+from gobblin_assets.sources.jdbc.names import parse_table_name
+from gobblin_assets.spec.job_spec import DatasetSpec
+
+_CHANGED: Final = re.compile(r"updat|modif|chang|touch", re.IGNORECASE)
+_CREATED: Final = re.compile(r"creat|insert|added|(^|_)(at|ts|time|timestamp)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """``spark_type``: in the dataset, by Spark's name, before converters; None where Spark can't hold the column.
+
+    Then ``problem`` says why, and ``cast`` is what to write for it under ``casts``. ``key_place``: in the primary key,
+    from 1; None: not in it. ``watermark_type``: how its values compare as positions; None: not in a usable way.
+    """
+
+    name: str
+    source_type: str
+    nullable: bool
+    spark_type: str | None
+    key_place: int | None = None
+    watermark_type: WatermarkType | None = None
+    problem: str | None = None
+    cast: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """``table``: its full name at the source. ``watermark``: a column that may be one, by its type and its name alone.
+
+    ``error``: why the source could not tell; the table then has no columns here.
+    """
+
+    urn: DatasetUrn
+    table: str
+    columns: tuple[ColumnDescription, ...] = ()
+    watermark: str | None = None
+    comment: str | None = None
+    error: str | None = None
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        keys = [(column.key_place, column.name) for column in self.columns if column.key_place is not None]
+        return tuple(name for _place, name in sorted(keys))
+
+    @property
+    def casts(self) -> dict[str, str]:
+        """What to add to the dataset's ``casts``."""
+        return {column.name: column.cast for column in self.columns if column.cast is not None}
+
+
+def describe_table(catalog: Catalog, urn: DatasetUrn, spec: DatasetSpec) -> TableDescription:
+    """Ask about one table, reading no row. A table that is refused is described by the refusal."""
+    written = spec.table or urn
+    try:
+        name = parse_table_name(written, field=f"datasets[{urn}].table")
+        table = catalog.find_table(name)
+        if table is None:
+            return TableDescription(urn, written, error="the source has no such table")
+        return _describe(catalog, urn, spec, table)
+    except RejectedError as error:
+        return TableDescription(urn, written, error=str(error))
+
+
+def _describe(catalog: Catalog, urn: DatasetUrn, spec: DatasetSpec, table: Table) -> TableDescription:
+    names = [column.name for column in table.columns]
+    casts = {name: text for name, text in spec.casts.items() if name in names}
+    selected = catalog.select(table, names, casts)
+    types = catalog.find_spark_types(table, [each for each in selected if each.problem is None])
+    places = {name: place for place, name in enumerate(table.primary_key, 1)}
+    columns = tuple(
+        ColumnDescription(
+            column.name,
+            column.type_text,
+            column.nullable,
+            types.get(column.name),
+            places.get(column.name),
+            column.watermark_type,
+            each.problem,
+            None if each.problem is None else each.cast,
+            column.comment,
+        )
+        for column, each in zip(table.columns, selected, strict=True)
+    )
+    return TableDescription(urn, str(table.name), columns, suggest_watermark(table, spec.casts), table.comment)
+
+
+def suggest_watermark(table: Table, casts: Collection[str] = ()) -> str | None:
+    """A time of change by its name, else a primary key of whole numbers, else a time of creation; else None. Pure.
+
+    Only the name says that a column is one: whether values really grow with each change, the table's owner knows.
+    """
+    usable = [column for column in table.columns if column.name not in casts and not column.nullable]
+    times = [column for column in table.columns if column.name not in casts and _is_time(column)]
+    changed = [column.name for column in times if _CHANGED.search(column.name)]
+    key = [c.name for c in usable if (c.name,) == table.primary_key and c.watermark_type is WatermarkType.LONG]
+    created = [column.name for column in times if _CREATED.search(column.name)]
+    return next(iter((*changed, *key, *created)), None)
+
+
+def _is_time(column: TableColumn) -> bool:
+    return column.watermark_type in (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP)

@@ -1,0 +1,155 @@
+"""What differs between databases in the SQL that planning and reading write, and in how values travel.
+
+Identifiers and values come from people: all of them pass through ``quote`` and ``literal``. What a driver or Spark
+would change on the way (times, above all) travels as the database's own text, and becomes a value in Spark.
+"""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
+
+from gobblin_assets.model.watermark import Scalar, WatermarkType
+from gobblin_assets.sources.jdbc.names import TableName
+
+ROW_ADDRESS = "row_address"
+"""Stands in a unit's properties for the hidden address of a row, where the database has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one column is read: ``expression`` in the source's SQL.
+
+    ``wire`` is the Spark type as which the driver hands the expression over (empty: what Spark makes of it), and
+    ``spark_type`` what the dataset gets (empty: the same). ``guard`` is SQL that gives the text of a value which the
+    type can't hold, else NULL. ``order``: how positions of the column compare. ``problem`` says why Spark can't hold
+    the type, and ``cast`` what to write under ``casts``.
+    """
+
+    expression: str
+    wire: str = ""
+    spark_type: str = ""
+    guard: str = ""
+    order: WatermarkType | None = None
+    problem: str | None = None
+    cast: str = ""
+
+
+class Dialect(Protocol):
+    """Pure: text in, text out."""
+
+    @property
+    def has_binary_text(self) -> bool:
+        """Whether texts can be compared byte by byte, as watermarks are."""
+        ...
+
+    @property
+    def row_address(self) -> str | None:
+        """The expression of a row's address, or None."""
+        ...
+
+    def quote(self, identifier: str) -> str: ...
+
+    def literal(self, kind: WatermarkType, value: Scalar) -> str: ...
+
+    def in_order(self, expression: str, kind: WatermarkType) -> str:
+        """The expression so that it compares as watermarks of ``kind`` do."""
+        ...
+
+    def hide(self, expression: str, kind: WatermarkType, type_text: str) -> str:
+        """A column of positions as one of a type that Spark knows; conditions speak of it, and it is not fetched."""
+        ...
+
+    def show(self, expression: str, kind: WatermarkType) -> str:
+        """A position as it travels: numbers as they are, times and texts as text where a driver might change them."""
+        ...
+
+    def find_misplaced(self, column: str, kind: WatermarkType, type_text: str) -> str | None:
+        """SQL that holds for values that are no positions of ``kind``; None: the type admits none."""
+        ...
+
+    def equals_key(self, column: str, text: str, type_text: str) -> str | None:
+        """SQL that holds for exactly the rows whose value is spelled ``text``; None: no value of the type is."""
+        ...
+
+
+class SparkDialect(Dialect, Protocol):
+    """The queries that a catalogue reached through Spark needs besides. Their columns may have any case."""
+
+    @property
+    def title(self) -> str:
+        """What people call the database."""
+        ...
+
+    @property
+    def is_experimental(self) -> bool:
+        """Whether it was made by documentation alone, and never ran against a server."""
+        ...
+
+    @property
+    def binary_text_query(self) -> str | None:
+        """Gives 1 where this very database compares texts byte by byte, else 0; None: it needn't be asked."""
+        ...
+
+    @property
+    def clock_query(self) -> str:
+        """Gives the current instant as text, as a column ``clock``."""
+        ...
+
+    @property
+    def clock_is_utc(self) -> bool:
+        """Whether a clock that names no offset is that of UTC; else nobody knows."""
+        ...
+
+    @property
+    def tables_query(self) -> str:
+        """Gives ``table_schema`` and ``table_name`` of all tables and views that people made."""
+        ...
+
+    @property
+    def schema_query(self) -> str:
+        """Gives the schema where unqualified names are looked up, as ``table_schema``."""
+        ...
+
+    @property
+    def session_statement(self) -> str | None:
+        """What each session starts with, so that its times are in UTC."""
+        ...
+
+    def columns_query(self, name: TableName) -> str:
+        """Gives ``column_name``, ``position``, ``type_text``, ``nullable`` (YES or NO).
+
+        And, where the database has it: ``key_place``, ``column_comment``, and ``table_comment`` on each row.
+        """
+        ...
+
+    def probe_query(self, table: TableName) -> str | None:
+        """Gives what ``judge_probe`` wants to see, as ``p0``, ``p1`` …; None: how times behave is known."""
+        ...
+
+    def judge_probe(self, answer: tuple[str | None, ...] | None) -> "SparkDialect":
+        """The dialect as the answer proves it; None: the database refused the question."""
+        ...
+
+    def read_declared(self, column: str, type_text: str) -> Reading | None:
+        """By the declared type; None: Spark has to ask the driver what it makes of the column."""
+        ...
+
+    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> Reading:
+        """By the type that Spark found; None: it found none. ``type_text`` is empty for a cast."""
+        ...
+
+    def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:
+        """Options of Spark's reader that make the driver fetch rows piece by piece."""
+        ...
+
+
+def write_table(dialect: Dialect, name: TableName) -> str:
+    """The table's name in SQL."""
+    return ".".join(dialect.quote(part) for part in (name.schema, name.table) if part is not None)
+
+
+def write_moment(moment: dt.datetime) -> str:
+    """``2020-01-31 10:00:00.000000``, without a zone."""
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")

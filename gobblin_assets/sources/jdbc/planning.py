@@ -1,0 +1,378 @@
+"""Plan one dataset partition: ask for bounds, decide what rows without a position mean, cut WorkUnits."""
+
+import datetime as dt
+import itertools
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.extract import ExtractType, Mode, OnNull
+from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.rows.column_comments import SourceComments
+from gobblin_assets.sources.jdbc.bounds import (
+    Limits,
+    decide_mode,
+    first_interval,
+    plan_ahead,
+    plan_high,
+    plan_limits,
+    plan_reread,
+    require_late_window,
+)
+from gobblin_assets.sources.jdbc.catalog import Catalog, TableColumn
+from gobblin_assets.sources.jdbc.column_changes import compare_columns
+from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, write_table
+from gobblin_assets.sources.jdbc.layout import Layout, lay_out, write_where
+from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
+from gobblin_assets.sources.jdbc.split import cut_interval, decide_count, equal_width_points, quantile_points
+from gobblin_assets.sources.port import PartitionPlan, PlanRequest
+
+WITH_NULLS = "with_nulls"
+"""A unit's property: rows without a position belong to it."""
+
+SPLIT_BY = "split_by"
+"""A unit's property: ``[column]`` or ``row_address``, which its condition calls ``s0``."""
+
+CONDITION = "condition"
+"""A unit's property: which of a snapshot's rows are its own, in the source's SQL."""
+
+
+_NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans within one view of the source."""
+
+    catalog: Catalog
+    new_id: Callable[[], uuid.UUID]
+
+    def plan(self, request: PlanRequest) -> tuple[PartitionPlan, Layout]:
+        layout = lay_out(self.catalog, request)
+        columns = {column.name: column.type_text for column in layout.columns}
+        notes = list(compare_columns(request, layout))
+        # The clock is read before the bounds: what commits in between is then too young, never skipped.
+        clock = self.catalog.now() if _needs_clock(request, layout) else _NO_CLOCK
+        mode = decide_mode(request, clock)
+        late_key: tuple[str, ...] = ()
+        if request.spec.extract is ExtractType.SNAPSHOT_ONLY:
+            units = self._plan_snapshot(request, layout)
+        else:
+            units, more = self._plan_append(request, layout, mode, clock)
+            notes += more
+            if any(unit.reread_from is not None for unit in units):
+                late_key = request.spec.primary_key
+        plan = PartitionPlan(
+            urn=request.urn,
+            partition=request.partition,
+            mode=mode,
+            replaces=mode is Mode.REFRESH,
+            is_snapshot=request.spec.extract is ExtractType.SNAPSHOT_ONLY,
+            work_units=tuple(units),
+            columns=columns,
+            watermark_column=None if layout.axis is None else layout.axis.column,
+            late_key=late_key,
+            notes=tuple(notes),
+            comments=SourceComments(
+                layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
+            ),
+        )
+        return plan, layout
+
+    def _plan_append(
+        self, request: PlanRequest, layout: Layout, mode: Mode, clock: dt.datetime
+    ) -> tuple[list[WorkUnit], list[str]]:
+        axis = layout.axis
+        if axis is None:
+            raise RejectedError(
+                f"extract {request.spec.extract} needs a column of positions",
+                field=f"datasets[{request.urn}].watermark",
+                hint="Name it: watermark: {column: updated_at}. Or use extract: snapshot_only.",
+            )
+        require_late_window(request, axis)
+        previous = request.state.find_watermark(str(layout.table.name), request.partition.key or "")
+        limits = plan_limits(request, axis, mode, previous, clock)
+        self._refuse_misplaced(request, layout, axis)
+        with_nulls, notes = self._judge_nulls(request, layout, axis, first=previous is None or mode is Mode.REFRESH)
+        notes += self._count_ahead(request, layout, axis, clock)
+        top = self._find_top(layout, axis, limits)
+        high = plan_high(limits, mode, previous, top)
+        if high is None and with_nulls:
+            # Rows without a position alone make no interval to publish them in; they come with the first position.
+            notes.append(f"{layout.table.name} has only rows without a position: they wait for the first one with it")
+        if high is None:
+            notes.append(f"{layout.table.name} has no position to start from yet: nothing to read")
+            return [], notes
+        whole = first_interval(limits, high)
+        reread = plan_reread(request, axis, limits, previous) if mode is Mode.APPEND else None
+        return self._cut(request, layout, whole, reread, with_nulls=with_nulls), notes
+
+    def _refuse_misplaced(self, request: PlanRequest, layout: Layout, axis: Axis) -> None:
+        """Values that compare in another way than positions do would be passed over."""
+        for name, kind in zip(axis.columns, axis.types, strict=True):
+            found = self._count_misplaced(layout, name, kind)
+            if found:
+                raise RejectedError(
+                    f"{found} rows of {layout.table.name}.{name} hold values that are no positions of type {kind}",
+                    field=f"datasets[{request.urn}].watermark.column",
+                    hint="Correct them at the source, leave them out by where, or name another column.",
+                    table=str(layout.table.name),
+                    column=name,
+                    row_count=found,
+                )
+
+    def _count_misplaced(self, layout: Layout, name: str, kind: WatermarkType) -> int:
+        dialect, column = self.catalog.dialect, layout.table.find_column(name)
+        misplaced = dialect.find_misplaced(dialect.quote(name), kind, "" if column is None else column.type_text)
+        return 0 if misplaced is None else self._fetch_count(layout, misplaced)
+
+    def _judge_nulls(self, request: PlanRequest, layout: Layout, axis: Axis, *, first: bool) -> tuple[bool, list[str]]:
+        """Whether rows without a position are read now, and what to say of them."""
+        spec = request.spec.watermark
+        on_null = OnNull.FAIL if spec is None else spec.on_null
+        field = f"datasets[{request.urn}].watermark.on_null"
+        append_only = request.spec.extract is ExtractType.APPEND_ONLY
+        if on_null is OnNull.SNAPSHOT_ONLY and (append_only or request.partition.window is not None):
+            raise RejectedError(
+                f"snapshot_only can't be kept by {'append_only' if append_only else 'time partitions'}: "
+                "rows without a position belong to no interval",
+                field=field,
+                hint="Use extract: snapshot_append without time partitions, or on_null: fail or ignore.",
+            )
+        columns = [layout.table.find_column(name) for name in axis.columns]
+        if not any(column is not None and column.nullable for column in columns):
+            return False, []
+        dialect = self.catalog.dialect
+        empty = " OR ".join(f"{dialect.quote(name)} IS NULL" for name in axis.columns)
+        found = self._fetch_count(layout, empty)
+        if not found:
+            return False, []
+        where = f"{layout.table.name}.{'/'.join(axis.columns)}"
+        match on_null:
+            case OnNull.FAIL:
+                raise RejectedError(
+                    f"{found} rows of {where} hold NULL, so that they have no position and would be missed",
+                    field=field,
+                    hint="Fill them at the source, or write on_null: ignore (leave them out) or snapshot_only (read "
+                    "them with the first snapshot of a snapshot_append).",
+                    table=str(layout.table.name),
+                    column=axis.column,
+                    row_count=found,
+                )
+            case OnNull.IGNORE:
+                return False, [f"{found} rows of {where} hold NULL and are left out (on_null: ignore)"]
+            case OnNull.SNAPSHOT_ONLY:
+                said = "are read with this snapshot" if first else "wait for the next refresh"
+                return first, [f"{found} rows of {where} hold NULL and {said} (on_null: snapshot_only)"]
+
+    def _count_ahead(self, request: PlanRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> list[str]:
+        """What to say of rows that are left out because their time is still to come, or never comes."""
+        ahead = plan_ahead(request, axis, clock)
+        if ahead is None:
+            return []
+        dialect = self.catalog.dialect
+        names = tuple(dialect.quote(name) for name in axis.columns)
+        later = write_at_least(dialect, axis, names, ahead.first)
+        endless = write_at_least(dialect, axis, names, ahead.last)
+        if ahead.end is not None:
+            later = f"({later} AND {write_below(dialect, axis, names, ahead.end)} OR {endless})"
+        found = self._fetch_count(layout, later)
+        if not found:
+            return []
+        never = self._fetch_count(layout, endless)
+        where = f"{layout.table.name}.{axis.column}"
+        said = {
+            f"rows of {where} lie ahead of the source's clock, and wait until it gets there": found - never,
+            f"rows of {where} are at infinity, or at the end of the calendar, and are left out": never,
+        }
+        return [f"{count} {what}" for what, count in said.items() if count]
+
+    def _find_top(self, layout: Layout, axis: Axis, limits: Limits) -> Watermark | None:
+        """The greatest position within the limits; of a pair, the greatest key of the greatest lead."""
+        dialect = self.catalog.dialect
+        names = tuple(dialect.quote(name) for name in axis.columns)
+        conditions = [f"{name} IS NOT NULL" for name in names]
+        if limits.low is not None:
+            conditions.append(write_at_least(dialect, axis, names, limits.low))
+        if limits.ceiling is not None:
+            conditions.append(write_below(dialect, axis, names, limits.ceiling))
+        lead = self._fetch_extreme(layout, "MAX", names[0], axis.lead, conditions)
+        if lead is None or axis.key is None:
+            return None if lead is None else axis.lift(lead)
+        equal = f"{dialect.in_order(names[0], axis.lead)} = {dialect.literal(axis.lead, lead)}"
+        key = self._fetch_extreme(layout, "MAX", names[1], axis.key, [*conditions, equal])
+        # Without a shared snapshot that row may be gone by now; the rows before it wait for the next run.
+        return None if key is None else axis.join((lead, key))
+
+    def _cut(
+        self, request: PlanRequest, layout: Layout, whole: Interval, reread: Watermark | None, *, with_nulls: bool
+    ) -> list[WorkUnit]:
+        axis = layout.axis
+        if axis is None or (whole.is_empty and reread is None):
+            return [self._unit(request, layout, 0, whole, reread_from=None, row_count=0, row_bytes=0)]
+        dialect = self.catalog.dialect
+        names = tuple(dialect.quote(name) for name in axis.columns)
+        read = Interval(reread if reread is not None else whole.low, whole.high)
+        condition = write_interval(dialect, axis, names, read)
+        estimate = self.catalog.estimate(layout.table, write_where(*layout.filters, condition))
+        split = request.spec.split
+        count = decide_count(estimate.row_count, split.work_unit_rows, split.max_partitions)
+        points = self._find_points(layout, axis, whole, count) if count > 1 else []
+        pieces = cut_interval(whole, points)
+        rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
+        units = []
+        for number, piece in enumerate(pieces):
+            unit_reread = reread if number == 0 else None
+            properties = {WITH_NULLS: True} if with_nulls and number == 0 else {}
+            units.append(
+                self._unit(
+                    request,
+                    layout,
+                    number,
+                    piece,
+                    reread_from=unit_reread,
+                    row_count=rows,
+                    row_bytes=estimate.row_bytes,
+                    properties=properties,
+                )
+            )
+        return units
+
+    def _find_points(self, layout: Layout, axis: Axis, whole: Interval, count: int) -> list[Watermark]:
+        """Where to cut: by the source's own histogram where it knows one, else evenly between the extremes."""
+        column = layout.table.find_column(axis.column)
+        if column is not None:
+            lifted = [axis.lift(_scalar(quantile)) for quantile in self._quantiles(layout, column)]
+            points = quantile_points(lifted, whole, count)
+            if len(points) == count - 1:
+                return points
+        dialect = self.catalog.dialect
+        names = tuple(dialect.quote(name) for name in axis.columns)
+        condition = [write_interval(dialect, axis, names, whole)]
+        first = self._fetch_extreme(layout, "MIN", names[0], axis.lead, condition)
+        last = self._fetch_extreme(layout, "MAX", names[0], axis.lead, condition)
+        if first is None or last is None:
+            return []
+        return [axis.lift(value) for value in equal_width_points(first, last, count)]
+
+    def _plan_snapshot(self, request: PlanRequest, layout: Layout) -> list[WorkUnit]:
+        estimate = self.catalog.estimate(layout.table, write_where(*layout.filters))
+        split = request.spec.split
+        count = decide_count(estimate.row_count, split.work_unit_rows, split.max_partitions)
+        pieces: list[Mapping[str, object]] = [{}]
+        if count > 1:
+            pieces = (
+                self._cut_by_key(request, layout, count)
+                or [
+                    {SPLIT_BY: ROW_ADDRESS, CONDITION: condition}
+                    for condition in self.catalog.cut_rows(layout.table, count)
+                ]
+                or pieces
+            )
+        rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
+        return [
+            self._unit(
+                request,
+                layout,
+                number,
+                None,
+                reread_from=None,
+                row_count=rows,
+                row_bytes=estimate.row_bytes,
+                properties=piece,
+            )
+            for number, piece in enumerate(pieces)
+        ]
+
+    def _cut_by_key(self, request: PlanRequest, layout: Layout, count: int) -> list[Mapping[str, object]]:
+        """Ranges of a single integer key that cover every value, open at both ends."""
+        key = request.spec.primary_key or layout.table.primary_key
+        column = layout.table.find_column(key[0]) if len(key) == 1 else None
+        if column is None or column.watermark_type is not WatermarkType.LONG:
+            return []
+        if self._count_misplaced(layout, column.name, WatermarkType.LONG):
+            return []
+        dialect = self.catalog.dialect
+        quoted = dialect.quote(column.name)
+        first = self._fetch_extreme(layout, "MIN", quoted, WatermarkType.LONG, [])
+        last = self._fetch_extreme(layout, "MAX", quoted, WatermarkType.LONG, [])
+        if first is None or last is None:
+            return []
+        ends = Interval(Watermark(WatermarkType.LONG, first), Watermark(WatermarkType.LONG, last))
+        known = [_scalar(point) for point in quantile_points(self._quantiles(layout, column), ends, count)]
+        values = sorted(set(known)) if len(set(known)) == count - 1 else equal_width_points(first, last, count)
+        axis = Axis(column.name, WatermarkType.LONG)
+        names = (dialect.quote("s0"),)
+        # A declared key may still be NULL where the source does not hold it to be one.
+        conditions = (
+            [f"({write_below(dialect, axis, names, axis.lift(values[0]))} OR {names[0]} IS NULL)"] if values else []
+        )
+        for low, high in itertools.pairwise(values):
+            conditions.append(write_interval(dialect, axis, names, Interval(axis.lift(low), axis.lift(high))))
+        if values:
+            conditions.append(write_at_least(dialect, axis, names, axis.lift(values[-1])))
+        return [{SPLIT_BY: [column.name], CONDITION: condition} for condition in conditions]
+
+    def _quantiles(self, layout: Layout, column: TableColumn) -> Sequence[Watermark]:
+        # A histogram speaks of the whole table: under a filter it may be far off.
+        return [] if layout.filters else self.catalog.find_quantiles(layout.table, column)
+
+    def _unit(
+        self,
+        request: PlanRequest,
+        layout: Layout,
+        number: int,
+        interval: Interval | None,
+        *,
+        reread_from: Watermark | None,
+        row_count: int | None,
+        row_bytes: int | None,
+        properties: Mapping[str, object] | None = None,
+    ) -> WorkUnit:
+        return WorkUnit(
+            id=WorkUnitId(self.new_id()),
+            dataset=request.urn,
+            partition=request.partition,
+            key=str(layout.table.name),
+            number=number,
+            interval=interval,
+            reread_from=reread_from,
+            estimated_row_count=row_count,
+            estimated_bytes=None if row_count is None or row_bytes is None else row_count * row_bytes,
+            properties=properties or {},
+        )
+
+    def _fetch_extreme(
+        self, layout: Layout, function: str, name: str, kind: WatermarkType, conditions: Sequence[str]
+    ) -> Scalar | None:
+        dialect = self.catalog.dialect
+        extreme = f"{function}({dialect.in_order(name, kind)})"
+        sql = (
+            f"SELECT {dialect.show(extreme, kind)} AS {dialect.quote('c0')}"
+            f" FROM {write_table(dialect, layout.table.name)}{write_where(*layout.filters, *conditions)}"
+        )
+        return self.catalog.fetch_row(sql, [kind])[0]
+
+    def _fetch_count(self, layout: Layout, condition: str) -> int:
+        dialect = self.catalog.dialect
+        sql = (
+            f"SELECT COUNT(*) AS {dialect.quote('c0')} FROM {write_table(dialect, layout.table.name)}"
+            f"{write_where(*layout.filters, condition)}"
+        )
+        found = self.catalog.fetch_row(sql, [WatermarkType.LONG])[0]
+        return found if isinstance(found, int) else 0
+
+
+def _needs_clock(request: PlanRequest, layout: Layout) -> bool:
+    """Whether anything of the plan depends on the time: not every source tells it."""
+    return request.partition.window is not None or (layout.axis is not None and layout.axis.lead.is_time)
+
+
+def _scalar(position: Watermark) -> Scalar:
+    if isinstance(position.value, tuple):
+        raise RejectedError(f"{position} is not a single value", field="watermark.type")
+    return position.value

@@ -1,0 +1,359 @@
+"""Postgres reached by psycopg: fast metadata, and one exported snapshot that planning and all readers share.
+
+The session holds a read-only REPEATABLE READ transaction from planning until the last reader has ended. It
+keeps the tables it asked about from being dropped or altered for so long, and old row versions from being
+vacuumed. A reader that starts after the session was lost fails, and the run is planned anew.
+"""
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+import psycopg
+
+from gobblin_assets.db.libpq import neutral_parameters
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
+from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.dialect import Dialect, write_table
+from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
+from gobblin_assets.sources.jdbc.drivers import CONNECT_TIMEOUT_S
+from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres_types import (
+    PgType,
+    find_order,
+    find_problem,
+    find_spark_type,
+    suggest_cast,
+    write_read,
+)
+
+_Connection = psycopg.Connection[tuple[Any, ...]]
+
+_TABLES: Final = """
+    SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
+       AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"""
+
+_TABLE: Final = """
+    SELECT c.oid, n.nspname, obj_description(c.oid, 'pg_class')
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = %(table)s
+       AND CASE WHEN %(schema)s::text IS NULL THEN pg_table_is_visible(c.oid) ELSE n.nspname = %(schema)s END"""
+
+_COLUMNS: Final = """
+    SELECT attname, NOT attnotnull, col_description(attrelid, attnum) FROM pg_attribute
+     WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+
+_PRIMARY_KEY: Final = """
+    SELECT a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+      JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+     WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place"""
+
+# The server itself describes a column of a domain by the type below it. An array of a domain it leaves as it is: its
+# elements' type is looked for here, with the modifier of the innermost domain, which is the only one that has any.
+_TYPES: Final = """
+    WITH RECURSIVE asked AS (
+        SELECT x.place, x.modifier, t.oid AS type, e.oid AS element
+          FROM unnest(%s::oid[], %s::int4[]) WITH ORDINALITY AS x(type, modifier, place)
+          JOIN pg_type t ON t.oid = x.type
+          LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typlen = -1
+    ), below AS (
+        SELECT place, element, modifier FROM asked WHERE element IS NOT NULL
+        UNION ALL
+        SELECT b.place, d.typbasetype, d.typtypmod
+          FROM below b JOIN pg_type d ON d.oid = b.element AND d.typtype = 'd'
+    ), named AS (
+        SELECT a.place, a.type, coalesce(b.element, 0) AS element, coalesce(b.modifier, a.modifier) AS modifier
+          FROM asked a
+          LEFT JOIN (below b JOIN pg_type t ON t.oid = b.element AND t.typtype <> 'd') ON b.place = a.place
+    )
+    SELECT CASE WHEN tn.nspname = 'pg_catalog' OR t.typname = 'citext' THEN t.typname
+                ELSE format('%%I.%%I', tn.nspname, t.typname) END,
+           t.typtype::text,
+           format_type(coalesce(nullif(e.typarray, 0), t.oid), n.modifier),
+           n.modifier,
+           CASE WHEN e.oid IS NULL OR en.nspname = 'pg_catalog' OR e.typname = 'citext' THEN e.typname
+                ELSE format('%%I.%%I', en.nspname, e.typname) END,
+           e.typtype::text
+      FROM named n
+      JOIN pg_type t ON t.oid = n.type JOIN pg_namespace tn ON tn.oid = t.typnamespace
+      LEFT JOIN pg_type e ON e.oid = n.element LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
+     ORDER BY n.place"""
+
+_HISTOGRAM: Final = """
+    SELECT b FROM pg_stats s CROSS JOIN LATERAL unnest(s.histogram_bounds::text::{type}[]) AS b
+     WHERE s.schemaname = %s AND s.tablename = %s AND s.attname = %s {finite} ORDER BY b"""
+
+# libpq's spelling of what pgjdbc takes in its URL; the others concern the driver alone.
+_PARAMETERS: Final = MappingProxyType({
+    "user": "user", "sslmode": "sslmode", "sslrootcert": "sslrootcert", "sslcert": "sslcert", "sslkey": "sslkey",
+    "ApplicationName": "application_name", "options": "options", "targetServerType": "target_session_attrs",
+})  # fmt: skip
+_SERVER_TYPES: Final = MappingProxyType({"primary": "primary", "secondary": "standby", "any": "any"})
+
+_STATISTIC_TYPES: Final = MappingProxyType(
+    {
+        WatermarkType.LONG: "numeric",
+        WatermarkType.DATE: "date",
+        WatermarkType.TIMESTAMP: "timestamptz",
+        WatermarkType.LOCAL_TIMESTAMP: "timestamp",
+    }
+)
+
+
+class PostgresCatalog:
+    """One open session, with its snapshot. Not for several threads at once; readers need no catalogue."""
+
+    def __init__(self, session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> None:
+        self._session = session
+        self._connection = connection
+        self._read_timeout_s = read_timeout_s
+        with _families(connection):
+            # In this order: the clock must not be later than the snapshot, and a snapshot can't be exported
+            # once the transaction has savepoints.
+            row = session.execute("SELECT clock_timestamp(), pg_export_snapshot()").fetchone()
+        if row is None:
+            raise RetryableError("the source gave no snapshot")
+        self._clock: dt.datetime = row[0].astimezone(dt.UTC)
+        self._snapshot: str = row[1]
+        self.dialect: Dialect = PostgresDialect()
+
+    def now(self) -> dt.datetime:
+        return self._clock
+
+    def list_tables(self) -> Sequence[TableName]:
+        return sorted(TableName(schema, table) for schema, table in self._query(_TABLES))
+
+    def find_table(self, name: TableName) -> Table | None:
+        found = self._query(_TABLE, {"schema": name.schema, "table": name.table})
+        if not found:
+            return None
+        oid, schema, comment = found[0]
+        full = TableName(schema, name.table)
+        declared = self._query(_COLUMNS, (oid,))
+        types = self._describe(full, [self.dialect.quote(column) for column, _, _ in declared]) if declared else []
+        columns = tuple(
+            TableColumn(column, found_type.text, nullable, find_order(found_type), about)
+            for (column, nullable, about), found_type in zip(declared, types, strict=True)
+        )
+        return Table(full, columns, tuple(row[0] for row in self._query(_PRIMARY_KEY, (oid,))), comment)
+
+    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+        raw = [f"({casts[name]})" if name in casts else self.dialect.quote(name) for name in columns]
+        types = self._describe(table.name, raw)
+        return tuple(
+            Selected(
+                name, write_read(found, column, number), found.text, find_problem(found), suggest_cast(found, column)
+            )
+            for number, (name, column, found) in enumerate(zip(columns, raw, types, strict=True))
+        )
+
+    def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
+        types = self._describe(table.name, [each.expression for each in selected]) if selected else []
+        return {each.name: find_spark_type(found) for each, found in zip(selected, types, strict=True)}
+
+    def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
+        rows = self._query(sql)
+        return tuple(_to_scalar(value) for value in rows[0][: len(types)])
+
+    def estimate(self, table: Table, condition: str) -> Estimate:
+        """The planner's own estimate: no scan, and good enough to decide on the number of WorkUnits."""
+        rows = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {write_table(self.dialect, table.name)}{condition}")
+        found = rows[0][0]
+        plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+        return Estimate(int(plan["Plan Rows"]), int(plan["Plan Width"]))
+
+    def find_quantiles(self, table: Table, column: TableColumn) -> Sequence[Watermark]:
+        kind = column.watermark_type
+        if kind is None or kind not in _STATISTIC_TYPES:
+            return []
+        finite = "AND isfinite(b)" if kind.is_time else ""
+        sql = _HISTOGRAM.format(type=_STATISTIC_TYPES[kind], finite=finite)
+        rows = self._query(sql, (table.name.schema, table.name.table, column.name))
+        values = (_to_scalar(row[0]) for row in rows)
+        return [Watermark(kind, value) for value in values if value is not None]
+
+    def cut_rows(self, table: Table, count: int) -> Sequence[str]:
+        sql = "SELECT relkind::text, pg_relation_size(c.oid) / current_setting('block_size')::int FROM pg_class c"
+        sql += " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = %s AND relname = %s"
+        kind, pages = self._query(sql, (table.name.schema, table.name.table))[0]
+        edges = sorted({pages * step // count for step in range(1, count)} - {0})
+        if kind != "r" or not edges:
+            return []
+        address = self.dialect.quote("s0")
+        first, last = f"{address} < '({edges[0]},0)'::tid", f"{address} >= '({edges[-1]},0)'::tid"
+        inner = [
+            f"{address} >= '({low},0)'::tid AND {address} < '({high},0)'::tid"
+            for low, high in itertools.pairwise(edges)
+        ]
+        return [first, *inner, last]
+
+    def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
+        milliseconds = self._read_timeout_s * 1000
+        return {
+            "fetchsize": str(fetch_size_rows),
+            # The snapshot must come first: it can't be set once the transaction has seen rows.
+            "sessionInitStatement": (
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+                f"SET TRANSACTION SNAPSHOT '{self._snapshot}'; SET LOCAL statement_timeout = {milliseconds}"
+            ),
+        }
+
+    def _describe(self, table: TableName, expressions: Sequence[str]) -> list[PgType]:
+        """The types of expressions over a table, domains resolved, without reading a row."""
+        shown = ", ".join(f"{expression} AS c{number}" for number, expression in enumerate(expressions))
+        with _families(self._connection), self._session.transaction():
+            cursor = self._session.execute(f"SELECT {shown} FROM {write_table(self.dialect, table)} LIMIT 0".encode())
+            result = cursor.pgresult
+            places = range(len(expressions))
+            oids = [result.ftype(place) for place in places] if result else []
+            modifiers = [result.fmod(place) for place in places] if result else []
+        return [PgType(*row) for row in self._query(_TYPES, (oids, modifiers))]
+
+    def _query(self, sql: str, arguments: Sequence[Any] | Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        # A savepoint each, so that one wrong dataset does not end the transaction that holds the snapshot.
+        with _families(self._connection), self._session.transaction():
+            return self._session.execute(sql.encode(), arguments).fetchall()
+
+
+@contextmanager
+def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[PostgresCatalog]:
+    """A session with its snapshot, closed at the end. Raises RetryableError when the server can't be reached."""
+    with _families(connection):
+        session: _Connection = psycopg.connect(**plan_conninfo(connection))
+    try:
+        with _families(connection):
+            _prepare(session, connection, read_timeout_s)
+        yield PostgresCatalog(session, connection, read_timeout_s)
+    finally:
+        session.close()
+
+
+def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
+    """The parameters of libpq for pgjdbc's URL ``jdbc:postgresql://host:port,host:port/database?name=value``.
+
+    All of them, so that libpq takes none from its surroundings.
+    """
+    rest = connection.url.removeprefix("jdbc:postgresql:")
+    rest, _, query = rest.partition("?")
+    given = dict(parse_qsl(query)) | dict(connection.properties)
+    authority, _, database = rest[2:].partition("/") if rest.startswith("//") else ("localhost", "", rest)
+    hosts, ports = [], []
+    for server in (authority or "localhost").split(","):
+        host, _, port = server.rpartition(":") if server.rpartition(":")[2].isdigit() else (server, "", "")
+        hosts.append(host.strip("[]") or "localhost")
+        ports.append(port or "5432")
+    parameters: dict[str, Any] = {_PARAMETERS[key]: value for key, value in given.items() if key in _PARAMETERS}
+    if given.get("ssl", "false").lower() in {"true", ""} and "sslmode" not in parameters:
+        parameters["sslmode"] = "verify-full"
+    if "target_session_attrs" in parameters:
+        parameters["target_session_attrs"] = _SERVER_TYPES.get(parameters["target_session_attrs"], "any")
+    if "currentSchema" in given:
+        options = f"{parameters.get('options', '')} -c search_path={given['currentSchema'].replace(' ', chr(92) + ' ')}"
+        parameters["options"] = options.strip()
+    user = connection.user or parameters.get("user")
+    if user:
+        parameters["user"] = user
+    if connection.password is not None:
+        parameters["password"] = connection.password
+    name = unquote(database.strip("/")) or user
+    asked = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        # The session is idle while readers work; probes keep firewalls from forgetting it.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        **parameters,
+        "host": ",".join(hosts),
+        "port": ",".join(ports),
+        **({"dbname": name} if name else {}),
+    }
+    return asked | neutral_parameters(asked)
+
+
+def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> None:
+    session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    session.read_only = True
+    session.autocommit = True
+    session.execute("SET TimeZone = 'UTC'")
+    session.execute("SET DateStyle = 'ISO, MDY'")
+    session.execute(f"SET statement_timeout = {read_timeout_s * 1000}".encode())
+    # Servers drop idle transactions by these; transaction_timeout exists from 17 on.
+    session.execute(
+        "SELECT set_config(name, '0', false) FROM pg_settings"
+        " WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')"
+    )
+    session.autocommit = False
+    encoding = session.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise RejectedError(
+            f"the database's encoding is {encoding}; expected UTF8",
+            field=f"connections[{connection.name}].url",
+            hint="Texts of other encodings don't compare as their UTF-8 bytes do.",
+        )
+
+
+@contextmanager
+def _families(connection: JdbcConnection) -> Iterator[None]:
+    """Turn psycopg's errors into families, without secrets and without the chain that may hold them."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise judge_postgres(error, connection) from None
+
+
+def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinError:
+    """What a person can mend is rejected; the rest may pass."""
+    text = connection.scrub(str(error)).strip()
+    state = error.sqlstate or ""
+    where = f"connections[{connection.name}]"
+    lowered = text.lower()
+    if state.startswith("28") or "authentication failed" in lowered or "no password supplied" in lowered:
+        return RejectedError(
+            f"the source refused the login: {text}",
+            field=f"{where}.password",
+            hint="Give the right user and password, and check what pg_hba.conf lets in.",
+        )
+    if state == "3D000" or ('database "' in lowered and "does not exist" in lowered):
+        return RejectedError(f"{text}", field=f"{where}.url", hint="Correct the database's name at the URL's end.")
+    if isinstance(error, psycopg.OperationalError) and not state:
+        return RetryableError(
+            f"the source can't be reached: {text}", hint=f"Check {where}.url, and that the server runs.", field=where
+        )
+    if state == "42501":
+        return RejectedError(text, field=f"{where}.user", hint="Grant SELECT to this user, and USAGE on the schema.")
+    if isinstance(error, psycopg.DataError) and not state:
+        # The server is content: it is the client that has no value for what the server gave.
+        return RejectedError(
+            f"a column of positions holds what can't be read: {text}",
+            field="datasets",
+            hint=f"Leave such rows out: {POSITIONS_HINT}",
+        )
+    if state.startswith(("42", "22")) or isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
+        return RejectedError(
+            f"the source refused a query: {text}",
+            field="datasets",
+            hint="Correct the dataset's where, casts, partition key or positions that the message speaks of.",
+            sqlstate=state,
+        )
+    return RetryableError(f"the source failed: {text}", sqlstate=state)
+
+
+def _to_scalar(value: object) -> Scalar | None:
+    match value:
+        case dt.datetime():
+            return value if value.tzinfo is None else value.astimezone(dt.UTC)
+        case Decimal():
+            return int(value)
+        case None | int() | dt.date() | str():
+            return value
+        case _:
+            raise RejectedError(f"{value!r} is no position", field="watermark.column", hint="Name another column.")

@@ -1,0 +1,298 @@
+"""Any database that Spark's JDBC reads: metadata through the same driver, one short query at a time.
+
+There is no snapshot to share: each reader sees the table as it is when its statement starts. The pinned
+bounds keep WorkUnits apart all the same; what commits meanwhile is for the commit lag and the late window.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
+
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
+from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.dialect import Reading, SparkDialect, write_table
+from gobblin_assets.sources.jdbc.failures import judge_driver
+from gobblin_assets.sources.jdbc.names import TableName
+
+CLOCK_DIFFERENCE_S_MAX: Final = 600
+"""A clock without a zone that is farther from ours is one of another zone."""
+
+_NOT_NULL: Final = re.compile(r"\s+NOT NULL$")
+_MOMENT: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})0*)?(?: ?([+-]\d\d)(?::?(\d\d))?| ?Z)?"
+)
+_ROWS: Final = 1_000
+_ALWAYS_DECLARED: Final = ("column_name", "position", "type_text", "nullable")
+_SOMETIMES_DECLARED: Final = ("key_place", "column_comment", "table_comment")
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A column as the database tells of it. ``key_place``: in the primary key, from 1; 0 for no place."""
+
+    name: str
+    type_text: str
+    nullable: bool
+    key_place: int
+    comment: str | None
+    table_comment: str | None
+
+
+class SparkCatalog:
+    """Asks one question per connection that the driver opens. All answers are texts: drivers change no text."""
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        connection: JdbcConnection,
+        dialect: SparkDialect,
+        read_timeout_s: int,
+    ) -> None:
+        self._spark = spark
+        self._connection = connection
+        self._read_timeout_s = read_timeout_s
+        self.dialect: SparkDialect = dialect
+        self._is_probed = False
+        self._text_is_binary: bool | None = None
+
+    def now(self) -> dt.datetime:
+        text = str(self._rows(self.dialect.clock_query, "clock")[0][0])
+        ours = SystemClock().now()
+        found = parse_moment(text)
+        if found is not None and found.tzinfo is not None:
+            return found.astimezone(dt.UTC)
+        moment = None if found is None else found.replace(tzinfo=dt.UTC)
+        is_near = moment is not None and abs(moment - ours).total_seconds() <= CLOCK_DIFFERENCE_S_MAX
+        if moment is not None and (self.dialect.clock_is_utc or is_near):
+            return moment
+        raise RejectedError(
+            f"the source's clock says {text!r} at {ours:%Y-%m-%d %H:%M:%S} UTC: its zone can't be told",
+            field=f"connections[{self._connection.name}].url",
+            hint="Set both clocks, let sessions be in UTC by the driver's properties, or use a watermark that is "
+            "no time.",
+        )
+
+    def list_tables(self) -> Sequence[TableName]:
+        rows = self._rows(self.dialect.tables_query, "table_schema", "table_name")
+        return sorted(TableName(schema, table) for schema, table in rows)
+
+    def find_table(self, name: TableName) -> Table | None:
+        schema = name.schema
+        if schema is None:
+            schema = self._rows(self.dialect.schema_query, "table_schema")[0][0]
+        full = TableName(schema, name.table)
+        declared = self._find_declared(full)
+        if not declared:
+            return None
+        self._probe(full)
+        texts = {each.name: _NOT_NULL.sub("", each.type_text) for each in declared}
+        orders = {column: reading.order for column, reading in self._read_columns(full, texts).items()}
+        columns = tuple(
+            TableColumn(each.name, texts[each.name], each.nullable, self._usable(orders[each.name]), each.comment)
+            for each in declared
+        )
+        keys = sorted((each.key_place, each.name) for each in declared if each.key_place)
+        return Table(full, columns, tuple(column for _, column in keys), declared[0].table_comment)
+
+    def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
+        texts = {column.name: column.type_text for column in table.columns}
+        plain = self._read_columns(table.name, {name: texts[name] for name in columns if name not in casts})
+        found = self._describe(table.name, {name: f"({casts[name]})" for name in columns if name in casts}, casts)
+        chosen = []
+        for name in columns:
+            if name in casts:
+                field = found[name]
+                text = "" if field is None else field.dataType.simpleString()
+                reading = self.dialect.read_described(f"({casts[name]})", field, "")
+            else:
+                text, reading = texts[name], plain[name]
+            chosen.append(_select(name, text, reading))
+        return tuple(chosen)
+
+    def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
+        told = {each.name: (each.spark_type or each.wire).lower() for each in selected}
+        unknown = {each.name: each.expression for each in selected if not told[each.name]}
+        described = self._fields_of(table.name, unknown) if unknown else {}
+        return told | {name: field.dataType.simpleString() for name, field in described.items()}
+
+    def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
+        row = self._rows(sql, *(f"c{number}" for number in range(len(types))))[0]
+        return tuple(_to_scalar(value, kind) for value, kind in zip(row, types, strict=True))
+
+    def estimate(self, table: Table, condition: str) -> Estimate:
+        sql = f"SELECT COUNT(*) AS {self.dialect.quote('c0')} FROM {write_table(self.dialect, table.name)}{condition}"
+        return Estimate(int(self._rows(sql, "c0")[0][0]), None)
+
+    def find_quantiles(self, _table: Table, _column: TableColumn) -> Sequence[Watermark]:
+        return []
+
+    def cut_rows(self, _table: Table, _count: int) -> Sequence[str]:
+        return []
+
+    def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
+        statement = self.dialect.session_statement
+        return {
+            "queryTimeout": str(self._read_timeout_s),
+            **({} if statement is None else {"sessionInitStatement": statement}),
+            **self.dialect.read_options(self._connection.driver_class, fetch_size_rows),
+        }
+
+    def _find_declared(self, name: TableName) -> list["_Declared"]:
+        """The columns in order."""
+        sql = self.dialect.columns_query(name)
+        shown = [*_ALWAYS_DECLARED, *(each for each in _SOMETIMES_DECLARED if each in sql)]
+        rows = [dict(zip(shown, row, strict=True)) for row in self._rows(sql, *shown)]
+        return [
+            _Declared(
+                str(row["column_name"]),
+                str(row["type_text"]),
+                row["nullable"] != "NO",
+                int(row.get("key_place") or 0),
+                row.get("column_comment") or None,
+                row.get("table_comment") or None,
+            )
+            for row in sorted(rows, key=lambda row: int(row["position"]))
+        ]
+
+    def _probe(self, table: TableName) -> None:
+        query = None if self._is_probed else self.dialect.probe_query(table)
+        self._is_probed = True
+        if query is None:
+            return
+        try:
+            answer = tuple(self._rows(query, "p0", "p1", "p2")[0])
+        except RejectedError:
+            answer = None  # it does not know what we asked for: then its times are refused, where there are any
+        self.dialect = self.dialect.judge_probe(answer)
+
+    def _read_columns(self, table: TableName, texts: Mapping[str, str]) -> dict[str, Reading]:
+        """By what is declared; of a database that is not known, by what its driver says of it."""
+        quoted = {name: self.dialect.quote(name) for name in texts}
+        declared = {name: self.dialect.read_declared(quoted[name], text) for name, text in texts.items()}
+        unknown = {name: quoted[name] for name, reading in declared.items() if reading is None}
+        described = self._describe(table, unknown, {})
+        found = {name: self.dialect.read_described(quoted[name], described[name], texts[name]) for name in unknown}
+        return {name: reading if reading is not None else found[name] for name, reading in declared.items()}
+
+    def _describe(
+        self, table: TableName, expressions: Mapping[str, str], casts: Mapping[str, str]
+    ) -> dict[str, T.StructField | None]:
+        """Spark's type for each; None where it has none. A cast that the database refuses raises what it said."""
+        if not expressions:
+            return {}
+        try:
+            return dict(self._fields_of(table, expressions))
+        except GobblinError:
+            # One column spoils the whole; asked one by one, the others still tell theirs.
+            found: dict[str, T.StructField | None] = {}
+            for name, expression in expressions.items():
+                try:
+                    found |= self._fields_of(table, {name: expression})
+                except GobblinError as error:
+                    if name in casts or not isinstance(error, RejectedError):
+                        raise
+                    found[name] = None
+            if all(field is None for field in found.values()):
+                raise
+            return found
+
+    def _fields_of(self, table: TableName, expressions: Mapping[str, str]) -> dict[str, T.StructField]:
+        shown = ", ".join(f"{e} AS {self.dialect.quote(f'c{n}')}" for n, e in enumerate(expressions.values()))
+        schema = self._load(f"SELECT {shown} FROM {write_table(self.dialect, table)}", ()).schema
+        return dict(zip(expressions, schema.fields, strict=True))
+
+    def _usable(self, order: WatermarkType | None) -> WatermarkType | None:
+        return None if order is WatermarkType.STRING and not self._has_binary_text() else order
+
+    def _has_binary_text(self) -> bool:
+        if self._text_is_binary is None:
+            query = self.dialect.binary_text_query
+            asked = query is None or self._rows(query, "is_binary")[0][0] == "1"
+            self._text_is_binary = self.dialect.has_binary_text and asked
+        return self._text_is_binary
+
+    def _rows(self, sql: str, *columns: str) -> list[Any]:
+        frame = self._load(sql, columns)
+        try:
+            rows: list[Any] = frame.collect()
+        except PySparkException as error:
+            raise judge_driver(error, self._connection) from None
+        if not rows and columns == ("c0",):
+            raise RetryableError("the source gave no row where one was due")
+        return rows
+
+    def _load(self, sql: str, columns: Iterable[str]) -> DataFrame:
+        schema = ", ".join(f"{column} STRING" for column in columns)
+        properties = {
+            **self._connection.spark_properties(),
+            **self.read_properties(_ROWS),
+            **({"customSchema": schema} if schema else {}),
+            "preferTimestampNTZ": "true",
+        }
+        try:
+            frame = self._spark().read.jdbc(self._connection.spark_url, f"({sql}) q", properties=properties)
+            _ = frame.schema  # on Connect the driver is only asked when the schema is
+        except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
+            raise judge_driver(error, self._connection) from None
+        return frame
+
+
+def _select(name: str, type_text: str, reading: Reading) -> Selected:
+    return Selected(
+        name,
+        reading.expression,
+        type_text,
+        problem=reading.problem,
+        cast=reading.cast,
+        wire=reading.wire,
+        spark_type=reading.spark_type,
+        guard=reading.guard,
+    )
+
+
+def parse_moment(text: str) -> dt.datetime | None:
+    """``2020-01-31 10:00:00.5`` with or without an offset; None for what is none, or has more than six digits."""
+    found = _MOMENT.fullmatch(text.strip())
+    if found is None:
+        return None
+    day, time, fraction, hours, minutes = found.groups()
+    offset = "" if hours is None and not text.strip().endswith("Z") else f"{hours or '+00'}:{minutes or '00'}"
+    try:
+        return dt.datetime.fromisoformat(f"{day}T{time}.{(fraction or '').ljust(6, '0')}{offset}")
+    except ValueError:
+        return None
+
+
+def _to_scalar(value: str | None, kind: WatermarkType) -> Scalar | None:
+    if value is None:
+        return None
+    try:
+        match kind:
+            case WatermarkType.LONG:
+                return int(value)
+            case WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP:
+                moment = parse_moment(value)
+                if moment is not None:
+                    return moment.replace(tzinfo=dt.UTC if kind is WatermarkType.TIMESTAMP else None)
+            case WatermarkType.DATE:
+                return dt.date.fromisoformat(value)
+            case WatermarkType.STRING:
+                return value
+            case _:
+                pass
+    except ValueError:
+        pass
+    raise RejectedError(
+        f"{value!r} can't be a position of type {kind}",
+        field="watermark.column",
+        hint="Leave such rows out by where, or name another column.",
+    )

@@ -1,0 +1,287 @@
+"""Small ranges of many partitions, read by one librdkafka consumer in this process.
+
+Spark's reader opens a consumer for each partition, and takes a tenth of a second and more for it: fine for a
+partition of a million records, and a quarter of an hour for the four thousand partitions of a thousand small topics.
+One consumer of librdkafka's reads all of them in a second or two. What it may read is bounded, since it lies in
+memory until Spark takes it.
+
+Exactly the ranges are read, or nothing: where the log begins behind a range, or ends before it, that is an error. A
+gap is none: a partition is done when a record at its range's end or behind it came, or the client says that there is
+no more.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.failures import ClientFailure, judge_client
+from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
+
+BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of keys, values and headers in one read: above what the sizes of earlier runs let expect."""
+
+TIME_MS_MAX: Final = (2**63 - 1) // 1000
+"""The last millisecond that microseconds in 64 bits, as Spark and Parquet count them, can tell."""
+
+BEYOND_MAX: Final = 1_000_000
+"""Records beyond it that are told apart in one read."""
+
+_NO_TIME_MS: Final = -1
+_BATCH_RECORDS: Final = 10_000
+_POLL_S: Final = 0.5
+_SEEN_MAX: Final = 50
+_SETTINGS: Final = {
+    "log_level": 0,
+    "log.connection.close": False,
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    # What is there is there; a partition without more is to say so at once.
+    "fetch.wait.max.ms": 20,
+    # How long the client takes a topic that it can't find for one that was just made.
+    "topic.metadata.propagation.max.ms": 3_000,
+    "queued.max.messages.kbytes": 65_536,
+}
+# Spark's numbers; it says -1 where a record has no time.
+_TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
+_WITHOUT_TIME: Final = -1
+_GONE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
+_END: Final = "_PARTITION_EOF"
+_NO_PARTITION: Final = -1
+_PASSING: Final = frozenset({
+    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT", "_RESOLVE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION",
+    "_MAX_POLL_EXCEEDED", "REQUEST_TIMED_OUT", "OFFSET_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "_WAIT_COORD", "_STATE",
+})  # fmt: skip
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", _HEADERS),
+    ]
+)
+"""As Spark's source gives it, ``headers`` included."""
+
+
+class TooManyBytesError(RetryableError):
+    """The records of a read are more than may lie in memory."""
+
+
+def read_ranges(
+    connection: KafkaConnection, ranges: Ranges, *, isolation: Isolation, bytes_max: int = BYTES_MAX
+) -> pa.Table:
+    """The records of the ranges, in the columns of Spark's source, in no order of partitions.
+
+    A record without a time, or with one beyond ``TIME_MS_MAX``, has NULL for it.
+
+    Raises:
+        RejectedError: the login is refused, or may not read.
+        RetryableError: records were deleted, a topic is gone, nothing came for a long time, or it is too much.
+
+    """
+    columns = _Columns()
+    _Read(connection, ranges, isolation, bytes_max, columns).run()
+    return columns.as_table()
+
+
+def find_beyond_time(
+    connection: KafkaConnection, ranges: Ranges, *, isolation: Isolation
+) -> Mapping[TopicPartition, Sequence[int]]:
+    """The ascending offsets of records whose time is beyond ``TIME_MS_MAX``, by partitions that have any.
+
+    Reads all, and keeps nothing else. Errors are those of ``read_ranges``; RejectedError for more than ``BEYOND_MAX``.
+    """
+    beyond = _BeyondTime()
+    _Read(connection, ranges, isolation, BYTES_MAX, beyond).run()
+    return {name: sorted(offsets) for name, offsets in beyond.found.items()}
+
+
+class _Kept(Protocol):
+    """What becomes of the records that are read."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def add(self, message: Message) -> None: ...
+
+
+@dataclass(slots=True)
+class _BeyondTime:
+    found: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    count: int = 0
+    size_bytes: int = 0
+
+    def add(self, message: Message) -> None:
+        _kind, timestamp_ms = message.timestamp()
+        number, offset = message.partition(), message.offset()
+        if timestamp_ms <= TIME_MS_MAX or number is None or offset is None:
+            return
+        self.found.setdefault(TopicPartition(message.topic() or "", number), []).append(offset)
+        self.count += 1
+        if self.count > BEYOND_MAX:
+            raise RejectedError(
+                f"more than {BEYOND_MAX:,} records have a time beyond what a timestamp holds",
+                field="kafka.records_per_partition_max",
+                hint="Set it, such as to 100000: that many are read in one run, and the rest in the next.",
+            )
+
+
+@dataclass(slots=True)
+class _Columns:
+    found: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _SCHEMA.names})
+    size_bytes: int = 0
+
+    def add(self, message: Message) -> None:
+        kind, timestamp_ms = message.timestamp()
+        # The vendor's annotation says less than what it gives: pairs of a name and bytes.
+        headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
+        key, value = message.key(), message.value()
+        row = (
+            *(key, value, message.topic(), message.partition(), message.offset()),
+            *(_as_micros(timestamp_ms), _TIMESTAMP_TYPES.get(kind, _WITHOUT_TIME)),
+            None if headers is None else [{"key": name, "value": content} for name, content in headers],
+        )
+        for column, cell in zip(self.found.values(), row, strict=True):
+            column.append(cell)
+        self.size_bytes += len(key or b"") + len(value or b"")
+        for header, content in headers or ():
+            self.size_bytes += len(header) + len(content or b"")
+
+    def as_table(self) -> pa.Table:
+        return pa.table(
+            [pa.array(column, type=_SCHEMA.field(name).type) for name, column in self.found.items()], schema=_SCHEMA
+        )
+
+
+def _as_micros(timestamp_ms: int) -> int | None:
+    return None if timestamp_ms == _NO_TIME_MS or timestamp_ms > TIME_MS_MAX else timestamp_ms * 1000
+
+
+class _Read:
+    """Runs once."""
+
+    def __init__(
+        self, connection: KafkaConnection, ranges: Ranges, isolation: Isolation, bytes_max: int, kept: _Kept
+    ) -> None:
+        self._connection = connection
+        self._left = {name: high for name, (low, high) in ranges.items() if low < high}
+        self._starts = {name: low for name, (low, _high) in ranges.items() if name in self._left}
+        self._isolation = isolation
+        self._bytes_max = bytes_max
+        self._patience_s = float(connection.options.get("default.api.timeout.ms", POLL_TIMEOUT_MS)) / 1000
+        self._seen: list[ClientFailure] = []
+        self._kept = kept
+
+    def run(self) -> None:
+        if not self._left:
+            return
+        consumer = Consumer({
+            **_SETTINGS,
+            **self._connection.admin_settings(),
+            # Asked for by the client, and never told to a broker: nothing is subscribed to or committed.
+            "group.id": f"gobblin-{uuid.uuid4().hex}",
+            "isolation.level": self._isolation,
+            "error_cb": self._see,
+        })  # fmt: skip
+        try:
+            consumer.assign([ClientPartition(n.topic, n.partition, low) for n, low in self._starts.items()])
+            self._consume(consumer)
+        finally:
+            consumer.close()
+
+    def _consume(self, consumer: Consumer) -> None:
+        deadline = time.monotonic() + self._patience_s
+        while self._left:
+            messages = consumer.consume(_BATCH_RECORDS, _POLL_S)
+            done: list[TopicPartition] = []
+            for message in messages:
+                name = self._take(message)
+                if name is not None:
+                    done.append(name)
+            if done:
+                consumer.pause([ClientPartition(name.topic, name.partition) for name in done])
+            if self._kept.size_bytes > self._bytes_max:
+                raise TooManyBytesError(
+                    f"{len(self._starts)} partitions gave more than {self._bytes_max:,} bytes at once",
+                    hint="Fewer of them are read together.",
+                )
+            if any(message.error() is None for message in messages) or done:
+                deadline = time.monotonic() + self._patience_s
+            elif gone := next((failure for failure in self._seen if failure.name in _GONE), None):
+                # What the client says of a partition that it can't find; no message comes of it.
+                raise _describe_gone(self._connection.scrub(gone.text))
+            elif any(failure.is_final for failure in self._seen) or time.monotonic() > deadline:
+                raise self._give_up()
+
+    def _take(self, message: Message) -> TopicPartition | None:
+        """Keep a record; the partition, when it is done by that."""
+        error = message.error()
+        number = message.partition()
+        name = TopicPartition(message.topic() or "", _NO_PARTITION if number is None else number)
+        if error is not None and error.name() != _END:
+            self._judge(name, error)
+            return None
+        high = self._left.get(name)
+        if high is None:
+            return None
+        offset = message.offset()
+        if error is not None:
+            if offset is None or offset < high:
+                raise RetryableError(
+                    f"{name}: the log ends at {offset} and ended at {high} when the run was planned",
+                    hint="Nothing of it was published. The next run plans anew.",
+                )
+        elif offset is not None and offset < high:
+            self._kept.add(message)
+            if offset < high - 1:
+                return None
+        del self._left[name]
+        return name
+
+    def _judge(self, name: TopicPartition, error: KafkaError) -> None:
+        """Raise for what waiting does not mend."""
+        code, said = error.name(), self._connection.scrub(error.str())
+        if code == "_AUTO_OFFSET_RESET":
+            raise RetryableError(
+                f"{name}: records were deleted between planning and reading: {said}",
+                hint="Nothing of it was published. The next run plans anew, by reset_on_out_of_range.",
+            )
+        if code in _GONE:
+            raise _describe_gone(f"{name}: {said}")
+        if code in _PASSING:
+            self._see(error)
+            return
+        raise judge_client(ClientFailure(code, said), self._connection, action=f"read {name}")
+
+    def _see(self, error: KafkaError) -> None:
+        if len(self._seen) < _SEEN_MAX:
+            self._seen.append(ClientFailure(error.name(), error.str()))
+
+    def _give_up(self) -> Exception:
+        name = next(iter(self._left))
+        failure = ClientFailure("_TIMED_OUT", f"no record for {self._patience_s:g} s")
+        more = f" and {len(self._left) - 1} more" if len(self._left) > 1 else ""
+        return judge_client(failure, self._connection, action=f"read {name}{more}", seen=self._seen)
+
+
+def _describe_gone(said: str) -> RetryableError:
+    return RetryableError(
+        f"the topic was deleted while it was read: {said}",
+        hint="Nothing of it was published; watermarks stay where they are.",
+    )

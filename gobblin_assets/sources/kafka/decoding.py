@@ -1,0 +1,217 @@
+"""Kafka's records as rows: the decoded columns, what is kept of the record beside them, and dead letters.
+
+What comes in is the frame of Spark's ``kafka`` source, ``headers`` included where they are kept. What goes out:
+
+    the value's fields, else ``value``      all NULL for a tombstone and for a dead letter
+    kafka_key, kafka_topic, …               those that ``keep`` asks for
+    gobblin_dead_letter                     why the record can't be decoded, NULL for a good one
+    gobblin_dead_letter_topic, …            where it stands and what it is, NULL for a good one; headers where they
+                                            are kept, since each such column costs every good record its NULL
+
+The last two are the hidden columns of ``row_quality``'s contract. Where all is left as bytes nothing can be wrong with
+a record, and they are left out: they, and directories for both roles, would cost a fifth of the throughput.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.column_names import name_key
+from gobblin_assets.rows.columns import named
+from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, SHARE_COLUMN
+from gobblin_assets.sources.kafka.decoding_plan import KEPT_ORDER, DecodingPlan
+from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
+from gobblin_assets.sources.kafka.part_decoders import (
+    BytesDecoder,
+    PartDecoder,
+    ProtobufDecoder,
+    StringDecoder,
+)
+
+HEADERS_TYPE: Final = t.ArrayType(
+    t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
+)
+KAFKA_SCHEMA: Final = t.StructType(
+    [
+        t.StructField("key", t.BinaryType()),
+        t.StructField("value", t.BinaryType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+        t.StructField("offset", t.LongType()),
+        t.StructField("timestamp", t.TimestampType()),
+        t.StructField("timestampType", t.IntegerType()),
+        t.StructField("headers", HEADERS_TYPE),
+    ]
+)
+"""Of Spark's source, with ``includeHeaders``."""
+
+_KEPT_TYPES: Final[Mapping[str, t.DataType]] = {
+    "kafka_topic": t.StringType(),
+    "kafka_partition": t.IntegerType(),
+    "kafka_offset": t.LongType(),
+    "kafka_timestamp": t.TimestampType(),
+    "kafka_timestamp_type": t.StringType(),
+    "kafka_headers": HEADERS_TYPE,
+}
+_VALUE: Final = "gobblin_decoded_value"
+_KEY: Final = "gobblin_decoded_key"
+
+
+def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) -> DataFrame:
+    """Lazy: nothing is read. RejectedError for two columns of one name. ``with_share``: beside them the share, which
+    is the topic, of a frame of several.
+
+    A record by a schema that the plan does not know fails the action that runs this; ``find_missing_schema`` tells.
+    """
+    if plan.drop_tombstones:
+        frame = frame.where(named("value").isNotNull())
+    share = [named("topic").alias(SHARE_COLUMN)] if with_share else []
+    if all(isinstance(part, BytesDecoder) for part in (plan.value, plan.key) if part is not None):
+        kept = _select_kept(plan, frame, named("key"))
+        return frame.select(*(column.alias(name) for name, column in {"value": named("value"), **kept}.items()), *share)
+    prepared = _prepare(frame, plan.value, "value", _VALUE)
+    if plan.key is not None:
+        prepared = _prepare(prepared, plan.key, "key", _KEY)
+    judged = prepared.select("*", _once(_reason(plan)).alias(DEAD_LETTER_COLUMN))
+    is_good = named(DEAD_LETTER_COLUMN).isNull()
+    value = f.when(is_good, plan.value.value(named(_VALUE)))
+    decoded: dict[str, Column] = {"value": value}
+    if plan.value.is_record:
+        names = _field_names(judged.select(value.alias("value")))
+        flat = judged.select("*", value.alias("gobblin_record"))
+        judged, decoded = flat, {name: f.col("gobblin_record").getField(name) for name in names}
+    key = f.lit(None) if plan.key is None else f.when(is_good, plan.key.value(named(_KEY)))
+    kept = _select_kept(plan, frame, key)
+    _require_distinct_names(list(decoded), list(kept), plan)
+    return judged.select(
+        *(column.alias(name) for name, column in {**decoded, **kept}.items()),
+        named(DEAD_LETTER_COLUMN),
+        *(f.when(~is_good, column).alias(name) for name, column in _letter_columns(frame).items()),
+        *share,
+    )
+
+
+def decoded_columns(spark: Callable[[], SparkSession], plan: DecodingPlan) -> Mapping[str, str]:
+    """Name → Spark type text of what ``decode`` gives, without the hidden columns.
+
+    From the decoders alone: that Spark analyses ``decode`` takes longer than all else that planning does for a topic.
+    """
+    data_type = _type_of(plan.value, spark)
+    decoded = {"value": data_type}
+    if isinstance(data_type, t.StructType) and plan.value.is_record:
+        decoded = {each.name: each.dataType for each in data_type.fields}
+    types = {**_KEPT_TYPES, **({} if plan.key is None else {"kafka_key": _type_of(plan.key, spark)})}
+    kept = {name: types[name] for name in _kept_names(plan)}
+    _require_distinct_names(list(decoded), list(kept), plan)
+    return {name: each.simpleString() for name, each in {**decoded, **kept}.items()}
+
+
+def _type_of(decoder: PartDecoder, spark: Callable[[], SparkSession]) -> t.DataType:
+    match decoder:
+        case BytesDecoder():
+            return t.BinaryType()
+        case StringDecoder():
+            return t.StringType()
+        case JsonDecoder():
+            return decoder.data_type
+        case ProtobufDecoder():
+            return decoder.message.type
+        case _:
+            nothing = f.lit(None).cast("binary")
+            return spark().range(0).select(decoder.value(decoder.prepare(nothing))).schema.fields[0].dataType
+
+
+def _prepare(frame: DataFrame, decoder: PartDecoder, part: str, name: str) -> DataFrame:
+    """The frame with what the decoder made of a part as the column ``name``."""
+    prepared = frame.select("*", _once(decoder.prepare(named(part))).alias(name))
+    for step in decoder.complete(named(part)):
+        prepared = prepared.withColumn(name, _once(step(named(name))))
+    return prepared
+
+
+def _once(prepared: Column) -> Column:
+    """Not deterministic for Spark, so that it stays where it is.
+
+    Else a converter's ``where`` is moved below it, and every record is decoded again for each place where that
+    condition looks at a decoded column.
+    """
+    return f.when(f.monotonically_increasing_id() >= 0, prepared)
+
+
+def _reason(plan: DecodingPlan) -> Column:
+    of_value = f.concat(f.lit("value: "), plan.value.reason(named("value"), named(_VALUE)))
+    if plan.key is None:
+        return of_value
+    return f.coalesce(of_value, f.concat(f.lit("key: "), plan.key.reason(named("key"), named(_KEY))))
+
+
+def _field_names(frame: DataFrame) -> list[str]:
+    data_type = frame.schema.fields[0].dataType
+    return list(data_type.names) if isinstance(data_type, t.StructType) else []
+
+
+def _timestamp() -> Column:
+    """Kafka's own word for no time is a millisecond before 1970."""
+    return f.when(named("timestamp") != f.timestamp_millis(f.lit(-1)), named("timestamp"))
+
+
+def _timestamp_type() -> Column:
+    return f.when(named("timestampType") == 0, "create_time").when(named("timestampType") == 1, "log_append_time")
+
+
+def _headers(frame: DataFrame) -> Column:
+    return named("headers") if "headers" in frame.columns else f.lit(None).cast(HEADERS_TYPE)
+
+
+def _kept_names(plan: DecodingPlan) -> list[str]:
+    return [column for kept, column in KEPT_ORDER.items() if kept in plan.keep]
+
+
+def _select_kept(plan: DecodingPlan, frame: DataFrame, key: Column) -> dict[str, Column]:
+    columns = {
+        "kafka_key": key,
+        "kafka_topic": named("topic"),
+        "kafka_partition": named("partition"),
+        "kafka_offset": named("offset"),
+        "kafka_timestamp": _timestamp(),
+        "kafka_timestamp_type": _timestamp_type(),
+        "kafka_headers": _headers(frame),
+    }
+    return {name: columns[name] for name in _kept_names(plan)}
+
+
+def _letter_columns(frame: DataFrame) -> dict[str, Column]:
+    columns = {
+        "topic": named("topic"),
+        "partition": named("partition"),
+        "offset": named("offset"),
+        "timestamp": _timestamp(),
+        "timestamp_type": _timestamp_type(),
+        "key": named("key"),
+        "value": named("value"),
+        **({"headers": named("headers")} if "headers" in frame.columns else {}),
+    }
+    return {f"{DEAD_LETTER_COLUMN}_{name}": column for name, column in columns.items()}
+
+
+def _require_distinct_names(decoded: list[str], kept: list[str], plan: DecodingPlan) -> None:
+    seen: dict[str, str] = {name_key(name): f"the kept column {name!r}" for name in kept}
+    for name in decoded:
+        other = seen.get(name_key(name))
+        if other is not None:
+            raise RejectedError(
+                f"topic {plan.topic!r}: the decoded field {name!r} and {other} would be one column",
+                field=f"{plan.field}.keep" if "kept" in other else f"{plan.field}.value.schema",
+                hint="Leave the one out of keep, or give a reader's schema without the other as `value.schema`.",
+            )
+        if name_key(name).startswith((DEAD_LETTER_COLUMN, SHARE_COLUMN)):
+            raise RejectedError(
+                f"topic {plan.topic!r}: the decoded field {name!r} has the name of a column that Gobblin hides in rows",
+                field=f"{plan.field}.value.schema",
+                hint="Give a reader's schema without it as `value.schema`.",
+            )
+        seen[name_key(name)] = f"the field {name!r}"

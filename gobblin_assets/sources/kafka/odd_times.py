@@ -1,0 +1,120 @@
+"""Records whose time Spark's Kafka source can't take: later than microseconds in 64 bits, it ends the whole read.
+
+They can't be told from others before they are read, and they are rare. So a read that ends by one is made again in
+another way: all its records are looked at by one consumer in this process; those whose time is beyond, with whatever
+lies between near ones, are read by that consumer, which gives them no time; Spark reads what is around them.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.kafka.cluster import Isolation, TopicPartition
+from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.consumer import BYTES_MAX, TooManyBytesError, find_beyond_time, read_ranges
+from gobblin_assets.sources.kafka.decoding import KAFKA_SCHEMA
+from gobblin_assets.sources.kafka.reading import Ranges, plan_options
+
+SPANS_MAX: Final = 16
+"""In one partition: each is a read of Spark's more."""
+
+_OVERFLOW: Final = "long overflow"
+_OF_EXPRESSIONS: Final = "[ARITHMETIC_OVERFLOW"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the records of a run's topics are read."""
+
+    connection: KafkaConnection
+    isolation: Isolation
+    group_id_prefix: str
+
+    def read(self, spark: SparkSession, ranges: Ranges, *, with_headers: bool) -> DataFrame:
+        """Lazy, by Spark alone."""
+        options = plan_options(
+            self.connection,
+            ranges,
+            isolation=self.isolation,
+            group_id_prefix=self.group_id_prefix,
+            with_headers=with_headers,
+        )
+        return spark.read.format("kafka").options(**options).load()
+
+    def read_apart(self, spark: SparkSession, ranges: Ranges, *, with_headers: bool) -> DataFrame:
+        """Lazy but for records beyond time, which are read here. RejectedError if they are too many for that."""
+        beyond = find_beyond_time(self.connection, ranges, isolation=self.isolation)
+        spans = {name: plan_spans(offsets, SPANS_MAX) for name, offsets in beyond.items()}
+        between, around = split_ranges(ranges, spans)
+        frames = [self.read(spark, layer, with_headers=with_headers) for layer in around]
+        bytes_left = BYTES_MAX
+        for layer in between:
+            try:
+                records = read_ranges(self.connection, layer, isolation=self.isolation, bytes_max=bytes_left)
+            except TooManyBytesError as error:
+                raise RejectedError(
+                    f"more than {BYTES_MAX:,} bytes of records have a time beyond what a timestamp holds, or lie "
+                    "between such ones",
+                    field="kafka.records_per_partition_max",
+                    hint="Set it, such as to 100000: that many are read in one run, and the rest in the next.",
+                ) from error
+            bytes_left -= records.nbytes
+            frames.append(as_frame(spark, records, with_headers=with_headers))
+        return reduce(DataFrame.unionByName, frames)
+
+
+def is_time_overflow(error: BaseException) -> bool:
+    """Whether this may be how Spark's source ended by a record's time. The expressions of a job say more."""
+    said = str(error)
+    return _OVERFLOW in said and _OF_EXPRESSIONS not in said
+
+
+def plan_spans(offsets: Sequence[int], spans_max: int) -> list[tuple[int, int]]:
+    """Half-open ranges that hold all of the ascending ``offsets``, apart where most lies between them."""
+    gaps = sorted(range(1, len(offsets)), key=lambda n: offsets[n] - offsets[n - 1], reverse=True)
+    cuts = [0, *sorted(n for n in gaps[: spans_max - 1] if offsets[n] - offsets[n - 1] > 1), len(offsets)]
+    return [(offsets[low], offsets[high - 1] + 1) for low, high in itertools.pairwise(cuts) if low < high]
+
+
+def split_ranges(
+    ranges: Ranges, spans: Mapping[TopicPartition, Sequence[tuple[int, int]]]
+) -> tuple[list[Ranges], list[Ranges]]:
+    """The spans, and what of the ranges lies around them, each as reads of one range in a partition."""
+    between: list[dict[TopicPartition, tuple[int, int]]] = []
+    around: list[dict[TopicPartition, tuple[int, int]]] = []
+    for name, (low, high) in ranges.items():
+        cut = spans.get(name, ())
+        begins = [low, *(end for _start, end in cut)]
+        ends = [*(start for start, _end in cut), high]
+        _lay(between, name, cut)
+        _lay(around, name, [each for each in zip(begins, ends, strict=True) if each[0] < each[1]])
+    return list(between), list(around)
+
+
+def _lay(
+    layers: list[dict[TopicPartition, tuple[int, int]]], name: TopicPartition, pieces: Sequence[tuple[int, int]]
+) -> None:
+    for number, piece in enumerate(pieces):
+        if number == len(layers):
+            layers.append({})
+        layers[number][name] = piece
+
+
+def no_records(spark: SparkSession, *, with_headers: bool) -> DataFrame:
+    """The columns of Spark's source without a row."""
+    fields = [field for field in KAFKA_SCHEMA.fields if with_headers or field.name != "headers"]
+    return spark.createDataFrame([], t.StructType(fields))
+
+
+def as_frame(spark: SparkSession, records: pa.Table, *, with_headers: bool) -> DataFrame:
+    """Records of ``read_ranges`` in the columns of Spark's source."""
+    found = records if with_headers else records.drop_columns("headers")
+    schema = t.StructType([field for field in KAFKA_SCHEMA.fields if field.name in found.column_names])
+    return spark.createDataFrame(found, schema)

@@ -1,0 +1,141 @@
+"""Where a topic partition's next interval begins and ends: decided from its watermark and what the broker has. Pure.
+
+A watermark is the next offset to read. The end is pinned when the run is planned: with read_committed it is the last
+stable offset, so that a transaction that is still open is read by a later run, whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicPartition
+from gobblin_assets.spec.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """``[low, high)`` of one partition, with what a person should know of how it was chosen.
+
+    ``restarts``: the offsets of before don't continue here, so that the positions are those of a new key generation.
+    ``lost``: offsets that are left out for good; ``repeated``: offsets of which some record was read before. Both say
+    how many at most: behind the end of a log that became shorter, nobody knows which records are new.
+    """
+
+    low: int
+    high: int
+    note: str | None = None
+    restarts: bool = False
+    lost: int = 0
+    repeated: int = 0
+
+
+def continue_range(
+    name: TopicPartition, watermark: int, offsets: PartitionOffsets, rule: ResetOnOutOfRange, *, urn: str
+) -> OffsetRange | None:
+    """From the watermark to the end. None: the partition is left out, by the rule ``skip``.
+
+    RejectedError when the watermark lies outside of what the broker has and the rule is ``fail``.
+    """
+    if offsets.earliest <= watermark <= offsets.end:
+        return OffsetRange(watermark, offsets.end)
+    below = watermark < offsets.earliest
+    said = describe_out_of_range(name, watermark, offsets)
+    match rule:
+        case ResetOnOutOfRange.FAIL:
+            raise RejectedError(
+                said,
+                field=f"datasets[{urn}].kafka.reset_on_out_of_range",
+                hint="Nothing was read. Write nearest, earliest or latest to go on from there (what is skipped or "
+                "repeated is counted), or skip to leave the partition out.",
+                topic=name.topic,
+                partition=name.partition,
+            )
+        case ResetOnOutOfRange.SKIP:
+            return None
+        case ResetOnOutOfRange.EARLIEST:
+            start = offsets.earliest
+        case ResetOnOutOfRange.LATEST:
+            start = offsets.end
+        case ResetOnOutOfRange.NEAREST:
+            start = offsets.earliest if below else offsets.end
+    lost = start - watermark if below else start - offsets.earliest
+    # Behind the end, equal offsets may be other records than those that were published under them, or the same.
+    repeated = 0 if below else offsets.end - start
+    note = f"{said}; reset to {start} by the rule {rule.value}"
+    if below:
+        note += f", {lost:,} offsets are skipped"
+    elif lost:
+        note += f", the {lost:,} offsets before it are skipped, read before or not"
+    elif repeated:
+        note += f", {repeated:,} offsets are read, read before or not"
+    return OffsetRange(start, offsets.end, note, restarts=not below, lost=lost, repeated=repeated)
+
+
+def describe_out_of_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) -> str:
+    """What is wrong with a watermark that lies outside of what the broker has."""
+    return f"{name}: the next offset is {watermark}, and the broker has {offsets.earliest} to {offsets.end}: " + (
+        f"{offsets.earliest - watermark:,} offsets were deleted before they were read"
+        if watermark < offsets.earliest
+        else "the topic's log has become shorter"
+    )
+
+
+def added_range(name: TopicPartition, offsets: PartitionOffsets) -> OffsetRange:
+    """All of a partition that the topic did not have when it was first seen: it belongs to what is followed."""
+    note = f"{name} is new and is read from its beginning"
+    if offsets.earliest:
+        note += f": {offsets.earliest:,} offsets were deleted before they were read"
+    return OffsetRange(offsets.earliest, offsets.end, note, lost=offsets.earliest)
+
+
+def skip_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) -> OffsetRange:
+    """Nothing, from the end on: what lies before it is left out."""
+    lost = max(0, offsets.end - watermark)
+    note = f"{name} is moved to its end, {offsets.end}: {lost:,} offsets are skipped"
+    return OffsetRange(offsets.end, offsets.end, note, restarts=watermark > offsets.end, lost=lost)
+
+
+def given_range(name: TopicPartition, watermark: int | None, offset: int, offsets: PartitionOffsets) -> OffsetRange:
+    """From an offset that a person gave. RejectedError: the broker does not have it."""
+    if not offsets.earliest <= offset <= offsets.end:
+        raise RejectedError(
+            f"{name}: expected an offset from {offsets.earliest} to {offsets.end}, found {offset}",
+            field="start_at",
+            hint="Nothing was read, and watermarks stay. The last one is that of the next record.",
+            topic=name.topic,
+            partition=name.partition,
+        )
+    before = offsets.earliest if watermark is None else watermark
+    lost, repeated = max(0, offset - before), max(0, before - offset)
+    note = f"{name} goes on at {offset}, which was given by hand"
+    if lost:
+        note += f": {lost:,} offsets are left out"
+    elif repeated:
+        note += f": {repeated:,} offsets are read that were read before"
+    return OffsetRange(offset, offsets.end, note, restarts=bool(repeated), lost=lost, repeated=repeated)
+
+
+def first_range(
+    name: TopicPartition,
+    offsets: PartitionOffsets,
+    spec: KafkaReadSpec,
+    *,
+    at_time: Mapping[TopicPartition, int | None],
+) -> OffsetRange | None:
+    """Where a partition begins that was there when its topic was first seen. None: left out, by the rule ``skip``."""
+    match spec.bootstrap_with:
+        case BootstrapWith.SKIP:
+            return None
+        case BootstrapWith.EARLIEST:
+            start = offsets.earliest
+        case BootstrapWith.LATEST:
+            start = offsets.end
+        case BootstrapWith.OFFSET_LOOKBACK:
+            start = max(offsets.earliest, offsets.end - (spec.offset_lookback or 0))
+        case BootstrapWith.TIMESTAMP:
+            found = at_time[name]
+            # No record is that young: what comes from now on is.
+            start = offsets.end if found is None else min(max(found, offsets.earliest), offsets.end)
+    skipped = start - offsets.earliest
+    note = f"{name} begins at {start} ({spec.bootstrap_with.value}): {skipped:,} older offsets are left out"
+    return OffsetRange(start, offsets.end, note if skipped else None, lost=skipped)

@@ -1,0 +1,347 @@
+"""From a topic's previous state and the broker's offsets to its ranges, and from these to its WorkUnits. Pure.
+
+The broker was asked before. What is decided is shared out among the run's topics before it is cut.
+"""
+
+import itertools
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.model.interval import Interval, subtract_intervals
+from gobblin_assets.model.watermark import Watermark, long_watermark
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.keys import PartitionKey, Position, find_positions
+from gobblin_assets.sources.kafka.offsets import (
+    OffsetRange,
+    added_range,
+    continue_range,
+    describe_out_of_range,
+    first_range,
+    given_range,
+    skip_range,
+)
+from gobblin_assets.sources.kafka.shares import share_out
+from gobblin_assets.sources.kafka.sizes import STATISTICS_FACTS, Sizes
+from gobblin_assets.sources.port import PlanRequest, Restart, StartAt
+from gobblin_assets.spec.kafka_spec import BootstrapWith
+
+TOPIC_ID_FACT: Final = "topic_id"
+PARTITIONS_FACT: Final = "partitions_at_bootstrap"
+GENERATION_FACT: Final = "generation"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMemory:
+    """What a dataset knows of its topic before a run.
+
+    ``positions`` are those that count: a topic that starts over has none. ``at_bootstrap`` are the partitions that
+    the bootstrap rule is for, ``generation`` is that of the keys of partitions without a position.
+    """
+
+    topic: str
+    positions: Mapping[int, Position]
+    at_bootstrap: frozenset[int]
+    generation: int
+    facts: Mapping[str, object]
+
+    def key_of(self, name: TopicPartition) -> PartitionKey:
+        position = self.positions.get(name.partition)
+        return PartitionKey(name, self.generation) if position is None else position.key
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRange:
+    """The offsets of one partition that a run covers. ``held`` are those that it leaves out: they are published."""
+
+    key: PartitionKey
+    offsets: OffsetRange
+    held: tuple[Interval, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return sum(high - low for low, high in self.pieces)
+
+    @property
+    def pieces(self) -> tuple[tuple[int, int], ...]:
+        """What is to be read, ascending; one empty piece where nothing is, or behind the last one that is held."""
+        low, high = self.offsets.low, self.offsets.high
+        if not self.held:
+            return ((low, high),)
+        left = subtract_intervals(Interval(long_watermark(low), long_watermark(high)), self.held)
+        pieces = [(offset_of(each.low), offset_of(each.high)) for each in left]
+        if not pieces or pieces[-1][1] < high:
+            pieces.append((high, high))
+        return tuple(pieces)
+
+    def limit(self, offsets_max: int) -> "ChosenRange":
+        """At most so many offsets that are to be read; the rest follows in the next run."""
+        left = offsets_max
+        for low, high in self.pieces:
+            if high - low > left:
+                return replace(self, offsets=replace(self.offsets, high=low + left))
+            left -= high - low
+        return self
+
+
+@dataclass(slots=True)
+class TopicDecision:
+    """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published.
+
+    ``ends`` are the partitions' ends as the broker gave them, where limits may end the ranges before; there are none
+    for a window that has passed, which no limit ends either, because nobody goes on with it.
+    """
+
+    topic: str
+    facts: dict[str, object]
+    is_limited: bool = True
+    ranges: dict[int, ChosenRange] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    degraded: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, memory: TopicMemory, offsets: TopicOffsets, *, is_limited: bool = True) -> "TopicDecision":
+        facts = {
+            **memory.facts,
+            TOPIC_ID_FACT: offsets.topic_id,
+            PARTITIONS_FACT: sorted(memory.at_bootstrap),
+            GENERATION_FACT: memory.generation,
+        }
+        return cls(memory.topic, facts, is_limited)
+
+    @property
+    def unread(self) -> dict[str, tuple[int, int]]:
+        """By watermark key, from where on nothing was published and where the log ends."""
+        return {
+            str(self.ranges[number].key): (self.ranges[number].offsets.low, end) for number, end in self.ends.items()
+        }
+
+    def limit(self, offsets_max: Mapping[int, int]) -> None:
+        """At most so many offsets of each partition that is named; what is left is said."""
+        before = sum(chosen.width for chosen in self.ranges.values())
+        for number, count in offsets_max.items():
+            self.ranges[number] = self.ranges[number].limit(count)
+        left = before - sum(chosen.width for chosen in self.ranges.values())
+        if left:
+            self.notes.append(f"{self.topic}: {left:,} offsets are left to the next run")
+
+
+def topic_of(request: PlanRequest) -> str:
+    return request.spec.topic or str(request.urn)
+
+
+def recall_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
+    """What is known of the topic.
+
+    Raises:
+        RejectedError: the topic was made anew.
+        RetryableError: no partition's offsets could be fetched; or not all, and the topic is to start over.
+
+    """
+    _require_same_topic(request, topic, offsets)
+    if offsets.failures and not offsets.partitions:
+        raise RetryableError(
+            f"{topic}: the offsets of none of its {len(offsets.failures)} partitions could be fetched: "
+            f"{next(iter(offsets.failures.values()))}",
+            hint="Watermarks stay; the next run asks again.",
+        )
+    facts = request.state.source_facts
+    positions = find_positions(request.state, topic)
+    found = facts.get(GENERATION_FACT)
+    generation = found if isinstance(found, int) else 0
+    everything = frozenset({*offsets.partitions, *offsets.failures})
+    if request.restart is Restart.START_OVER:
+        _require_all(topic, offsets)
+        # Positions of before belong to a log that is not followed any more, also those of partitions that are gone.
+        above = max((position.key.generation + 1 for position in positions.values()), default=0)
+        return TopicMemory(topic, {}, everything, max(generation, above), _without_statistics(facts))
+    return TopicMemory(
+        topic,
+        {number: position for number, position in positions.items() if position.key.generation >= generation},
+        frozenset(_as_numbers(facts[PARTITIONS_FACT])) if PARTITIONS_FACT in facts else everything,
+        generation,
+        facts,
+    )
+
+
+def find_beginners(request: PlanRequest, memory: TopicMemory, partitions: Collection[int]) -> list[TopicPartition]:
+    """The partitions whose beginning the bootstrap rule decides by a time, which the broker is to be asked for."""
+    by_time = request.spec.kafka.bootstrap_with is BootstrapWith.TIMESTAMP
+    if not by_time or request.restart is Restart.MOVE_TO_LATEST:
+        return []
+    return [
+        TopicPartition(memory.topic, number)
+        for number in sorted(partitions)
+        if number in memory.at_bootstrap and number not in memory.positions
+    ]
+
+
+def decide_ranges(
+    request: PlanRequest,
+    memory: TopicMemory,
+    offsets: TopicOffsets,
+    *,
+    at_time: Mapping[TopicPartition, int | None],
+) -> TopicDecision:
+    """Which offsets this run reads. RejectedError: one is out of range and the rule says ``fail``."""
+    _require_given(request, memory.topic, offsets)
+    decision = TopicDecision.begin(memory, offsets)
+    for number in sorted({*offsets.partitions, *offsets.failures, *memory.positions}):
+        name = TopicPartition(memory.topic, number)
+        found = offsets.partitions.get(number)
+        if found is None:
+            reason = offsets.failures.get(number, "the brokers don't name it any more")
+            decision.degraded.append(f"{name} is left out, its watermark stays: {reason}")
+            continue
+        position = memory.positions.get(number)
+        chosen = _choose(request, memory, name, found, at_time)
+        if chosen is None:
+            decision.notes.append(_describe_skip(name, position, found))
+            continue
+        key = memory.key_of(name).next() if chosen.restarts else memory.key_of(name)
+        # A window may have been filled that lies ahead of the watermark.
+        decision.ranges[number] = ChosenRange(key, chosen, request.state.ahead.get((str(key), ""), ()))
+        decision.ends[number] = chosen.high
+        if chosen.note is not None:
+            decision.notes.append(chosen.note)
+    offsets_max = request.spec.kafka.records_per_partition_max
+    if offsets_max is not None:
+        decision.limit(dict.fromkeys(decision.ranges, offsets_max))
+    return decision
+
+
+def limit_run(decisions: Sequence[TopicDecision], offsets_max: int) -> None:
+    """At most so many offsets of all topics in one run, shared out among all their partitions."""
+    decisions = [each for each in decisions if each.is_limited]
+    ranges = {(place, number): chosen for place, each in enumerate(decisions) for number, chosen in each.ranges.items()}
+    shares = share_out(
+        {name: chosen.width for name, chosen in ranges.items()},
+        offsets_max,
+        # What was read so far: the run after this one begins to give out where this one ends.
+        turn=sum(chosen.offsets.low for chosen in ranges.values()),
+    )
+    for place, each in enumerate(decisions):
+        each.limit({number: shares[place, number] for number in each.ranges})
+
+
+def cut_ranges(
+    request: PlanRequest, decision: TopicDecision, sizes: Sizes, *, new_id: Callable[[], uuid.UUID]
+) -> list[WorkUnit]:
+    """WorkUnits of about equal numbers of offsets. One of a range without offsets, which records that it was asked."""
+    split = request.spec.split
+    units: list[WorkUnit] = []
+    for number, chosen in decision.ranges.items():
+        width = chosen.width
+        count = max(1, min(split.max_partitions, -(-width // split.work_unit_rows)))
+        for place, (low, high) in enumerate(_cut(chosen.pieces, width, count)):
+            units.append(
+                WorkUnit(
+                    id=WorkUnitId(new_id()),
+                    dataset=request.urn,
+                    partition=request.partition,
+                    key=str(chosen.key),
+                    number=place,
+                    interval=Interval(long_watermark(low), long_watermark(high)),
+                    estimated_row_count=high - low,
+                    estimated_bytes=sizes.estimate_bytes(high - low),
+                    estimated_load=sizes.estimate_load(number, high - low, share=(high - low) / width if width else 1),
+                )
+            )
+    return units
+
+
+def _cut(pieces: Sequence[tuple[int, int]], width: int, count: int) -> list[tuple[int, int]]:
+    """About ``count`` pieces of about equal widths, at least one of each."""
+    cut: list[tuple[int, int]] = []
+    for low, high in pieces:
+        parts = max(1, -(-(high - low) * count // width)) if width else 1
+        edges = [low + (high - low) * place // parts for place in range(parts + 1)]
+        cut += itertools.pairwise(edges)
+    return cut
+
+
+def offset_of(position: Watermark | None) -> int:
+    return position.value if position is not None and isinstance(position.value, int) else 0
+
+
+def _choose(
+    request: PlanRequest,
+    memory: TopicMemory,
+    name: TopicPartition,
+    offsets: PartitionOffsets,
+    at_time: Mapping[TopicPartition, int | None],
+) -> OffsetRange | None:
+    spec = request.spec.kafka
+    position = memory.positions.get(name.partition)
+    if request.restart is Restart.MOVE_TO_LATEST:
+        return skip_range(name, offsets.earliest if position is None else position.offset, offsets)
+    if isinstance(request.restart, StartAt) and name.partition in request.restart.offsets:
+        watermark = None if position is None else position.offset
+        return given_range(name, watermark, request.restart.offsets[name.partition], offsets)
+    if position is not None:
+        return continue_range(name, position.offset, offsets, spec.reset_on_out_of_range, urn=request.urn)
+    if name.partition not in memory.at_bootstrap:
+        return added_range(name, offsets)
+    begun = first_range(name, offsets, spec, at_time=at_time)
+    if begun is not None and request.restart is Restart.START_OVER:
+        return replace(begun, note=begun.note or f"{name} starts over at {begun.low}")
+    return begun
+
+
+def _describe_skip(name: TopicPartition, position: Position | None, offsets: PartitionOffsets) -> str:
+    if position is None:
+        return f"{name} is left out, by the rule skip of bootstrap_with"
+    said = describe_out_of_range(name, position.offset, offsets)
+    return f"{said}; it is left out, by the rule skip of reset_on_out_of_range"
+
+
+def _require_same_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> None:
+    before = request.state.source_facts.get(TOPIC_ID_FACT)
+    if before in (None, offsets.topic_id) or request.restart is Restart.START_OVER:
+        return
+    raise RejectedError(
+        f"the topic {topic} was deleted and made again: its id was {before} and is {offsets.topic_id} now",
+        field=f"datasets[{request.urn}].topic",
+        hint="Nothing was read, and what was published stays. To publish the new topic's records behind it, run "
+        f"`gobblin-assets run JOB_FILE --dataset '{request.urn}' --start-over`.",
+        topic=topic,
+    )
+
+
+def _require_given(request: PlanRequest, topic: str, offsets: TopicOffsets) -> None:
+    given = request.restart.offsets if isinstance(request.restart, StartAt) else {}
+    for number in sorted(given.keys() - offsets.partitions.keys()):
+        if number in offsets.failures:
+            raise RetryableError(
+                f"{topic}:{number} can't start at {given[number]}: {offsets.failures[number]}",
+                hint="Nothing was read and watermarks stay; ask again when the partition has a leader.",
+            )
+        raise RejectedError(
+            f"{topic} has no partition {number}",
+            field="start_at",
+            hint=f"It has {', '.join(map(str, sorted({*offsets.partitions, *offsets.failures})))}.",
+            topic=topic,
+        )
+
+
+def _require_all(topic: str, offsets: TopicOffsets) -> None:
+    # A partition that is left out would go on later from a position in the log that was given up.
+    if offsets.failures:
+        number, reason = next(iter(offsets.failures.items()))
+        raise RetryableError(
+            f"{topic} can't start over: the offsets of {len(offsets.failures)} of its partitions could not be fetched, "
+            f"such as {number}: {reason}",
+            hint="Nothing was read and watermarks stay; start over again when all partitions have a leader.",
+        )
+
+
+def _without_statistics(facts: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in facts.items() if name not in STATISTICS_FACTS}
+
+
+def _as_numbers(found: object) -> list[int]:
+    return [number for number in found if isinstance(number, int)] if isinstance(found, list) else []

@@ -1,0 +1,42 @@
+"""Which topics are read together: those whose records become rows and files in the same way. Pure.
+
+Many small topics are then a few jobs of Spark's. A row stays with its topic all the way, by a hidden column. Their
+records are read in this process (``consumer``), and so must be few.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from gobblin_assets.model.work_unit import WorkUnit, sum_bytes, sum_rows
+from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.kafka_spec import Decoder
+
+RECORDS_MAX: Final = 20_000
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""A topic with more to read in this run is read by Spark."""
+
+# Schemas of these are learned topic by topic, while their records are read.
+_ALONE: Final = frozenset({Decoder.AVRO, Decoder.PROTOBUF})
+# What says how records become rows, and rows files.
+_OF_ROWS: Final = {"kafka", "converters", "quality", "writer"}
+# A window function looks at other rows, which may be another topic's, and can't be written without this word.
+_WINDOW: Final = re.compile(r"\bover\b", re.IGNORECASE)
+
+
+def decide_sharing_key(spec: DatasetSpec, decoding: DecodingPlan, to_read: Sequence[WorkUnit]) -> str | None:
+    """Equal for topics that can be read together; None for one that is read by itself."""
+    if sum_rows(to_read) > RECORDS_MAX or sum_bytes(to_read) > BYTES_MAX:
+        return None
+    if {spec.kafka.key.format, spec.kafka.value.format} & _ALONE:
+        return None
+    expressions = [policy.check for policy in spec.quality.rows]
+    for link in spec.converters:
+        if link.function is not None:
+            return None
+        expressions += [*(link.sql or {}).values(), *([link.where] if link.where else [])]
+    if any(_WINDOW.search(each) for each in expressions):
+        return None
+    written = spec.model_dump_json(include=_OF_ROWS)
+    return f"{written} {decoding.value!r} {decoding.key!r}"

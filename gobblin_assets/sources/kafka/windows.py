@@ -1,0 +1,174 @@
+"""What one materialization of a topic's partition reads, where partitions are windows of ingestion. Pure.
+
+The window that is open goes on from the watermarks, to the pinned ends. A window that has passed reads its own
+intervals once more, and replaces what they gave; or, if it has none yet, what the brokers' times give it and nobody
+else holds. Only the open window moves watermarks.
+"""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.interval import Gap, Interval, find_gaps
+from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.keys import PartitionKey, parse_key
+from gobblin_assets.sources.kafka.offsets import OffsetRange
+from gobblin_assets.sources.kafka.planning import ChosenRange, TopicDecision, TopicMemory, offset_of
+from gobblin_assets.sources.port import PlanRequest
+
+Intervals = Mapping[str, Sequence[Interval]]
+"""By watermark key, ascending and without neighbours that touch."""
+
+_MOMENT: Final = "%Y-%m-%d %H:%M %Z"
+
+
+class Reading(StrEnum):
+    """``CONTINUE``: on from the watermarks. ``REREAD``: the partition's own intervals. ``FILL``: what it lacks."""
+
+    CONTINUE = "continue"
+    REREAD = "reread"
+    FILL = "fill"
+
+
+def decide_reading(request: PlanRequest, now: dt.datetime) -> Reading:
+    """AUTO reads a window once more that has passed, is published, and is asked for by hand.
+
+    RejectedError: a window that has not begun; or a passed one is to start over, which only the open one can.
+    """
+    window = request.partition.window
+    is_open = window is None or window.start <= now < window.end
+    if window is not None and now < window.start:
+        raise RejectedError(
+            f"the window {request.partition} begins at {window.start.strftime(_MOMENT)}",
+            field="partition",
+            hint="What a topic has now belongs to the window that is open now.",
+        )
+    if request.restart is not None:
+        if not is_open:
+            raise RejectedError(
+                f"the window {request.partition} has passed, and {request.restart.value} moves watermarks",
+                field="partition",
+                hint="Ask for it with the window that is open now.",
+            )
+        return Reading.CONTINUE
+    if (request.partition.key or "") in request.state.published and (
+        request.mode is Mode.REFRESH or (request.mode is Mode.AUTO and request.by_hand and not is_open)
+    ):
+        return Reading.REREAD
+    return Reading.CONTINUE if is_open else Reading.FILL
+
+
+def reread_ranges(
+    request: PlanRequest, memory: TopicMemory, offsets: TopicOffsets, published: Intervals
+) -> TopicDecision:
+    """``published``: the partition's own intervals.
+
+    Raises:
+        RejectedError: the log does not have all of it any more.
+        RetryableError: the offsets of a partition that it needs could not be fetched.
+
+    """
+    decision = TopicDecision.begin(memory, offsets, is_limited=False)
+    for name, intervals in published.items():
+        key = parse_key(name)
+        if key is None or key != memory.key_of(key.partition):
+            raise _gone(request, f"{name} is a log that is not followed any more")
+        number = key.partition.partition
+        if number in offsets.failures:
+            raise RetryableError(
+                f"{key.partition} can't be read once more: {offsets.failures[number]}",
+                hint="Nothing was read, and what is published stays.",
+            )
+        found = offsets.partitions.get(number)
+        ends = OffsetRange(offset_of(intervals[0].low), offset_of(intervals[-1].high))
+        if found is None or ends.low < found.earliest or ends.high > found.end:
+            has = "not that partition any more" if found is None else f"{found.earliest} to {found.end}"
+            raise _gone(request, f"{key.partition} was published from {ends.low} to {ends.high}, and the log has {has}")
+        between = tuple(_between(gap) for gap in find_gaps(intervals))
+        decision.ranges[number] = ChosenRange(key, ends, between)
+    width = sum(chosen.width for chosen in decision.ranges.values())
+    decision.notes.append(f"{memory.topic}: {width:,} offsets of {_shown(request)} are read once more")
+    return decision
+
+
+def fill_ranges(
+    request: PlanRequest,
+    memory: TopicMemory,
+    offsets: TopicOffsets,
+    held: Intervals,
+    *,
+    from_start: Mapping[TopicPartition, int | None],
+    from_end: Mapping[TopicPartition, int | None],
+) -> TopicDecision:
+    """``from_start`` and ``from_end``: the first offsets that are not older than the window's start and end; None where
+    there is none. ``held``: the active intervals of all windows.
+    """
+    decision = TopicDecision.begin(memory, offsets, is_limited=False)
+    for number, found in sorted(offsets.partitions.items()):
+        name = TopicPartition(memory.topic, number)
+        key = memory.key_of(name)
+        low, high = _clamp(from_start[name], found), _clamp(from_end[name], found)
+        chosen = ChosenRange(key, OffsetRange(low, max(low, high)), tuple(held.get(str(key), ())))
+        if chosen.width:
+            decision.ranges[number] = chosen
+    for number, reason in sorted(offsets.failures.items()):
+        decision.degraded.append(f"{TopicPartition(memory.topic, number)} is left out of {_shown(request)}: {reason}")
+    width = sum(chosen.width for chosen in decision.ranges.values())
+    decision.notes.append(
+        f"{memory.topic}: {width:,} offsets of {_shown(request)} are read, by the times of their records; "
+        "the watermarks stay"
+        if width
+        else f"{memory.topic}: no other window lacks what has the times of {_shown(request)}: nothing to read"
+    )
+    return decision
+
+
+class Taken:
+    """What the windows of one dataset that were planned in this run will read, so that none of it is read twice."""
+
+    def __init__(self) -> None:
+        self._intervals: dict[PartitionKey, list[Interval]] = {}
+
+    def add(self, decision: TopicDecision) -> None:
+        for chosen in decision.ranges.values():
+            pieces = [Interval(long_watermark(low), long_watermark(high)) for low, high in chosen.pieces if low < high]
+            self._intervals.setdefault(chosen.key, []).extend(pieces)
+
+    def leave_out(self, decision: TopicDecision) -> None:
+        """For a window that is filled."""
+        for number, chosen in decision.ranges.items():
+            taken = self._intervals.get(chosen.key, ())
+            decision.ranges[number] = replace(chosen, held=(*chosen.held, *taken))
+
+    def end_before(self, decision: TopicDecision) -> None:
+        """For the open window: if what another one takes ahead of it fails, the next run goes on from there."""
+        for number, chosen in decision.ranges.items():
+            low, high = chosen.offsets.low, chosen.offsets.high
+            firsts = [offset_of(each.low) for each in self._intervals.get(chosen.key, ())]
+            end = min((first for first in firsts if low <= first < high), default=high)
+            decision.ranges[number] = replace(chosen, offsets=replace(chosen.offsets, high=end))
+
+
+def _clamp(offset: int | None, found: PartitionOffsets) -> int:
+    return found.end if offset is None else min(max(offset, found.earliest), found.end)
+
+
+def _between(gap: Gap) -> Interval:
+    return Interval(gap.after, gap.after if gap.before is None else gap.before)
+
+
+def _gone(request: PlanRequest, said: str) -> RejectedError:
+    return RejectedError(
+        f"{request.urn} {_shown(request)} can't be read once more: {said}",
+        field="mode",
+        hint="Nothing was read, and what is published stays. Run it in the mode append instead.",
+    )
+
+
+def _shown(request: PlanRequest) -> str:
+    return f"[{request.partition}]"

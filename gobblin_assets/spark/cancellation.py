@@ -1,0 +1,155 @@
+"""Stopping what runs under a tag: how, depends on the kind of session.
+
+Connect keeps a running operation on the server: ``interruptTag`` reaches it from any thread or process that
+knows the session's id. In a classic session ``interruptTag`` does nothing across threads, so jobs are
+tagged in the thread that starts them and cancelled by the tag. That call forgets: a job that is submitted
+a moment later runs (seen: a write that had made its directory and not yet its job). So ``cancel`` repeats
+it until the tagged blocks have ended. A Connect server interrupts an operation's thread once: in that same
+moment Hadoop may swallow it (seen), and the write goes on to its end. It raises all the same, so that what
+it wrote is never taken for good; ``cancel`` reports that it did not end in time.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from threading import Condition
+from typing import Any, Final, Protocol, cast
+
+from pyspark.sql import SparkSession, is_remote
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.spark.connect_calls import interrupt
+from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.session import parse_address
+
+CANCEL_S_MAX: Final = 60.0
+"""A task that is interrupted ends at once or at its next row; a block may have some files to look at."""
+
+CANCEL_REPEAT_S: Final = 0.2
+
+
+class Cancellation(Protocol):
+    """The port that a run uses: one object for all its threads. ``tag`` is any text without a comma."""
+
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        """Tag every action that this thread starts inside the block."""
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """Stop all that runs under the tag; the action raises where it was called. Returns when no block of
+        this tag is left, so it is for another thread than theirs; RetryableError if one stays. A block that is
+        entered later is not stopped: whoever cancels also tells its workers to start nothing more.
+        """
+        ...
+
+
+class ClassicCancellation:
+    """For a session in this process."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self._blocks = _Blocks()
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        with self._blocks.entered(tag):
+            self._context.addJobTag(tag)
+            # Without the interrupt a task goes on until its next row, which a slow query may never give.
+            self._context.setInterruptOnCancel(True)
+            try:
+                yield
+            finally:
+                self._context.removeJobTag(tag)
+                self._context.setInterruptOnCancel(False)
+
+    def cancel(self, tag: str) -> None:
+        self._blocks.end(tag, self._context.cancelJobsWithTag)
+
+
+class ConnectCancellation:
+    """For a session on a Connect server."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._blocks = _Blocks()
+
+    @contextmanager
+    def tagged(self, tag: str) -> Iterator[None]:
+        with self._blocks.entered(tag):
+            self._spark.addTag(tag)
+            try:
+                yield
+            finally:
+                self._spark.removeTag(tag)
+
+    def cancel(self, tag: str) -> None:
+        self._blocks.end(tag, self._spark.interruptTag)
+
+
+class _Blocks:
+    """How many threads are inside a block of each tag."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._inside: Counter[str] = Counter()
+
+    @contextmanager
+    def entered(self, tag: str) -> Iterator[None]:
+        with self._changed:
+            self._inside[_checked(tag)] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside[tag] -= 1
+                self._changed.notify_all()
+
+    def end(self, tag: str, stop: Callable[[str], object]) -> None:
+        end = time.monotonic() + CANCEL_S_MAX
+        while time.monotonic() < end:
+            with spark_families(f"cancel {tag}"):
+                stop(_checked(tag))
+            with self._changed:
+                if self._changed.wait_for(lambda: self._inside[tag] <= 0, CANCEL_REPEAT_S):
+                    return
+        raise RetryableError(f"what runs under {tag} did not end in {CANCEL_S_MAX:.0f} s", tag=tag)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionIdentity:
+    """What lets another process reach a session's operations on the server. None of it is a secret."""
+
+    session_id: str
+    user_id: str
+
+
+def open_cancellation(spark: SparkSession) -> Cancellation:
+    """The implementation for this session's kind."""
+    return ConnectCancellation(spark) if is_remote() else ClassicCancellation(spark)
+
+
+def find_session_identity(spark: SparkSession) -> SessionIdentity | None:
+    """The identity on the Connect server; None for a classic session, whose jobs end with its process."""
+    if not is_remote():
+        return None
+    client = cast("Any", spark).client
+    return SessionIdentity(session_id=client._session_id, user_id=client._user_id or "")  # noqa: SLF001  Connect shows neither
+
+
+def interrupt_left_behind(remote: str, identity: SessionIdentity, tag: str) -> int:
+    """Stop what a client that is gone left running under ``tag`` on the server at ``remote``.
+
+    The number of operations that this call interrupted, after they have ended. RetryableError where the server
+    does not answer or one does not end. This keeps the server from working in vain; what makes cleanup safe is
+    that it captures the attempt's directory first, and repeats: a task may still make its file again (seen).
+    """
+    parse_address(remote)
+    return interrupt(remote, session_id=identity.session_id, user_id=identity.user_id, tag=_checked(tag))
+
+
+def _checked(tag: str) -> str:
+    if not tag or "," in tag:
+        raise RejectedError(f"expected a text without comma, found {tag!r}", field="tag", hint="Use the attempt's id.")
+    return tag

@@ -1,0 +1,234 @@
+"""Opening a Spark session: inside this process, on a cluster's master, or on a Spark Connect server."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client.retries import DefaultPolicy
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.fs.posix_errors import families
+from gobblin_assets.spark.errors import first_cause, spark_families
+from gobblin_assets.spark.java import check_java
+from gobblin_assets.spark.settings import (
+    SESSION_CONF,
+    SESSION_DEFAULTS,
+    SparkSettings,
+    hide_parameters,
+    is_local,
+    is_secret,
+    plan_conf,
+)
+
+CONNECT_ANSWER_S: Final = 10.0
+"""A server that does not even take the connection is reported, before the client's own ten minutes of retries."""
+
+CONNECT_RETRIES_MAX: Final = 6
+CONNECT_BACK_OFF_MS_MAX: Final = 5_000
+"""A server that died is given up after some 15 s. The client's own ten minutes would be spent under live leases."""
+
+DRIVER_LOGS_KEPT: Final = 20
+"""One driver's log for each process; older ones are removed when a new one is opened."""
+
+CONNECT_PORT: Final = 15_002
+
+# PySpark prints each rejected query, with its plan, on stderr before it raises the same.
+_REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+_ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
+_CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+_UNRESOLVED: Final = re.compile(r"unresolved dependency: ([^\s;]+;[^\s:\]]+)")
+_FATAL_LINE: Final = re.compile(r"Exception|[Ee]rror")
+
+
+class _ThisProcess:
+    """The one classic session that PySpark allows a process, and what its JVM was started with."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.launched: dict[str, str] | None = None
+        self.opened: tuple[SparkSettings, SparkSession] | None = None
+
+
+_this_process: Final = _ThisProcess()
+
+
+def open_session(settings: SparkSettings) -> SparkSession:
+    """A session with UTC everywhere; ``stop()`` it when done.
+
+    Asked again with equal settings, a process gets its classic session back; a Connect URL gives a new
+    session each time (unless it names a ``session_id``). Raises RejectedError for a missing Java, an unknown
+    capability, a second kind or configuration in one process, or a server outside UTC; RetryableError where
+    a server does not answer.
+    """
+    for name in _REPEATS_ERRORS:
+        PySparkLogger.getLogger(name).disabled = True
+    with _this_process.lock:
+        return _open_remote(settings, settings.remote) if settings.remote else _open_classic(settings)
+
+
+def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
+    host, port = parse_address(remote)
+    shown = hide_parameters(remote)
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  the public ways start a context to answer
+        raise _one_kind("runs Spark inside itself", f"connect to {shown}")
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_ANSWER_S).close()
+    except OSError as error:
+        raise RetryableError(
+            f"no Spark Connect server answers at {shown}: {error.strerror or error}",
+            hint="Start one with: gobblin-assets spark start",
+        ) from error
+    given = {key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}
+    conf = {**SESSION_DEFAULTS, **given, **SESSION_CONF}
+    connected_before = _CONNECT_MODE in os.environ
+    try:
+        session: SparkSession = SparkSession.builder.remote(remote).create()
+        # Nothing has been sent yet: the configuration follows, so that its call too is repeated within our bounds.
+        patience = DefaultPolicy(max_retries=CONNECT_RETRIES_MAX, max_backoff=CONNECT_BACK_OFF_MS_MAX)
+        cast("Any", session).client.set_retry_policies([patience])
+        session.conf._set_all(  # type: ignore[attr-defined]  # noqa: SLF001  only so are static settings passed over
+            configs={**conf, "spark.app.name": settings.app_name}, silent=True
+        )
+        _require_utc(session)
+    except (PySparkException, RuntimeError) as error:
+        if not connected_before:
+            os.environ.pop(_CONNECT_MODE, None)
+        if "UNAUTHENTICATED" in str(error):
+            raise RejectedError(
+                f"the server at {shown} does not accept this token",
+                field="spark.remote",
+                hint="Give the token that the server was started with, as sc://localhost:port/;token=…",
+            ) from error
+        raise RetryableError(f"can't open a session at {shown}: {first_cause(error)}") from error
+    return session
+
+
+def runs_spark_itself() -> bool:
+    """Whether this process has a classic session, beside which it can have no remote one."""
+    return SparkContext._active_spark_context is not None  # noqa: SLF001  the public ways start a context to answer
+
+
+def parse_address(remote: str) -> tuple[str, int]:
+    """Host and port of a Connect URL; RejectedError if it is none. Its parameters are never shown."""
+    found = _ADDRESS.fullmatch(remote)
+    if found is None:
+        raise RejectedError(
+            f"expected sc://host:port/;token=…, found {hide_parameters(remote)!r}",
+            field="spark.remote",
+            hint="Write it as `gobblin-assets spark status` shows it.",
+        )
+    return found[1], int(found[2] or CONNECT_PORT)
+
+
+def _open_classic(settings: SparkSettings) -> SparkSession:
+    conf = plan_conf(settings)
+    active = runs_spark_itself()
+    if active and _this_process.opened is not None and _this_process.opened[0] == settings:
+        return _this_process.opened[1]
+    if active:
+        raise _one_kind("runs Spark with other settings", f"open {settings!r}")
+    if _CONNECT_MODE in os.environ:
+        raise _one_kind("has talked to a Spark Connect server", "run Spark inside itself")
+    launch_conf = {key: value for key, value in conf.items() if not is_secret(key)}
+    if _this_process.launched not in (None, launch_conf):
+        raise _one_kind("started Spark with other settings", f"open {settings!r}")
+    log_path = _open_driver_log(settings.work_folder)
+    if _this_process.launched is None:
+        check_java()
+        gateway = _launch(launch_conf, log_path, local=is_local(settings.master))
+        _this_process.launched = launch_conf
+    else:
+        gateway = None  # the JVM of the session that was stopped takes the new one
+    # Workers on this machine are to find what this process finds, and not what some python3 does.
+    python = {"PYSPARK_PYTHON": sys.executable} if is_local(settings.master) else {}
+    with _environment(python), spark_families(f"start on {settings.master} (see {log_path})"):
+        session = SparkSession(SparkContext(conf=_as_spark_conf(conf), gateway=gateway))
+    _require_utc(session)
+    _this_process.opened = (settings, session)
+    return session
+
+
+def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
+    """Start the JVM with all that it prints, the resolver's lines too, in a file.
+
+    Secrets of the configuration are not among ``conf``: it becomes a command line, which anybody can read.
+    They follow through the open connection.
+    """
+    with log_path.open("ab") as log, _environment({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}):
+        try:
+            return launch_gateway(  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
+                _as_spark_conf(conf), popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}
+            )
+        except PySparkRuntimeError as error:
+            raise explain_failed_start(log_path) from error
+
+
+def explain_failed_start(log_path: Path) -> RejectedError | RetryableError:
+    """What a JVM that ended before it answered left in its log."""
+    lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
+    unresolved = sorted({found for line in lines for found in _UNRESOLVED.findall(line)})
+    if unresolved:
+        return RejectedError(
+            f"Maven has no {', '.join(unresolved)} (see {log_path})",
+            field="spark.capabilities",
+            hint="Correct the coordinate, make a repository reachable, or give a folder of jars.",
+        )
+    said = next(
+        (line for line in reversed(lines) if _FATAL_LINE.search(line) and not line.startswith("at ")), "nothing"
+    )
+    return RetryableError(f"Spark's JVM ended while it was starting (see {log_path}): {said}")
+
+
+def _require_utc(session: SparkSession) -> None:
+    """JDBC drivers turn times without a zone into instants by the JVM's zone, whatever the session's is."""
+    zone = session.sql("SELECT java_method('java.time.ZoneId', 'systemDefault')").collect()[0][0]
+    if zone not in {"UTC", "Etc/UTC", "Z", "GMT"}:
+        session.stop()
+        raise RejectedError(
+            f"expected a JVM in UTC, found {zone}",
+            field="spark",
+            hint="Start that server with --conf spark.driver.extraJavaOptions=-Duser.timezone=UTC",
+        )
+
+
+def _one_kind(found: str, wanted: str) -> RejectedError:
+    return RejectedError(
+        f"this process {found}; it can't also {wanted}", field="spark", hint="Use one Spark session for each process."
+    )
+
+
+def _as_spark_conf(conf: Mapping[str, str]) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll(list(conf.items()))
+
+
+def _open_driver_log(work_folder: Path) -> Path:
+    with families("write logs to", str(work_folder)):
+        work_folder.mkdir(parents=True, exist_ok=True)
+        by_age = sorted(work_folder.glob("driver-*.log"), key=lambda path: path.stat().st_mtime_ns)
+        for path in by_age[: max(0, len(by_age) - DRIVER_LOGS_KEPT + 1)]:
+            path.unlink(missing_ok=True)
+    return work_folder / f"driver-{os.getpid()}.log"
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set for what is started in the block; PySpark hands this process's environment on."""
+    missing = {key: value for key, value in variables.items() if key not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for key in missing:
+            del os.environ[key]

@@ -1,0 +1,72 @@
+"""Job files: a job's options in YAML, found by GOBBLIN_JOBS or beside the demo."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.job_parsing import parse_job
+from gobblin_assets.spec.job_spec import JobSpec
+
+JOBS_VARIABLE: Final = "GOBBLIN_JOBS"
+
+_DEFAULT_JOBS: Final = "demo/*.yaml"
+# What a component's file says about Dagster, beside the job's own options.
+_COMPONENT_OPTIONS: Final = frozenset({"translation", "discovered", "executor", "resources"})
+
+
+def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
+    """The files that GOBBLIN_JOBS names, joined as in PATH and relative to ``folder``; else those of the demo."""
+    named = environment.get(JOBS_VARIABLE)
+    if named is None:
+        return sorted(folder.glob(_DEFAULT_JOBS))
+    return [folder / part for part in named.split(os.pathsep) if part]
+
+
+def read_job_file(path: Path) -> JobSpec:
+    """The job in a YAML file: its options, or a component's file, whose ``attributes`` they are.
+
+    A destination that begins with ``./`` or ``../`` lies beside the file. RejectedError names the file, or the
+    field in it.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RejectedError(
+            f"{path} can't be read as YAML: {error}", field="job file", hint="Correct the path or the file."
+        ) from error
+    attributes = data.get("attributes") if isinstance(data, Mapping) and "type" in data else data
+    if not isinstance(attributes, Mapping):
+        raise RejectedError(
+            f"expected a job's options in {path}, found {type(attributes).__name__}",
+            field="job file",
+            hint="Begin with `job: <name>`, or with a component's `type:` and `attributes:`.",
+        )
+    options = {key: value for key, value in attributes.items() if key not in _COMPONENT_OPTIONS}
+    return parse_job(place_destination(options, path.absolute().parent))
+
+
+def place_destination(options: Mapping[str, object], folder: Path) -> dict[str, object]:
+    """The options, their destination beside the file in ``folder`` if it begins with ``./`` or ``../``."""
+    placed = dict(options)
+    destination = placed.get("destination")
+    if isinstance(destination, str) and destination.startswith(("./", "../")):
+        placed["destination"] = os.path.normpath(folder.absolute() / destination)
+    return placed
+
+
+def require_distinct_jobs(jobs: Sequence[JobSpec], files: Sequence[str] = ()) -> None:
+    """RejectedError for two jobs of one name: they would share history, watermarks and files. ``files``: where from."""
+    places = files or [job.destination for job in jobs]
+    seen: dict[str, str] = {}
+    for job, place in zip(jobs, places, strict=True):
+        if job.job in seen:
+            raise RejectedError(
+                f"two jobs are called {job.job!r}: {seen[job.job]} and {place}",
+                field="job",
+                hint="A job's name is its place in the log, on storage and in Dagster. Give one another name.",
+            )
+        seen[job.job] = place

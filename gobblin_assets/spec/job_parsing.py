@@ -1,0 +1,149 @@
+"""From what a person wrote to a JobSpec and its datasets, or to one RejectedError that says what to mend.
+
+All of it is pure: nothing connects, and no file is looked at.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import ValidationError
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
+from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.spec_errors import refuse
+from gobblin_assets.spec.topic_rules import check_new_data, check_packing, check_topic, check_words
+
+# A URL never matches: so a password can't stand where a name belongs.
+_CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+_NOT_FOR_DEFAULTS: Final = ("urn", "table", "topic")
+
+
+def parse_job(data: Mapping[str, object] | JobSpec) -> JobSpec:
+    """Validate a job's options, alone and together. RejectedError names the field, such as ``datasets[0].urn``."""
+    if isinstance(data, JobSpec):
+        spec = data
+    else:
+        try:
+            spec = JobSpec.model_validate(data)
+        except ValidationError as error:
+            # Without its cause: pydantic's own text repeats what was found, secrets included.
+            raise refuse(error, JobSpec) from None
+    _check_job(spec)
+    explicit = _explicit_datasets(spec)
+    for number, dataset in enumerate(explicit):
+        _check(spec, dataset, f"datasets[{number}]")
+    return spec
+
+
+def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping[DatasetUrn, DatasetSpec]:
+    """Every dataset of the job by URN, the job's defaults applied, ``urn`` and ``table`` filled in.
+
+    ``discovered`` are the tables that discovery selected by the source's patterns; None where it has no patterns.
+    A table that some dataset names (by ``table``, else by ``urn``) belongs to that dataset; each other becomes a
+    dataset of its own, named after it. Order: as written, then as discovered.
+
+    Fields that a dataset sets win over the defaults. A group of options (``watermark``, ``writer``, …) is
+    replaced whole: what it leaves out is not taken from the same group of the defaults.
+    """
+    if discovered is None and spec.source.include:
+        raise RejectedError(
+            "the source's patterns choose the tables, and they have not been discovered",
+            field="source.include",
+            hint="Run gobblin-assets discover, which asks the source once and writes down what it found.",
+        )
+    explicit = _explicit_datasets(spec)
+    taken = {dataset.table for dataset in explicit}
+    found = [
+        spec.defaults.model_copy(update={"urn": parse_urn(table), **_at_source(spec, table)})
+        for table in discovered or ()
+        if table not in taken
+    ]
+    check_distinct_urns(
+        [(f"datasets[{number}]", str(dataset.urn)) for number, dataset in enumerate(explicit)]
+        + [(f"discovered table {dataset.table!a}", str(dataset.urn)) for dataset in found]
+    )
+    for dataset in found:
+        _check(spec, dataset, f"defaults (for {dataset.table!a})")
+    return MappingProxyType({DatasetUrn(str(dataset.urn)): dataset for dataset in (*explicit, *found)})
+
+
+def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
+    """The written datasets with defaults, URN and table. RejectedError for what has no name or a used one."""
+    datasets = []
+    for number, written in enumerate(spec.datasets):
+        where = f"datasets[{number}]"
+        check_words(written, where, source=spec.source.type)
+        at_source = written.topic if spec.source.type == "kafka" else written.table
+        urn = written.urn if written.urn is not None else at_source
+        if urn is None:
+            word = "topic" if spec.source.type == "kafka" else "table"
+            raise RejectedError(
+                "expected a name, found none", field=f"{where}.urn", hint=f"Write urn, {word}, or both."
+            )
+        try:
+            parse_urn(urn)
+        except RejectedError as error:
+            raise RejectedError(error.message.removeprefix("urn: "), field=f"{where}.urn", hint=error.hint) from error
+        own = {name: getattr(written, name) for name in written.model_fields_set}
+        table = at_source if at_source is not None else urn
+        datasets.append(spec.defaults.model_copy(update={**own, "urn": urn, **_at_source(spec, table)}))
+    check_distinct_urns([(f"datasets[{number}]", str(each.urn)) for number, each in enumerate(datasets)])
+    return datasets
+
+
+def _at_source(spec: JobSpec, name: str) -> dict[str, str]:
+    """The dataset's name at the source; ``topic`` is set for topics alone."""
+    return {"table": name, "topic": name} if spec.source.type == "kafka" else {"table": name}
+
+
+def _check(spec: JobSpec, dataset: DatasetSpec, where: str) -> None:
+    if spec.source.type == "kafka":
+        check_topic(dataset, where)
+    check_dataset(dataset, where)
+
+
+def _check_job(spec: JobSpec) -> None:
+    parse_job_name(spec.job)
+    if not _CONNECTION.fullmatch(spec.source.connection):
+        raise RejectedError(
+            "expected the name of a connection resource: letters, digits, dots, dashes and underscores",
+            field="source.connection",
+            hint="Configure the connection as a resource, its password by an environment variable, and name it here.",
+        )
+    open_file_system(spec.destination, umask=spec.umask)
+    check_words(spec.defaults, "defaults", source=spec.source.type)
+    if not spec.datasets and not spec.source.include:
+        raise RejectedError(
+            "expected at least one dataset, found none",
+            field="datasets",
+            hint="List datasets, or choose tables by source.include.",
+        )
+    if spec.source.exclude and not spec.source.include:
+        raise RejectedError(
+            "exclude takes tables out of what include chose, found no include",
+            field="source.exclude",
+            hint="Add source.include, such as public.*, or take exclude out.",
+        )
+    for name in _NOT_FOR_DEFAULTS:
+        if getattr(spec.defaults, name) is not None:
+            raise RejectedError("belongs to one dataset", field=f"defaults.{name}", hint="Take it out of the defaults.")
+    if len(set(spec.roles)) != len(spec.roles) or Role.DATA not in spec.roles:
+        raise RejectedError(
+            f"expected data and, each once, other roles; found {', '.join(spec.roles) or 'none'}",
+            field="roles",
+            hint="Write roles: [data], or [data, quarantine].",
+        )
+    check_packing(spec)
+    check_new_data(spec)
+    if spec.retry.back_off_max_s < spec.retry.back_off_s:
+        raise RejectedError(
+            f"expected at least back_off_s, {spec.retry.back_off_s}; found {spec.retry.back_off_max_s}",
+            field="retry.back_off_max_s",
+            hint="Raise it, or lower back_off_s.",
+        )

@@ -1,0 +1,317 @@
+"""The specification of a job: what the YAML component, the Python function and the command line all build.
+
+Pydantic checks shapes; ``parse_job`` turns what it finds into RejectedErrors that name the field, what was
+expected, what was found, and the fix. Values that name a secret never hold it: a connection is a name that
+a resource resolves when a run starts.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
+from gobblin_assets.model.extract import ExtractType, OnNull
+from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.policy import CommitPolicy
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.spec.event_time_spec import EventTimeSpec
+from gobblin_assets.spec.kafka_spec import KafkaReadSpec, KafkaSourceSpec
+from gobblin_assets.spec.spec_model import DAY_S, MIB, Moment, SpecModel
+
+RETIRE_GRACE_S: Final = 86_400.0
+"""How long retired files stay where a job says nothing else."""
+
+
+def _read_octal(value: object) -> object:
+    """YAML has no way to write 0o022 that all of its readers take for a number; as text it is octal."""
+    if isinstance(value, str):
+        return int(value, 8)
+    return value
+
+
+class WatermarkSpec(SpecModel):
+    """The column of positions of a dataset and what is promised about it."""
+
+    column: str
+    type: WatermarkType | None = Field(None, description="Default: from the column's type at the source.")
+    key_column: str | None = Field(None, description="Makes positions (column, key_column) pairs: composite.")
+    zone: str = Field("UTC", description="The zone of a wall-clock column at the source (IANA name).")
+    start: str | None = Field(None, description="Where the first run starts, inclusive. Default: everything.")
+    commit_lag_s: float = Field(
+        60.0, ge=0, description="Times: positions younger than this wait for the next run. In seconds."
+    )
+    late_window: float = Field(
+        0.0, ge=0, description="How far below the watermark each run looks again: seconds for times, else a count."
+    )
+    on_null: OnNull = OnNull.FAIL
+
+
+class PartitionsSpec(SpecModel):
+    """The asset's partitions. Time partitions are windows of the watermark column."""
+
+    kind: PartitionKind = PartitionKind.NONE
+    start: Moment | None = Field(None, description="Where the first window begins, for time partitions.")
+    end: Moment | None = Field(None, description="Where the last window ends, for time partitions. Default: never.")
+    zone: str = "UTC"
+    keys: tuple[str, ...] = Field((), description="For static partitions.")
+    column: str | None = Field(None, description="Column whose value is the key, for static and dynamic ones.")
+    name: str | None = Field(None, description="Name of the dynamic partitions definition.")
+
+
+class ConverterSpec(SpecModel):
+    """One link of the chain, exactly one of its fields set. Links run in order."""
+
+    select: tuple[str, ...] | None = Field(None, description="Keep these columns, in this order.")
+    drop: tuple[str, ...] | None = Field(None, description="Leave these columns out.")
+    rename: dict[str, str] | None = Field(None, description="Old name to new name, all at once.")
+    cast: dict[str, str] | None = Field(
+        None, description="Column to Spark SQL type; a value that does not fit fails the task (rounding is allowed)."
+    )
+    sql: dict[str, str] | None = Field(
+        None, description="New or replaced column to Spark SQL expression; each sees the columns before the link."
+    )
+    where: str | None = Field(None, description="Spark SQL condition; rows without it are left out, and counted.")
+    flatten: str | None = Field(None, description="Struct columns become columns, joined by this separator.")
+    function: str | None = Field(
+        None, description="package.module:name of a DataFrame -> DataFrame function, of a module that is allowed."
+    )
+
+
+class RowPolicySpec(SpecModel):
+    """A row passes when ``check`` is true; NULL counts as a failure."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]
+    check: str = Field(description="Spark SQL condition over the converted row.")
+    on_failure: Literal["fail", "err_file", "optional"] = "fail"
+
+
+class TaskPolicySpec(SpecModel):
+    """A check of a whole dataset partition before the seal."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]
+    kind: Literal["row_count", "row_count_range", "schema_compatible"]
+    min_row_count: int | None = None
+    max_row_count: int | None = None
+    range_fraction: float | None = Field(
+        None, ge=0, description="row_count_range: |written + set aside - read| / read may be at most this."
+    )
+    blocking: bool = True
+
+
+class QualitySpec(SpecModel):
+    rows: tuple[RowPolicySpec, ...] = ()
+    tasks: tuple[TaskPolicySpec, ...] = ()
+    quarantine_fraction_max: float = Field(
+        1.0, ge=0, le=1, description="More rows than this set aside by err_file policies fail the task."
+    )
+    dead_letter_fraction_max: float = Field(
+        0.05, ge=0, le=1, description="More dead letters than this share (undecodable, no event time) fail the task."
+    )
+    dead_letter_count_max: int = Field(
+        0, ge=0, description="So many in a publication are allowed whatever their share; a stream's may be few records."
+    )
+    samples: Literal["masked", "values", "none"] = Field(
+        "masked",
+        description="How three of the rows that fail a row policy are shown, in logs, events and checks: by types and "
+        "lengths in place of values, with values, or not at all.",
+    )
+    lag_max: int | None = Field(
+        None,
+        ge=0,
+        description="Kafka: with more offsets than this unpublished, the check lag warns; default: no check.",
+    )
+
+
+class WriterSpec(SpecModel):
+    """Parquet files and the directories that they go to."""
+
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd"
+    file_bytes_max: int = Field(512 * MIB, ge=1 * MIB, description="Aim for files no larger than this.")
+    file_rows_max: int | None = Field(None, ge=1, description="A hard bound on the rows of a file.")
+    partition_by: tuple[str, ...] = Field((), description="Columns that become directories.")
+    time_column: str | None = Field(None, description="Time column that becomes a directory by ``time_pattern``.")
+    time_pattern: str | None = Field(None, description="Spark date pattern, such as yyyy-MM-dd.")
+    time_name: str = Field("time", description="Name of the directory column made by ``time_pattern``.")
+    event_time: EventTimeSpec | None = Field(
+        None, description="A directory by the time at which something happened, read from whatever says it."
+    )
+
+
+class SplitSpec(SpecModel):
+    """How a read is divided into WorkUnits and packed into MultiWorkUnits."""
+
+    work_unit_rows: int = Field(1_000_000, ge=1, description="Aim for WorkUnits of this many rows.")
+    max_partitions: int = Field(20, ge=1, le=1000, description="At most so many WorkUnits for a dataset partition.")
+    max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most so many tasks for a run.")
+    task_rows_min: int = Field(
+        2_000_000,
+        ge=1,
+        description="A dataset that publishes as one is not divided into tasks of fewer rows than this.",
+    )
+    fetch_size_rows: int = Field(10_000, ge=1, description="Rows per round trip of the JDBC driver.")
+
+
+class PackerSpec(SpecModel):
+    """How WorkUnits become MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
+
+    ``single_level``: each watermark key goes where there is least. ``bi_level``: small datasets stay together.
+    ``topic_grouping``: a MultiWorkUnit holds one dataset, up to a task's capacity, as far as
+    ``split.max_multi_work_units`` leaves room. Loads and capacities are in the unit of the size estimator: WorkUnits,
+    MB, seconds, or MB/s.
+    """
+
+    type: Literal["single_level", "bi_level", "topic_grouping"] = "bi_level"
+    container_capacity: float = Field(
+        10.0, gt=0, allow_inf_nan=False, description="topic_grouping: the load of a MultiWorkUnit."
+    )
+    capacity_strategy: Literal["min", "max", "mean", "median"] = Field(
+        "median", description="topic_grouping by produce_rate: which of the rates that the topic's tasks had before."
+    )
+    containers_min: int = Field(
+        1, ge=1, le=1000, description="topic_grouping: groups are split until there are so many."
+    )
+
+
+class SchemaChangeSpec(SpecModel):
+    """Added columns always flow through, and so do types that hold every value published before; these say whether
+    others may. A type that would lose a value of old files or new ones is always refused (docs/TYPES.md).
+    """
+
+    allow_dropped: bool = False
+    allow_retyped: bool = Field(
+        False, description="Also types that hold not all old values, where one holds those of both."
+    )
+
+
+class DatasetSpec(SpecModel):
+    """One dataset. Fields left out come from the job's ``defaults``."""
+
+    urn: str | None = Field(None, description="Default: the table's name, such as public.orders.")
+    table: str | None = Field(None, description="The table at the source; default: the URN.")
+    topic: str | None = Field(None, description="Kafka: the topic; default: the URN.")
+    kafka: KafkaReadSpec = KafkaReadSpec()
+    extract: ExtractType = ExtractType.SNAPSHOT_ONLY
+    watermark: WatermarkSpec | None = None
+    primary_key: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = Field(None, description="Read only these columns.")
+    casts: dict[str, str] = Field(
+        default_factory=dict, description="Column to an expression in the source's SQL, for types Spark can't hold."
+    )
+    where: str | None = Field(None, description="Condition in the source's SQL that bounds the dataset.")
+    partitions: PartitionsSpec = PartitionsSpec()
+    converters: tuple[ConverterSpec, ...] = ()
+    quality: QualitySpec = QualitySpec()
+    writer: WriterSpec = WriterSpec()
+    split: SplitSpec = SplitSpec()
+    schema_change: SchemaChangeSpec = SchemaChangeSpec()
+    group: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    description: str | None = None
+
+
+class JdbcSourceSpec(SpecModel):
+    """Tables of one JDBC connection."""
+
+    type: Literal["jdbc"] = "jdbc"
+    connection: str = Field(description="Name of a JDBC connection resource.")
+    include: tuple[str, ...] = Field((), description="Patterns of table names, such as public.*; from discovery.")
+    exclude: tuple[str, ...] = ()
+    read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
+    packages: tuple[str, ...] = Field(
+        (),
+        description="Maven coordinates (group:artifact:version) of JDBC drivers; those of known databases come by "
+        "themselves.",
+    )
+    jars: tuple[str, ...] = Field((), description="Jar files of JDBC drivers, by path.")
+
+
+def _kind_of(source: object) -> str:
+    """Which model a source is checked against; jobs without a type are JDBC's."""
+    kind = source.get("type", "jdbc") if isinstance(source, dict) else getattr(source, "type", "jdbc")
+    return kind if isinstance(kind, str) else ""
+
+
+SourceSpec = Annotated[
+    Annotated[JdbcSourceSpec, Tag("jdbc")] | Annotated[KafkaSourceSpec, Tag("kafka")], Discriminator(_kind_of)
+]
+
+
+class RetrySpec(SpecModel):
+    task_tries_max: int = Field(3, ge=1, le=100)
+    back_off_s: float = Field(1.0, ge=0)
+    back_off_max_s: float = Field(60.0, ge=0)
+
+
+class LeaseSpec(SpecModel):
+    ttl_s: float = Field(60.0, gt=0)
+    wait_s: float = Field(30.0, ge=0, description="How long a run by hand waits for a busy dataset; sensors skip.")
+
+
+class StreamSpec(SpecModel):
+    """The pace of a stream, of `gobblin-assets stream` and of run configuration's `stream_s`: whichever comes first."""
+
+    publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish what came, this often.")
+    records_max: int = Field(1_000_000, ge=1, description="Publish at once when so many records wait; no more at once.")
+
+
+class LogSpec(SpecModel):
+    """What the commit log keeps of a dataset: its old publications are folded into one, and old history goes."""
+
+    fold_keep: int = Field(
+        DEFAULT_FOLD.keep, ge=0, description="So many of the newest publications stay as they were made."
+    )
+    fold_min: int = Field(
+        DEFAULT_FOLD.count_min, ge=1, description="Fold when so many older ones have come; else once a day."
+    )
+    fold_age_s: float = Field(DEFAULT_FOLD.age_s, ge=0, description="Younger publications stay as they were made.")
+    history_days: float = Field(
+        DEFAULT_FOLD.history_s / DAY_S,
+        gt=0,
+        allow_inf_nan=False,
+        description="Runs, aborted sequences and replaced publications without files are forgotten after so long.",
+    )
+
+    @property
+    def bounds(self) -> FoldBounds:
+        return FoldBounds(self.fold_keep, self.fold_min, self.fold_age_s, self.history_days * DAY_S)
+
+
+class CompactionSpec(SpecModel):
+    """Which partitions are written anew with fewer, larger files."""
+
+    files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
+    file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")
+    quiet_s: float = Field(3600.0, ge=0, description="A partition has come to rest so long after its last publication.")
+    partitions_per_run_max: int = Field(10, ge=1, description="Of each dataset; the rest is left to the next run.")
+
+
+class JobSpec(SpecModel):
+    """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
+
+    job: str
+    source: SourceSpec
+    destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
+    datasets: tuple[DatasetSpec, ...] = ()
+    defaults: DatasetSpec = DatasetSpec()
+    commit_policy: CommitPolicy = CommitPolicy.FULL
+    parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
+    rows_per_s_max: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Tasks begin so slowly that rows come no faster, on average."
+    )
+    retry: RetrySpec = RetrySpec()
+    lease: LeaseSpec = LeaseSpec()
+    packer: PackerSpec = PackerSpec()
+    stream: StreamSpec = StreamSpec()
+    publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
+    retire_grace_s: float = Field(RETIRE_GRACE_S, ge=0, description="How long retired files stay for lazy readers.")
+    log: LogSpec = LogSpec()
+    compaction: CompactionSpec | None = Field(
+        None, description="Runs compact what has come to rest, after they have published. Default: by command only."
+    )
+    umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
+        0o022, description="Of published files and directories; as text it is read in octal."
+    )
+    backfill: Literal["multi_run", "single_run"] = "multi_run"
+    description: str | None = None
+    roles: tuple[Role, ...] = Field((Role.DATA,), description="Roles that get an asset of their own.")

@@ -1,0 +1,144 @@
+"""What a job says of Kafka: the source, and how a topic is read and decoded."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from gobblin_assets.spec.spec_model import Moment, SpecModel
+
+
+class BootstrapWith(StrEnum):
+    """Where a topic's partitions begin at the first run that sees the topic (Gobblin: bootstrap.with.offset)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET_LOOKBACK = "offset_lookback"
+    TIMESTAMP = "timestamp"
+    SKIP = "skip"
+
+
+class ResetOnOutOfRange(StrEnum):
+    """What to do when the broker no longer has, or never had, the offset that the watermark names."""
+
+    FAIL = "fail"
+    NEAREST = "nearest"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    SKIP = "skip"
+
+
+class SizeEstimator(StrEnum):
+    """What a WorkUnit counts when it is packed (Gobblin: kafka.workunit.size.estimator.type), by earlier runs.
+
+    ``UNIT``: one. ``AVERAGE_RECORD_SIZE``: its bytes as written. ``AVERAGE_RECORD_TIME``: the time to read it.
+    ``PRODUCE_RATE``: the rate at which it must be read to have caught up in time, while more is produced.
+    """
+
+    UNIT = "unit"
+    AVERAGE_RECORD_SIZE = "average_record_size"
+    AVERAGE_RECORD_TIME = "average_record_time"
+    PRODUCE_RATE = "produce_rate"
+
+
+class Decoder(StrEnum):
+    BYTES = "bytes"
+    STRING = "string"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class DecoderSpec(SpecModel):
+    """How the bytes of a key or a value become columns.
+
+    The fields of a record become columns of their own; any other value is one column, ``value``. A key is always the
+    one column ``kafka_key``, and is decoded only where it is kept.
+    ``json``: ``schema_`` (written ``schema``) is a Spark DDL, or is inferred at the first run that has records, and
+    kept. A row holds exactly what was sent, else the record is a dead letter with the reason. By type:
+
+        bigint, int, …     whole numbers of its range, without a point or an exponent; ``-0`` is 0
+        decimal(p,s)       numbers, or texts that are numbers, with no more than ``s`` places; zeros behind are none
+        double, float      the nearest one: 0.1 is not exact in either. Beyond their range is a dead letter. Where
+                           digits count, choose decimal or string
+        string             a text; of any other value its JSON, without white space: ``1.10`` stays 1.10
+        timestamp          ISO 8601 with a date, to microseconds; without a zone in UTC; or whole seconds since 1970
+        timestamp_ntz      the same without zones and seconds
+        date               yyyy-mm-dd, without a time of day
+        binary             the bytes that a text in Base64 stands for
+        variant            what Spark makes of the value: of odd or long numbers the nearest double
+
+    Fields that the schema does not have are ignored, also those that appear after it was inferred. A field of it that
+    comes twice, or a key that differs from one by case alone, makes a dead letter, and so does half of a pair of
+    surrogates anywhere (the escape d800 alone), which no UTF-8 holds. What is inferred holds exactly what the sample
+    had: a number that a double would not tell back makes the column a string.
+    ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``; with
+    ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
+    ``protobuf``: ``descriptor_file`` (as ``protoc --include_imports --descriptor_set_out`` writes it) and
+    ``message``. A google.protobuf.Timestamp is cut to microseconds.
+    Times beyond the type's range (in Avro, milliseconds of more than 64 bits of microseconds) are dead letters.
+    """
+
+    format: Decoder = Decoder.BYTES
+    schema_: str | None = Field(None, alias="schema")
+    subject: str | None = Field(None, description="Avro: default <topic>-value, and <topic>-key for keys.")
+    framing: Literal["confluent", "none"] = Field("confluent", description="Avro and Protobuf: what stands in front.")
+    descriptor_file: str | None = None
+    message: str | None = Field(None, description="Protobuf: the message's full name.")
+
+
+Kept = Literal["topic", "key", "headers", "partition", "offset", "timestamp", "timestamp_type"]
+
+
+class KafkaReadSpec(SpecModel):
+    """How one topic is read. Columns of ``keep`` are called ``kafka_key``, ``kafka_offset`` and so on.
+
+    ``kafka_timestamp`` is NULL for a record without a time, and for one whose time is beyond microseconds in 64 bits:
+    nothing of its key and value is wrong, and an event time that is read from it goes by its own rule for missing ones.
+    """
+
+    bootstrap_with: BootstrapWith = BootstrapWith.EARLIEST
+    offset_lookback: int | None = Field(None, ge=1, description="Records before the end, for bootstrap_with.")
+    bootstrap_timestamp: Moment | None = Field(None, description="Records from this time on; without a zone: UTC.")
+    reset_on_out_of_range: ResetOnOutOfRange = ResetOnOutOfRange.FAIL
+    records_per_partition_max: int | None = Field(
+        None, ge=1, description="Offsets of one partition in one run; the rest follows in the next."
+    )
+    key: DecoderSpec = DecoderSpec()
+    value: DecoderSpec = DecoderSpec()
+    keep: tuple[Kept, ...] = ()
+    on_tombstone: Literal["keep", "drop"] = Field(
+        "keep", description="A record without a value: a row of NULLs beside what keep names, or no row."
+    )
+
+
+class NewDataSpec(SpecModel):
+    """When the job's sensor for new data asks for a run of a topic."""
+
+    running: bool = Field(False, description="Whether the sensor runs from the start; else somebody turns it on.")
+    interval_s: int = Field(30, ge=5, description="How often it looks, at most.")
+    records_min: int = Field(1, ge=1, description="A topic with fewer new offsets waits for more.")
+    wait_s_max: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="It waits no longer than this; default: as long as it takes."
+    )
+
+
+class KafkaSourceSpec(SpecModel):
+    """Topics of one Kafka cluster."""
+
+    type: Literal["kafka"]
+    connection: str = Field(description="Name of a Kafka connection resource.")
+    include: tuple[str, ...] = Field((), description="Patterns of topic names, such as page_*; from discovery.")
+    exclude: tuple[str, ...] = ()
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    records_per_run_max: int | None = Field(
+        None, ge=1, description="Offsets of all topics in one run, shared out fairly; the rest follows in the next."
+    )
+    new_data: NewDataSpec = NewDataSpec()
+    size_estimator: SizeEstimator = SizeEstimator.AVERAGE_RECORD_SIZE
+    catch_up_sla_hours: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="produce_rate: the lag is to be read within this time."
+    )
+    produce_rate_scaling: float = Field(
+        1.3, ge=0, allow_inf_nan=False, description="produce_rate: counts what is produced meanwhile this many times."
+    )
