@@ -40,8 +40,9 @@ from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import MultiWorkUnit
+from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.run.packing import pack_run
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 TOPICS = 100
@@ -62,7 +63,7 @@ _BROKER = {"segment.index.bytes": "4096", "log.index.size.max.bytes": "4096"}
 class Planned:
     """What a run holds while it goes on; ``spent`` are the seconds that it took."""
 
-    plans: Sequence[PartitionPlan]
+    plans: Sequence[UnitPlan]
     tasks: Sequence[MultiWorkUnit]
     spent: Mapping[str, float]
 
@@ -236,7 +237,7 @@ def _read(home: Path, spark: SparkSession, bootstrap: str, topic: str, records: 
     return {"peak_mb": peak_mb(), "heap_mb": (runtime.totalMemory() - runtime.freeMemory()) / 1e6}
 
 
-def _plan(home: Path, spark: SparkSession, bootstrap: str, requests: Sequence[PlanRequest]) -> Planned:
+def _plan(home: Path, spark: SparkSession, bootstrap: str, requests: Sequence[SourceRequest]) -> Planned:
     job = parse_job(_describe(home, [str(request.urn) for request in requests]))
     source = KafkaConnectionResource(bootstrap_servers=bootstrap).open_source(job)
     laps = Laps()
@@ -255,12 +256,12 @@ def _plan(home: Path, spark: SparkSession, bootstrap: str, requests: Sequence[Pl
     return Planned(plans, tasks, {**laps.spent, ALL: sum(laps.spent.values())})
 
 
-def _remember(home: Path, spark: SparkSession, bootstrap: str, topics: Sequence[str]) -> PartitionPlan:
+def _remember(home: Path, spark: SparkSession, bootstrap: str, topics: Sequence[str]) -> UnitPlan:
     """One topic planned: whatever is first in a process has happened, and there is a plan to look at."""
     return _plan(home, spark, bootstrap, _make_requests(home, topics, None)).plans[0]
 
 
-def _make_requests(home: Path, topics: Sequence[str], known: PartitionPlan | None) -> list[PlanRequest]:
+def _make_requests(home: Path, topics: Sequence[str], known: UnitPlan | None) -> list[SourceRequest]:
     """As for datasets whose topics were seen, and of which nothing was read yet behind offset 0."""
     datasets = resolve_datasets(parse_job(_describe(home, topics)), None)
     requests = []
@@ -272,7 +273,7 @@ def _make_requests(home: Path, topics: Sequence[str], known: PartitionPlan | Non
         }
         facts = {} if known is None else {key: value for key, value in known.facts.items() if key != "topic_id"}
         state = DatasetState(DatasetId(place), JobName("bench"), urn, 1, keys, source_facts=facts)
-        requests.append(PlanRequest(spec, urn, WHOLE, state, mode=Mode.APPEND, by_hand=False))
+        requests.append(SourceRequest(urn, WHOLE, state, mode=Mode.APPEND, by_hand=False, spec=spec))
     return requests
 
 

@@ -28,15 +28,16 @@ from benchmarks.kafka_world import (
 )
 from benchmarks.tables import Options, Samples, Table, timed, verdict
 from benchmarks.world import World, new_job
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import sum_rows
-from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
-from gobblin_assets.run.run_values import RunReport, Stores
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest, PlanSession, Source
+from gobblin_assets.run.job_kind import Output, SessionFacts, Staged, UnitPlan, WorkOrder
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.run_values import RunReport
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.port import PlanSession, Source, SourceRequest
 
 TOPICS = 1_000
 TOPICS_QUICK = 100
@@ -166,7 +167,7 @@ def _run_bare(place: _Place, job: str, extractor: "TinyFiles", spent: "_Spent", 
         stores=time_stores(open_stores(place.world.engine), spent),
         wrap=lambda fs: cast("FileSystem", Timed(fs, "fs", spent)),
         wrap_source=lambda source: TimedSource(source, spent),
-        open_extractor=lambda _session: extractor,
+        open_extractor=lambda: extractor,
     )
     if require:
         require_rows(count_rows(report), len(place.topics) * PARTITIONS * RECORDS_EACH, "a run without Spark")
@@ -244,7 +245,7 @@ class TimedSource:
 
     @contextmanager
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[PlanRequest] = ()
+        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[SourceRequest] = ()
     ) -> Iterator[PlanSession]:
         opening = self._source.open_plan(spark, report, requests)
         with self._spent.on("ask the brokers"):
@@ -263,7 +264,7 @@ class _TimedSession:
         self._session = session
         self._spent = spent
 
-    def plan(self, request: PlanRequest) -> PartitionPlan:
+    def plan(self, request: SourceRequest) -> UnitPlan:
         with self._spent.on("plan"):
             return self._session.plan(request)
 
@@ -284,10 +285,10 @@ class TinyFiles:
     def cancel(self, tag: str) -> None:
         pass
 
-    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
-        return [self.extract(order) for order in orders]
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return [self.do(order) for order in orders]
 
-    def extract(self, order: ExtractOrder) -> Extracted:
+    def do(self, order: WorkOrder) -> Staged:
         begun = time.monotonic()
         rows = sum_rows(order.units)
         leaf = Path(order.directory, "files")
@@ -297,6 +298,6 @@ class TinyFiles:
         identity = self._fs.find_identity(str(file))
         if identity is None:
             raise RuntimeError(f"{file} is gone")
-        written = OutputDirectory(Role.DATA, str(leaf), "", (DataFile(file.name, identity, rows),))
+        written = Output(Role.DATA, str(leaf), "", (DataFile(file.name, identity, rows),))
         self.spent_s += time.monotonic() - begun
-        return Extracted((written,), rows_read=rows, columns={"value": "binary"})
+        return Staged((written,), rows_read=rows, columns={"value": "binary"})

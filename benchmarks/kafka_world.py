@@ -19,13 +19,14 @@ from pyspark.sql import SparkSession
 from benchmarks.world import World, run_all
 from demo.kafka.broker import KafkaBroker, start_broker
 from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
-from gobblin_assets.run.extraction import Extractor
-from gobblin_assets.run.run_values import RunReport, Stores
-from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.run.job_kind import Worker
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.run_values import RunReport
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.port import Source
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
@@ -195,7 +196,7 @@ def run_topics(
     stores: Stores | None = None,
     wrap: Callable[[FileSystem], FileSystem] = lambda fs: fs,
     wrap_source: Callable[[Source], Source] = lambda source: source,
-    open_extractor: Callable[[PlanSession], Extractor] | None = None,
+    open_extractor: Callable[[], Worker] | None = None,
 ) -> RunReport:
     """Publish what is new in the topics of a job, by the same parts that its asset uses.
 
@@ -213,7 +214,7 @@ def run_topics(
         root,
         stores=stores or own,
         source=wrap_source(kafka.open_source(spec)),
-        open_extractor=open_extractor or (lambda session: SparkExtractor(spark, plain, own.published, session)),
+        open_extractor=open_extractor or (lambda: SparkExtractor(spark, plain, own.published)),
         spark=spark,
     )
 

@@ -27,7 +27,7 @@ from gobblin_assets.dagster.resources import (
 )
 from gobblin_assets.dagster.resources.jdbc import connection_from_environment
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 

@@ -18,8 +18,8 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.destinations.posix import job_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -27,8 +27,8 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import AttemptId, DatasetId, JobState, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.run_values import Stores
-from gobblin_assets.run.task import job_directory
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.state.leases import Holder
 

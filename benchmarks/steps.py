@@ -18,7 +18,6 @@ from gobblin_assets.commit.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
@@ -26,6 +25,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.state import AttemptId, DatasetId, JobState, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.state.leases import Holder, Lease
 
 FILES_PER_DIRECTORY = 1_000

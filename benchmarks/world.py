@@ -16,24 +16,28 @@ import psycopg
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine
 
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import connect
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
+from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.run.extraction import Extractor
-from gobblin_assets.run.run_values import RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.job_kind import Worker
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.run_values import RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import Settings
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import JobSpec
 
@@ -157,7 +161,7 @@ def run_events(
         root,
         stores=stores,
         source=JdbcSource(world.connection, spec.source),
-        open_extractor=lambda session: SparkExtractor(spark, fs, stores.published, session),
+        open_extractor=lambda: SparkExtractor(spark, fs, stores.published),
         spark=spark,
     )
 
@@ -169,30 +173,29 @@ def run_all(
     *,
     stores: Stores,
     source: Source,
-    open_extractor: Callable[[PlanSession], Extractor],
+    open_extractor: Callable[[], Worker],
     spark: SparkSession,
 ) -> RunReport:
     """Append what is new in all datasets of a job, by the same parts that its assets use.
 
     RuntimeError unless every dataset was published: a figure of a failed run is none.
     """
+    datasets = resolve_datasets(spec, None)
     ports = RunPorts(
         stores=stores,
-        fs=fs,
-        root=root,
+        destination=PosixDestination(
+            JobName(spec.job), spec.destination, fs, root, stores, lambda _uri: (fs, root), SystemClock().new_id
+        ),
         open_file_system=lambda _uri: (fs, root),
-        source=source,
-        open_extractor=open_extractor,
+        kind=IngestKind(datasets, source, lambda: spark, open_extractor),
         interrupt=lambda _attempt: None,
-        spark=lambda: spark,
         clock=SystemClock(),
         report=_say_nothing,
         on_publication=lambda _report: None,
     )
-    datasets = resolve_datasets(spec, None)
     selection = dict.fromkeys(datasets, (WHOLE,))
     try:
-        report = run_job(RunRequest(spec, datasets, selection, mode=Mode.APPEND), ports)
+        report = run_job(RunRequest(spec, selection, mode=Mode.APPEND), ports)
     except GobblinError as error:
         raise RuntimeError(f"the run of {spec.job} failed") from error
     unpublished = [each for each in report.datasets if each.publication is None]

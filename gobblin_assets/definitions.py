@@ -17,6 +17,8 @@ import dagster as dg
 
 from gobblin_assets.dagster.environment import find_database, resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.ports import SPARK_KEY
+from gobblin_assets.dagster.resources import GobblinSparkResource
 from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.settings import Settings, read_settings
 from gobblin_assets.sources.discovery import find_discovery
@@ -25,11 +27,17 @@ from gobblin_assets.spec.job_spec import JobSpec
 
 
 def build_definitions(
-    jobs: Sequence[JobSpec], settings: Settings, environment: Mapping[str, str] | None = None
+    jobs: Sequence[JobSpec],
+    settings: Settings,
+    environment: Mapping[str, str] | None = None,
+    *,
+    spark: GobblinSparkResource | None = None,
 ) -> dg.Definitions:
-    """All jobs in one code location, sharing connections, Spark and the commit log."""
+    """All jobs in one code location, sharing connections, Spark and the commit log. ``spark`` None: by environment."""
     require_distinct_jobs(jobs)
     resources = resources_from_environment(jobs, environment)
+    if spark is not None:
+        resources[SPARK_KEY] = spark
     return dg.Definitions.merge(
         dg.Definitions(resources=resources, executor=dg.in_process_executor),
         *(
@@ -51,11 +59,16 @@ def _find_tables(job: JobSpec, settings: Settings) -> tuple[str, ...] | None:
     return None if found is None else found.selected(job.source)
 
 
-@dg.definitions
-def defs() -> dg.Definitions:
-    """What Dagster loads."""
+def read_jobs() -> list[JobSpec]:
+    """Those of the files that GOBBLIN_JOBS names, else of those in demo/ of the working directory."""
     forget_unasked_variables(os.environ)
     paths = list_job_files(os.environ, Path.cwd())
     jobs = [read_job_file(path) for path in paths]
     require_distinct_jobs(jobs, list(map(str, paths)))
-    return build_definitions(jobs, read_settings())
+    return jobs
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """What Dagster loads."""
+    return build_definitions(read_jobs(), read_settings())

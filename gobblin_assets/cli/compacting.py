@@ -19,6 +19,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.dagster.selection import find_datasets
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -57,6 +58,7 @@ def compact(
 
     with open_log() as log:
         stores = log.stores
+        destination = PosixDestination(name, job.destination, fs, root, stores, open_file_system, SystemClock().new_id)
 
         def check(urn: DatasetUrn, lease: Lease) -> None:
             check_log(stores.commits, fs, root, name, urn, lease)
@@ -64,16 +66,14 @@ def compact(
         def prepare(run_id: RunId, driver: Driver, require: Callable[[Lease], None]) -> Compaction:
             return Compaction(
                 job,
-                layout.datasets,
                 run_id,
                 driver,
                 stores.published,
-                fs,
-                root,
+                destination,
                 SystemClock(),
                 say,
                 require,
-                lambda: engine.open_rewriter(job),
+                lambda: engine.open_rewriter(job, layout.datasets),
             )
 
         def work(compaction: Compaction, urn: DatasetUrn, lease: Lease) -> Sequence[Publication]:

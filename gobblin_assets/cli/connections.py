@@ -1,7 +1,7 @@
 """What commands connect to: the commit log, the source, Spark. The same as Dagster's resources give to its runs."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,21 +22,24 @@ from gobblin_assets.dagster.resources.connections import (
     require_variables,
 )
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource, find_warm
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import connect
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
-from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.run_values import DatasetReport, RunPorts, Stores
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.runner import owner_text
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.settings import read_settings
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spark.settings import merge_jars, plan_jars
 from gobblin_assets.spec.job_files import read_job_file
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.overview.port import Overview
 from gobblin_assets.state.overview.postgres import PostgresOverview
@@ -137,25 +140,34 @@ def open_log() -> Iterator[Log]:
 
 
 @contextmanager
-def open_ports(job: JobSpec, spark: SparkChoice, tell: Callable[[DatasetReport], None]) -> Iterator[RunPorts]:
+def open_ports(
+    job: JobSpec,
+    datasets: Mapping[DatasetUrn, DatasetSpec],
+    spark: SparkChoice,
+    tell: Callable[[DatasetReport], None],
+) -> Iterator[RunPorts]:
     """What a run of ``job`` needs; ``tell`` is shown each publication."""
-    source = open_source(job)
     fs, root = open_file_system(job.destination, umask=job.umask)
     engine = spark.open(job)
+    source = open_source(job)
     with open_log() as log:
         yield RunPorts(
             stores=log.stores,
-            fs=fs,
-            root=root,
+            destination=PosixDestination(
+                JobName(job.job), job.destination, fs, root, log.stores, open_file_system, SystemClock().new_id
+            ),
             open_file_system=open_file_system,
-            source=source,
-            open_extractor=lambda session: engine.open_extractor(job, log.stores, session),
+            kind=IngestKind(
+                datasets,
+                source,
+                engine.get_session,
+                lambda: engine.open_extractor(job, log.stores),
+                lambda: engine.open_rewriter(job, datasets),
+            ),
             interrupt=engine.interrupt,
-            spark=engine.get_session,
             clock=SystemClock(),
             report=say,
             on_publication=tell,
-            open_rewriter=lambda: engine.open_rewriter(job),
         )
 
 

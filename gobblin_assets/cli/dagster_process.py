@@ -15,7 +15,7 @@ from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import read_settings
-from gobblin_assets.spec.job_files import list_job_files, read_job_file
+from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_job_file
 
 _LOCATION = "gobblin_assets.definitions"
 
@@ -76,10 +76,9 @@ def _require_free_port(host: str, port: str | None) -> None:
 def _require_job_files(arguments: Sequence[str]) -> None:
     """Dagster shows a file that can't be read as a traceback of its code server; here it is one line."""
     workspace = _find_option(arguments, "-w", "--workspace")
-    loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or (
-        workspace is not None and _LOCATION in _read_text(Path(workspace))
-    )
-    if loads_ours:
+    text = "" if workspace is None else _read_text(Path(workspace))
+    loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or _LOCATION in text
+    if loads_ours or os.environ.get(JOBS_VARIABLE):
         for path in list_job_files(os.environ, Path.cwd()):
             read_job_file(path)
 

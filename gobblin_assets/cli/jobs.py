@@ -11,7 +11,6 @@ from gobblin_assets.cli.connections import (
     job_file_argument,
     open_log,
     open_ports,
-    open_source,
     read_layout,
     spark_options,
 )
@@ -28,9 +27,10 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
+from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job
-from gobblin_assets.sources.port import Restart, StartAt
+from gobblin_assets.spec.job_spec import JobSpec
 
 _RANGE_MARK = "..."
 
@@ -85,7 +85,7 @@ def _build_request(
     selection = select_partitions(
         layout, urns=datasets, keys=partitions, ranges=ranges, begun_by=None if future else now
     )
-    return RunRequest(layout.job, layout.datasets, selection, mode=Mode(mode))
+    return RunRequest(layout.job, selection, mode=Mode(mode))
 
 
 @click.command()
@@ -124,12 +124,12 @@ def run(
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
-    request = replace(request, restart=_read_restart(request, asked, dict(starts)))
+    request = replace(request, restart=_read_restart(layout.job, request, asked, dict(starts)))
     _say_what_is_left_out(layout, datasets, request)
     if missing_only:
         request = _leave_out_published(request)
     with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
-        with open_ports(layout.job, SparkChoice(master, remote), telling.report_publication) as ports:
+        with open_ports(layout.job, layout.datasets, SparkChoice(master, remote), telling.report_publication) as ports:
             report = _run(replace(request, dagster_run_id=telling.run_id), ports)
             telling.report_dead(layout, ports.stores)
         telling.end(report)
@@ -183,7 +183,7 @@ def _count(selection: Mapping[DatasetUrn, Sequence[AssetPartition]]) -> int:
 
 
 def _read_restart(
-    request: RunRequest, asked: Mapping[str, bool], starts: Mapping[int, int]
+    job: JobSpec, request: RunRequest, asked: Mapping[str, bool], starts: Mapping[int, int]
 ) -> Restart | StartAt | None:
     """What is asked of topics this once. RejectedError for several things at once, and where there are no topics."""
     given = [option for option, is_asked in asked.items() if is_asked]
@@ -192,9 +192,9 @@ def _read_restart(
     option = given[0]
     if len(given) > 1:
         raise RejectedError(f"and {given[1]} exclude each other", field=option, hint="Give one of them.")
-    if request.job.source.type != "kafka":
+    if job.source.type != "kafka":
         raise RejectedError(
-            f"is for topics, and {request.job.job} reads tables", field=option, hint="Use --mode refresh for tables."
+            f"is for topics, and {job.job} reads tables", field=option, hint="Use --mode refresh for tables."
         )
     if not starts:
         return Restart.START_OVER if asked["--start-over"] else Restart.MOVE_TO_LATEST
@@ -226,10 +226,9 @@ def plan(
     """Show the WorkUnits that `run` would read now. Nothing is read, taken or written."""
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
-    source = open_source(layout.job)
-    engine = SparkChoice(master, remote).open(layout.job)
-    with open_log() as log:
-        slices = plan_dry(request, log.stores.datasets, source, engine.get_session, say)
+    spark = SparkChoice(master, remote)
+    with open_ports(layout.job, layout.datasets, spark, lambda _report: None) as ports:
+        slices = plan_dry(request, ports.stores.datasets, ports.kind, say)
     if as_json:
         print_json(slices)
     else:

@@ -1,8 +1,8 @@
 """A run's report, as a table of its datasets or as JSON."""
 
 from gobblin_assets.cli.output import print_json, print_table
+from gobblin_assets.jobs.ingest.quality import SAMPLES
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.quality import SAMPLES
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 
 

@@ -11,11 +11,11 @@ from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_events
 from gobblin_assets.dagster.selection import select_open_partitions
+from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.run_values import RunRequest
 from gobblin_assets.run.runner import run_stream
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.run.streaming import plan_stream_job
 
 
 @click.command()
@@ -46,13 +46,13 @@ def stream(
     pace = layout.job.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
     job = plan_stream_job(layout.job.model_copy(update={"stream": pace}))
     selection = select_open_partitions(layout, urns=datasets)
-    request = RunRequest(job, layout.datasets, selection, mode=Mode.APPEND, by_hand=False)
+    request = RunRequest(job, selection, mode=Mode.APPEND, by_hand=False)
     with (
         telling_events(layout, by="gobblin-assets stream", is_wanted=with_dagster) as telling,
-        open_ports(job, SparkChoice(master, remote), telling.report_publication) as ports,
+        open_ports(job, layout.datasets, SparkChoice(master, remote), telling.report_publication) as ports,
     ):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
-        ports.spark()
+        ports.kind.prepare()
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = run_stream(request, ports, stop.wait)

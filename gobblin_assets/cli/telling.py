@@ -22,7 +22,8 @@ from gobblin_assets.dagster.resources.connections import require_variables
 from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.run.announcements import UntoldError
-from gobblin_assets.run.run_values import DatasetReport, RunReport, Stores
+from gobblin_assets.run.run_values import DatasetReport, RunReport
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

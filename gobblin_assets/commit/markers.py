@@ -4,7 +4,7 @@ The promise. A Postgres that is restored from an older backup does not know sequ
 running on would publish their rows twice. So before the first step of a sealed sequence is executed, a small file
 is put beside the datasets, durably. Before anything runs for a dataset, its markers are listed: one whose sequence
 the log never sealed, or whose fence is above the dataset's, means that the log is older than the storage. That
-dataset is stopped until a person reconciles (``ingest.reconciliation``); the others go on.
+dataset is stopped until a person reconciles (``commit.reconciliation``); the others go on.
 
     <root>/<job>/.markers/<dataset>/<version>-<fence>-<sequence>.json
 

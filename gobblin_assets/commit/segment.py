@@ -200,6 +200,8 @@ def _write_steps(steps: Sequence[CommitStep]) -> bytes:
         first += len(some)
     # Segments of one kind, the longest ones, are not copied.
     whole = parts[0] if len(parts) == 1 else [list(chain(*columns)) for columns in zip(*parts, strict=True)]
+    if not steps:
+        whole = [[] for _column in COLUMNS]
     return _write(whole, providers)
 
 

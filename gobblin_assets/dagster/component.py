@@ -81,8 +81,8 @@ class GobblinJobComponent(dg.Component):
 
     ``attributes`` are a job: ``job``, ``source``, ``destination``, ``datasets``, …, and besides ``translation``,
     ``discovered``, ``executor`` and ``resources``. The component brings its resources, as the environment says
-    (``gobblin_assets.dagster.environment``), but for those that the project's Python files provide. Override ``get_asset_spec`` to
-    change how a dataset looks, and ``get_source_spec`` for what it is read from.
+    (``gobblin_assets.dagster.environment``), but for those that the project's Python files provide. Override
+    ``get_asset_spec`` to change how a dataset looks, and ``get_source_spec`` for what it is read from.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import find_stream_s
 from gobblin_assets.model.state import WorkingState
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import LapsedRun
 from gobblin_assets.state.leases import RAN_OUT
 

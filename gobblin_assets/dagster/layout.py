@@ -20,10 +20,11 @@ from gobblin_assets.dagster.naming import (
 )
 from gobblin_assets.dagster.partitions import build_partitions_def, list_keys
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.ingest.quality import DEAD_LETTER_CHECK, QUARANTINE_CHECK, may_have_dead_letters
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.quality import DEAD_LETTER_CHECK, LAG_CHECK, QUARANTINE_CHECK, may_have_dead_letters
+from gobblin_assets.run.lag_check import LAG_CHECK
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition
 

@@ -37,17 +37,20 @@ from gobblin_assets.dagster.run_config import (
     is_by_hand,
     require_stream,
 )
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.extraction import Extractor
-from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.job_kind import Worker
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job, run_stream
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.run.streaming import WaitForStop, plan_stream_job
-from gobblin_assets.sources.port import PlanSession
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.run.streaming import WaitForStop
 
 _PAGES_READ_MAX: Final = 1_000
 
@@ -124,7 +127,7 @@ def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: Go
 
 def _follow(request: RunRequest, ports: RunPorts, stop: StopRequest, stream_s: float) -> RunReport:
     # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
-    ports.spark()
+    ports.kind.prepare()
     # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
     with heed_stop_signals(lambda _line: None, stop):
         return run_stream(request, ports, _until(stop, stream_s))
@@ -167,23 +170,27 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
         with starting():
             return engine.get_session(job)
 
-    def open_extractor(session: PlanSession) -> Extractor:
+    def open_extractor() -> Worker:
         with starting():
-            return engine.open_extractor(job, stores, session)
+            return engine.open_extractor(job, stores)
 
     ports = RunPorts(
         stores=stores,
-        fs=fs,
-        root=root,
+        destination=PosixDestination(
+            JobName(job.job), job.destination, fs, root, stores, file_systems.open, SystemClock().new_id
+        ),
         open_file_system=file_systems.open,
-        source=connection.open_source(job),
-        open_extractor=open_extractor,
+        kind=IngestKind(
+            layout.datasets,
+            connection.open_source(job),
+            get_session,
+            open_extractor,
+            lambda: engine.open_rewriter(job, layout.datasets),
+        ),
         interrupt=engine.interrupt,
-        spark=get_session,
         clock=SystemClock(),
         report=progress,
         on_publication=EventLog(layout, context).log_publication,
-        open_rewriter=lambda: engine.open_rewriter(job),
     )
     try:
         yield ports
@@ -203,7 +210,6 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         require_stream(config, tags, layout, selection, made_at=made_at)
         return RunRequest(
             job=job,
-            datasets=layout.datasets,
             selection=selection,
             mode=Mode.APPEND,
             by_hand=False,
@@ -213,7 +219,6 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
         selection = _leave_out_published(context, layout, selection)
     return RunRequest(
         job=layout.job,
-        datasets=layout.datasets,
         selection=selection,
         mode=mode,
         by_hand=is_by_hand(tags),

@@ -8,8 +8,9 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.model.urn import Role
+from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag import Lag
-from gobblin_assets.run.run_values import CheckResult, DatasetReport
+from gobblin_assets.run.run_values import DatasetReport
 
 SEQUENCE_ID: Final = "gobblin/sequence_id"
 RECOVERED: Final = "gobblin/recovered"

@@ -3,6 +3,7 @@
 ``resources`` vends them; a test may hand over anything that has the methods.
 """
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from pyspark.sql import SparkSession
@@ -10,12 +11,12 @@ from pyspark.sql import SparkSession
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.run.extraction import Extractor
-from gobblin_assets.run.rewriting import Rewriter
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.job_kind import Rewriter, Worker
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.kafka.watch import TopicWatch
-from gobblin_assets.sources.port import PlanSession, Source
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 STORES_KEY: Final = "gobblin_stores"
 """Gives ``Stores``."""
@@ -33,11 +34,11 @@ class Engine(Protocol):
         """The session of a run of ``job``; started or connected to at the first call. Any thread may call."""
         ...
 
-    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
-        """What reads the WorkUnits that ``session`` planned and writes them into staging."""
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
+        """What reads WorkUnits and writes them into staging."""
         ...
 
-    def open_rewriter(self, job: JobSpec) -> Rewriter:
+    def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
         """What compaction writes published rows anew with, into staging."""
         ...
 

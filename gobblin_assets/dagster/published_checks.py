@@ -15,7 +15,9 @@ from gobblin_assets.dagster.partitions import find_run_range, list_keys
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.announcements import report_of
-from gobblin_assets.run.run_values import CheckResult, DatasetReport, Stores
+from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.run.stores import Stores
 
 LOADED_MAX: Final = 1_000
 BLOCKED_MAX: Final = 100

@@ -20,8 +20,8 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.run_values import Stores
 from gobblin_assets.run.runner import owner_text
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.state.leases import Holder
 

@@ -32,7 +32,8 @@ from gobblin_assets.dagster.published_checks import judge_blocked
 from gobblin_assets.dagster.recovery import build_recovery_job, recovery_job_name
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.run_values import CheckResult, DatasetReport, RunReport
+from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.run_values import DatasetReport, RunReport
 
 SOURCE_TAG: Final = "gobblin/reported_by"
 MODE_SHOWN_TAG: Final = "gobblin/asked_mode"

@@ -12,7 +12,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.sources.port import Restart, StartAt
+from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.spec.partition_keys import open_partition
 
 MODE_TAG: Final = "gobblin/mode"

@@ -27,7 +27,7 @@ from gobblin_assets.dagster.recovery import recovery_job_name, resume_job_name
 from gobblin_assets.dagster.reported_runs import report_blocked
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.stores import Stores
 
 INTERVAL_S: Final = 15
 SEQUENCE_TAG: Final = "gobblin/sequence_id"

@@ -34,11 +34,12 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.quality import LAG_CHECK, check_lag
-from gobblin_assets.run.run_values import CheckResult, Stores
+from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.lag_check import LAG_CHECK, check_lag
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import describe_changes, select_tables, write_discovery
 from gobblin_assets.sources.kafka.watch import TopicNews, TopicWatch
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.spec.partition_keys import open_partition
 
@@ -159,12 +160,17 @@ def _open_watch(context: dg.SensorEvaluationContext, layout: JobLayout) -> Topic
     return connection.open_watch(layout.job, timeout_s_max=ANSWER_S_MAX)
 
 
-def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState]) -> list[PlanRequest]:
+def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState]) -> list[SourceRequest]:
     job = JobName(layout.job.job)
     return [
         # A dataset that no run has seen yet has no number and no position.
-        PlanRequest(
-            spec, urn, WHOLE, states.get(urn) or DatasetState(DatasetId(0), job, urn, 0), Mode.APPEND, by_hand=False
+        SourceRequest(
+            urn=urn,
+            partition=WHOLE,
+            state=states.get(urn) or DatasetState(DatasetId(0), job, urn, 0),
+            mode=Mode.APPEND,
+            by_hand=False,
+            spec=spec,
         )
         for urn, spec in layout.datasets.items()
     ]

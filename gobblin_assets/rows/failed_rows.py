@@ -23,7 +23,7 @@ from gobblin_assets.rows.row_samples import (
     unit_of,
     write_sample,
 )
-from gobblin_assets.run.extraction import OutputDirectory
+from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec
 
 _BATCH_ROWS: Final = 64
@@ -58,7 +58,7 @@ def look_at_failed(frame: DataFrame, policy: RowPolicySpec, spec: DatasetSpec) -
 
 
 def sample_quarantine(
-    fs: FileSystem, directories: Sequence[OutputDirectory], schema: t.StructType | None, spec: DatasetSpec
+    fs: FileSystem, directories: Sequence[Output], schema: t.StructType | None, spec: DatasetSpec
 ) -> tuple[str, ...]:
     """Some of the rows that were set aside, from the first of the files that were written, with what each failed."""
     if spec.quality.samples == "none" or schema is None:
@@ -71,7 +71,7 @@ def sample_quarantine(
     return tuple(samples)
 
 
-def _list_files(directories: Sequence[OutputDirectory]) -> Iterator[str]:
+def _list_files(directories: Sequence[Output]) -> Iterator[str]:
     """At most as many as are needed: no file is without rows."""
     aside = (each for each in directories if each.role is Role.QUARANTINE)
     paths = [f"{each.path}/{file.name}" for each in aside for file in each.files[:SAMPLES_MAX]]

@@ -13,11 +13,12 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.source_comments import comments_from_json
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.rows.column_comments import comments_from_json
+from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag import lag_from_json
-from gobblin_assets.run.run_values import CheckResult, DatasetReport
+from gobblin_assets.run.run_values import DatasetReport
 
 
 class UntoldError(RetryableError):

@@ -20,10 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gobblin_assets.commit.attempts import final_name, staging_directory
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedPartition, PublishedSegment
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import COMPACTION, NewAttempt, NewSequence, Publication, SealOrder, StagedAttempt
 from gobblin_assets.errors import (
@@ -35,17 +33,14 @@ from gobblin_assets.errors import (
     RetryableError,
 )
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.path_names import list_upwards, path_of
 from gobblin_assets.model.state import AttemptId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.extraction import OutputDirectory
-from gobblin_assets.run.rewriting import RewriteOrder, Rewriter
+from gobblin_assets.run.destination import Destination, Target
+from gobblin_assets.run.job_kind import Output, RewriteOrder, Rewriter
+from gobblin_assets.run.job_rules import CompactionRules, JobRules
 from gobblin_assets.run.run_values import RunPorts, RunRequest
-from gobblin_assets.run.task import job_directory, target_directory
-from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec, JobSpec
 from gobblin_assets.state.leases import Lease
 
 _ERROR_TEXT_MAX: Final = 4_000
@@ -67,7 +62,7 @@ class _Group:
         return sum(segment.row_count for segment in self.segments)
 
 
-def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionSpec) -> list[PublishedPartition]:
+def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionRules) -> list[PublishedPartition]:
     """Those of many small files that have come to rest, the one of most files first."""
     found = [
         each
@@ -86,19 +81,17 @@ class Compaction:
     ``open_rewriter`` is called only where there is something to write. ``run_id`` is the run that it belongs to.
     """
 
-    job: JobSpec
-    datasets: Mapping[DatasetUrn, DatasetSpec]
+    job: JobRules
     run_id: RunId
     driver: Driver
     published: PublishedFiles
-    fs: FileSystem
-    root: str
+    destination: Destination
     clock: Clock
     report: Callable[[str], None]
     require: Callable[[Lease], None]
     open_rewriter: Callable[[], Rewriter]
 
-    def compact_all(self, leases: Mapping[DatasetUrn, Lease], spec: CompactionSpec) -> None:
+    def compact_all(self, leases: Mapping[DatasetUrn, Lease], spec: CompactionRules) -> None:
         """``compact_rested`` for each of which nothing is open; what fails of one is said, and left to the next run."""
         for urn, lease in leases.items():
             try:
@@ -107,7 +100,7 @@ class Compaction:
             except GobblinError as error:
                 self.report(f"{urn}: its compaction is left to the next run: {error}")
 
-    def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionSpec) -> list[Publication]:
+    def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionRules) -> list[Publication]:
         """Compact what has come to rest of a leased dataset, of which nothing is open."""
         found = plan_compaction(self.published.list_partitions(JobName(self.job.job), urn), spec)
         done = []
@@ -120,7 +113,7 @@ class Compaction:
                 done.append(publication)
         return done
 
-    def compact(self, urn: DatasetUrn, partition: str, lease: Lease, *, spec: CompactionSpec) -> Publication | None:
+    def compact(self, urn: DatasetUrn, partition: str, lease: Lease, *, spec: CompactionRules) -> Publication | None:
         """Compact one partition of a leased dataset, of which nothing is open. None: it has no files.
 
         Raises:
@@ -142,7 +135,7 @@ class Compaction:
             mode=Mode.REFRESH,
             replaces=True,
             fence=lease.fence,
-            root_uri=self.job.destination,
+            root_uri=self.destination.root_uri,
             lease_ttl_s=self.job.lease.ttl_s,
         )
         self.driver.store.begin(new)
@@ -163,7 +156,7 @@ class Compaction:
                 moves=tuple(moves),
                 complete=True,
                 details={
-                    "uri": self.fs.to_uri(path_of(self.root, job, urn, Role.DATA)),
+                    "uri": self.destination.uri_of(urn, Role.DATA),
                     COMPACTION: {"files_before": file_count},
                     "notes": [f"{file_count} files of published rows were written anew"],
                 },
@@ -193,7 +186,7 @@ class Compaction:
         return next(iter(versions), 0), groups
 
     def _stage(
-        self, new: NewSequence, urn: DatasetUrn, groups: Sequence[_Group], lease: Lease, spec: CompactionSpec
+        self, new: NewSequence, urn: DatasetUrn, groups: Sequence[_Group], lease: Lease, spec: CompactionRules
     ) -> StagedAttempt:
         attempt = self._register(new, self.open_rewriter(), lease)
         try:
@@ -226,7 +219,7 @@ class Compaction:
     def _register(self, new: NewSequence, rewriter: Rewriter, lease: Lease) -> "_Attempt":
         """Recorded before its first byte, so that no staging is ever unknown."""
         attempt_id, facts = AttemptId(self.clock.new_id()), rewriter.session_facts()
-        directory = staging_directory(job_directory(self.root, JobName(self.job.job)), attempt_id)
+        directory = self.destination.stage(attempt_id)
         tag = f"gobblin-{attempt_id.hex}"
         self.require(lease)
         self.driver.store.register_attempt(
@@ -246,14 +239,11 @@ class Compaction:
         return _Attempt(attempt_id, directory, tag, rewriter)
 
     def _rewrite(
-        self, urn: DatasetUrn, group: _Group, directory: str, attempt: "_Attempt", spec: CompactionSpec
-    ) -> Sequence[OutputDirectory]:
+        self, urn: DatasetUrn, group: _Group, directory: str, attempt: "_Attempt", spec: CompactionRules
+    ) -> Sequence[Output]:
         job = JobName(self.job.job)
-        compression = self.datasets[urn].writer.compression
         found = attempt.rewriter.rewrite(
-            RewriteOrder(
-                job, urn, group.role, group.segments, directory, spec.file_bytes_target, compression, attempt.tag
-            )
+            RewriteOrder(job, urn, group.role, group.segments, directory, spec.file_bytes_target, attempt.tag)
         )
         written = sum(file.row_count for each in found for file in each.files)
         if written != group.row_count:
@@ -264,27 +254,15 @@ class Compaction:
             )
         return found
 
-    def _make_durable(self, directory: str, written: Sequence[OutputDirectory]) -> None:
+    def _make_durable(self, directory: str, written: Sequence[Output]) -> None:
         reach(Failpoint.ATTEMPT_WRITTEN)
-        if written:
-            self.fs.apply_modes(directory)
-        self.fs.make_durable(f"{each.path}/{file.name}" for each in written for file in each.files)
-        self.fs.sync_directories(list_upwards((directory, *(each.path for each in written)), self.root))
+        self.destination.make_durable({directory: written})
         reach(Failpoint.ATTEMPT_DURABLE)
 
     def _segments(
-        self, new: NewSequence, urn: DatasetUrn, group: _Group, number: int, written: Sequence[OutputDirectory]
+        self, new: NewSequence, urn: DatasetUrn, group: _Group, number: int, written: Sequence[Output]
     ) -> Iterator[Segment]:
-        role_path = path_of(self.root, JobName(self.job.job), urn, group.role)
-        name = final_name(new.sequence_id, number)
-        steps = [
-            RenameDirectory(
-                source=each.path,
-                target=target_directory(role_path, new.partition, each.partition_path, name),
-                files=each.files,
-            )
-            for each in written
-        ]
+        steps = self.destination.steps_for(written, Target(urn, new.partition, new.sequence_id, number))
         schema = group.segments[0].file_schema
         for segment in encode_segments(steps, role=group.role, partition=new.partition, file_schema=schema):
             yield replace(segment, version=group.version)
@@ -325,19 +303,17 @@ class _Attempt:
 def open_compaction(
     request: RunRequest, ports: RunPorts, run_id: RunId, driver: Driver, require: Callable[[Lease], None]
 ) -> Compaction | None:
-    """A run's. None: it has nothing to write with."""
-    if ports.open_rewriter is None:
+    """A run's. None: its kind does not rewrite."""
+    if not ports.kind.can_rewrite:
         return None
     return Compaction(
         job=request.job,
-        datasets=request.datasets,
         run_id=run_id,
         driver=driver,
         published=ports.stores.published,
-        fs=ports.fs,
-        root=ports.root,
+        destination=ports.destination,
         clock=ports.clock,
         report=ports.report,
         require=require,
-        open_rewriter=ports.open_rewriter,
+        open_rewriter=ports.kind.open_rewriter,
     )

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import SparkSession
-
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
@@ -13,9 +11,9 @@ from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlanRequest, Session, UnitPlan
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.run_values import RunRequest
-from gobblin_assets.sources.port import LoadIntervals, PartitionPlan, PlanRequest, PlanSession, Source
 from gobblin_assets.state.datasets import DatasetStore
 
 # Stands for a dataset that no run has registered yet; nothing is stored under it.
@@ -49,8 +47,7 @@ class PlannedSlice:
 def plan_dry(
     request: RunRequest,
     datasets: DatasetStore,
-    source: Source,
-    spark: Callable[[], SparkSession],
+    kind: JobKind,
     report: Callable[[str], None],
 ) -> list[PlannedSlice]:
     """Plan each selected partition. What one refuses is said of that one; the others are planned."""
@@ -58,7 +55,6 @@ def plan_dry(
     known = datasets.load(job, sorted(request.selection))
     wanted = [
         PlanRequest(
-            request.datasets[urn],
             urn,
             partition,
             known.get(urn) or _new_state(job, urn),
@@ -70,16 +66,16 @@ def plan_dry(
         for urn in sorted(request.selection)
         for partition in request.selection[urn]
     ]
-    with source.open_plan(spark, report, wanted) as session:
+    with kind.open(report, wanted) as session:
         outcomes = [_plan_one(session, each) for each in wanted]
-    plans = [each for each in outcomes if isinstance(each, PartitionPlan)]
+    plans = [each for each in outcomes if isinstance(each, UnitPlan)]
     units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
-    splits = {each.urn: request.datasets[each.urn].split for each in plans}
+    splits = {each.urn: each.split for each in plans}
     packed = pack_run(request.job, units, splits, {each.urn: each.task_capacities for each in plans})
     numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
     return [
         _describe(outcome, numbers)
-        if isinstance(outcome, PartitionPlan)
+        if isinstance(outcome, UnitPlan)
         else PlannedSlice(each.urn, each.partition.key, request.mode, error=str(outcome))
         for each, outcome in zip(wanted, outcomes, strict=True)
     ]
@@ -89,7 +85,7 @@ def _look_up(datasets: DatasetStore, state: DatasetState | None) -> LoadInterval
     return (lambda _partition: {}) if state is None else partial(datasets.load_intervals, state.dataset_id)
 
 
-def _plan_one(session: PlanSession, request: PlanRequest) -> PartitionPlan | GobblinError:
+def _plan_one(session: Session, request: PlanRequest) -> UnitPlan | GobblinError:
     try:
         return session.plan(request)
     except GobblinError as error:
@@ -100,7 +96,7 @@ def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
     return DatasetState(_UNREGISTERED, job, urn, 0)
 
 
-def _describe(plan: PartitionPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
+def _describe(plan: UnitPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
     units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
     return PlannedSlice(plan.urn, plan.partition.key, plan.mode, units, (*plan.degraded, *plan.notes))
 

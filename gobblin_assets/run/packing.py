@@ -24,7 +24,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, sum_bytes, sum_rows
-from gobblin_assets.spec.job_spec import JobSpec, PackerSpec, SplitSpec
+from gobblin_assets.run.job_rules import JobRules, PackerRules, SplitRules
 
 _Key = tuple[str, str, str]
 # Neighbours of one key.
@@ -44,9 +44,9 @@ TASK_BYTES: Final = 2 * 1024**3
 
 
 def pack_run(
-    job: JobSpec,
+    job: JobRules,
     units: Sequence[WorkUnit],
-    splits: Mapping[DatasetUrn, SplitSpec],
+    splits: Mapping[DatasetUrn, SplitRules],
     capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
 ) -> tuple[MultiWorkUnit, ...]:
     """``pack_work_units`` by what a job says. ``splits`` has each dataset of the run."""
@@ -60,7 +60,7 @@ def pack_run(
 def pack_work_units(
     units: Sequence[WorkUnit],
     max_multi_work_units: int,
-    packer: PackerSpec | None = None,
+    packer: PackerRules,
     capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
     limits: Mapping[DatasetUrn, int] = _NO_LIMITS,
 ) -> tuple[MultiWorkUnit, ...]:
@@ -71,28 +71,29 @@ def pack_work_units(
     """
     if max_multi_work_units < 1:
         raise RejectedError("expected at least 1", field="split.max_multi_work_units", hint="Give 1 or more.")
-    chosen = packer or PackerSpec()
     target = -(-_weigh(units) // max_multi_work_units)
     ordered = sorted(units, key=lambda unit: (*_key_of(unit), unit.number))
     groups: list[_Group] = []
     for dataset, of_dataset in itertools.groupby(ordered, key=_dataset_of):
         keys = [list(of_key) for _key, of_key in itertools.groupby(of_dataset, key=_key_of)]
-        if chosen.type == "topic_grouping":
-            capacity = _decide_capacity(chosen, capacities.get(dataset, ()))
+        if packer.type == "topic_grouping":
+            capacity = _decide_capacity(packer, capacities.get(dataset, ()))
             groups += _fill_groups(keys, capacity, max_multi_work_units)
-        elif chosen.type == "bi_level" and _weigh_group(keys) <= target:
+        elif packer.type == "bi_level" and _weigh_group(keys) <= target:
             groups.append(keys)
         else:
-            limit = limits.get(dataset) if chosen.type == "bi_level" else None
+            limit = limits.get(dataset) if packer.type == "bi_level" else None
             share = target if limit is None else max(target, -(-_weigh_group(keys) // limit))
             runs = [[run] for key in keys for run in _divide_key(key, share, max_multi_work_units)]
             groups += runs if limit is None else _Bins.fill(runs, limit).groups()
-    if chosen.type == "topic_grouping":
-        groups = _split_groups(groups, min(chosen.containers_min, max_multi_work_units))
+    if packer.type == "topic_grouping":
+        groups = _split_groups(groups, min(packer.containers_min, max_multi_work_units))
     return _place(groups, max_multi_work_units)
 
 
-def _limit_tasks(units: Sequence[WorkUnit], splits: Mapping[DatasetUrn, SplitSpec], bins: int) -> dict[DatasetUrn, int]:
+def _limit_tasks(
+    units: Sequence[WorkUnit], splits: Mapping[DatasetUrn, SplitRules], bins: int
+) -> dict[DatasetUrn, int]:
     """How many tasks each dataset is worth; nothing is said of one whose rows are not known."""
     limits: dict[DatasetUrn, int] = {}
     for dataset, of_dataset in itertools.groupby(sorted(units, key=_dataset_of), key=_dataset_of):
@@ -125,7 +126,7 @@ def _cut_evenly(units: _Run, count: int) -> list[_Run]:
     return runs
 
 
-def _decide_capacity(packer: PackerSpec, observed: Sequence[int]) -> int:
+def _decide_capacity(packer: PackerRules, observed: Sequence[int]) -> int:
     if not observed:
         return max(1, round(packer.container_capacity * _CAPACITY_UNIT))
     match packer.capacity_strategy:

@@ -13,7 +13,6 @@ from gobblin_assets.commit.sequence import Publication, SealOrder
 from gobblin_assets.commit.together import TOGETHER_MAX, do_together
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
@@ -84,7 +83,7 @@ class Publisher:
                 part,
                 policy=self._request.job.commit_policy,
                 base_version=self.versions[part.state.dataset_id],
-                uri=self._ports.fs.to_uri(path_of(self._ports.root, self._job, part.urn, Role.DATA)),
+                uri=self._ports.destination.uri_of(part.urn, Role.DATA),
                 duration_s=duration_s,
             )
             if order is None:

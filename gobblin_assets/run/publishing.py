@@ -9,21 +9,10 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError
 from gobblin_assets.model.policy import CommitPolicy, Decision, decide_commit
 from gobblin_assets.model.state import AttemptId, SequenceId
-from gobblin_assets.model.urn import Role
-from gobblin_assets.rows.column_comments import carry_comments, comments_to_json
-from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
+from gobblin_assets.run.job_kind import CheckResult, TaskFigures
 from gobblin_assets.run.lag import Lag, lag_to_json, measure_lag
-from gobblin_assets.run.quality import (
-    check_dead_letters,
-    check_lag,
-    check_quarantine,
-    check_rows,
-    check_tasks,
-    may_have_dead_letters,
-)
-from gobblin_assets.run.run_values import CheckResult
+from gobblin_assets.run.lag_check import check_lag
 from gobblin_assets.run.slices import Slice, StagedTask, partition_text
-from gobblin_assets.sources.port import TaskFigures
 
 
 class QualityFailedError(RejectedError):
@@ -63,26 +52,18 @@ def decide_slice(
         return None
     # Not by the winners alone: an attempt that tells the columns has no WorkUnits, and no result.
     winners = [task for task in part.staged if task.attempt_id not in decision.discarded]
-    columns = _columns(winners)
-    checks = _check(part, winners, columns)
+    judge, staged = part.plan.judge, [task.extracted for task in winners]
+    checks = judge.gate(staged, part.state)
     if any(check.blocking and not check.passed for check in checks):
         raise QualityFailedError(part.label, checks)
-    # Not among those that block: where a policy broke, its task has failed, and the others may still be published.
-    aside = _rows(winners, Role.QUARANTINE)
-    checks += check_rows(
-        part.spec.quality.rows,
-        broken=_find_broken(part.error),
-        rows_set_aside=aside,
-        failures=_find_failures(part.error),
-        samples=_samples(winners),
-    )
+    checks += judge.tell(staged, part.error)
     lag = measure_lag(part.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
     checks += _check_lag(part, lag)
     if part.plan.degraded:
         decision = replace(decision, complete=False)
     details = {
         "uri": uri,
-        **_describe(part, winners, columns),
+        **_describe(part, winners),
         "duration_s": round(duration_s, 3),
         "checks": [check_to_json(check) for check in checks],
         **({} if lag is None else {"lag": lag_to_json(lag)}),
@@ -108,90 +89,29 @@ def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
     lag = _check_lag(part, measure_lag(part.plan.unread))
     if isinstance(error, QualityFailedError):
         return error.checks + lag
-    rows = check_rows(
-        part.spec.quality.rows, broken=_find_broken(error), rows_set_aside=None, failures=_find_failures(error)
-    )
-    return rows + lag
+    return part.plan.judge.tell(None, error) + lag
 
 
 def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
-    lag_max = part.spec.quality.lag_max
+    lag_max = part.plan.lag_max
     return () if lag is None or lag_max is None else (check_lag(lag, lag_max=lag_max),)
 
 
-def _find_broken(error: GobblinError | None) -> str | None:
-    """The row policy that ended a task, as ``row_quality.explain_row_failure`` names it."""
-    return None if error is None else str(error.fields.get("policy", "")) or None
-
-
-def _find_failures(error: GobblinError | None) -> RowFailures | None:
-    found = None if error is None else error.fields.get("failures")
-    return found if isinstance(found, RowFailures) else None
-
-
-def _check(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> tuple[CheckResult, ...]:
-    quality = part.spec.quality
-    written = _rows(winners, Role.DATA)
-    quarantined, letters = _rows(winners, Role.QUARANTINE), _rows(winners, Role.DEAD_LETTER)
-    aside = quarantined + letters
-    checks = check_tasks(
-        quality.tasks,
-        rows_read=sum(task.extracted.rows_read for task in winners),
-        rows_written=written,
-        rows_set_aside=aside,
-        columns=columns,
-        previous_columns=part.state.published_columns,
-    )
-    if any(policy.on_failure == "err_file" for policy in quality.rows):
-        limit = quality.quarantine_fraction_max
-        checks += (
-            check_quarantine(
-                rows_written=written,
-                rows_set_aside=quarantined,
-                fraction_max=limit,
-                samples=_samples(winners),
-            ),
-        )
-    if may_have_dead_letters(part.spec):
-        checks += (
-            check_dead_letters(
-                rows=written + quarantined,
-                dead_letters=letters,
-                fraction_max=quality.dead_letter_fraction_max,
-                count_max=quality.dead_letter_count_max,
-            ),
-        )
-    return checks
-
-
-def _describe(part: Slice, winners: Sequence[StagedTask], columns: Mapping[str, str]) -> dict[str, object]:
+def _describe(part: Slice, winners: Sequence[StagedTask]) -> dict[str, object]:
     return {
+        **part.plan.judge.describe([task.extracted for task in winners]),
         # Pairs, because a jsonb object forgets the order of its keys.
-        "columns": list(columns.items()),
         "source_columns": list(part.plan.columns.items()),
         "source_facts": dict(learn_facts(part, winners)),
         "rows_read": sum(task.extracted.rows_read for task in winners),
         "observed_high": _highest(winners),
         "notes": [*part.plan.degraded, *part.plan.notes],
-        **comments_to_json(carry_comments(part.plan.comments, part.spec.converters, columns)),
     }
-
-
-def _samples(winners: Sequence[StagedTask]) -> list[str]:
-    return [sample for task in winners for sample in task.extracted.samples][:SAMPLES_MAX]
-
-
-def _rows(winners: Sequence[StagedTask], role: Role) -> int:
-    return sum(task.extracted.row_count(role) for task in winners)
 
 
 def _highest(winners: Sequence[StagedTask]) -> str | None:
     highs = [task.extracted.observed_high for task in winners if task.extracted.observed_high is not None]
     return str(max(highs)) if highs else None
-
-
-def _columns(winners: Sequence[StagedTask]) -> Mapping[str, str]:
-    return next((task.extracted.columns for task in winners), {})
 
 
 def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:

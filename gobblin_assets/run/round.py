@@ -16,7 +16,6 @@ from typing import Final
 from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.markers import check_logs
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.commit.together import do_together
@@ -24,24 +23,23 @@ from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.path_names import list_upwards, path_of
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.run.active_schemas import ActiveSchemas
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
+from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import Progress
 from gobblin_assets.run.publisher import Keep, Publisher
 from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.slices import Slice, failure_of, partition_text
-from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner, job_directory
+from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
-from gobblin_assets.sources.port import PlanRequest, PlanSession
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
 # How often the run's thread looks up from waiting, to say how far it is.
@@ -106,7 +104,7 @@ class Round:
     def recover(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
         """Complete what earlier runs left open; give those publications, and the datasets that can go on."""
         # First of all: recovery by an older log would abort what was published long ago.
-        errors = check_logs(self._store, self._ports.fs, self._ports.root, self._job, leases)
+        errors = self._ports.destination.check_logs(leases)
         held = [lease.dataset_id for lease in leases.values()]
         unfinished = {sequence.dataset_id for sequence in self._store.find_unfinished(*held)}
         reports: list[DatasetReport] = []
@@ -172,7 +170,7 @@ class Round:
             return
         self._started_at = self._ports.clock.monotonic()
         wanted = self._make_requests(ready)
-        with self._ports.source.open_plan(self._ports.spark, self._ports.report, wanted) as session:
+        with self._ports.kind.open(self._ports.report, wanted) as session:
             slices = self._plan_all(session, wanted, ready)
             self._work(session, slices if choose is None else choose(slices))
 
@@ -181,7 +179,6 @@ class Round:
         self._publisher.versions |= {state.dataset_id: state.version for state in states.values()}
         return [
             PlanRequest(
-                self._request.datasets[urn],
                 urn,
                 partition,
                 states[urn],
@@ -195,23 +192,24 @@ class Round:
         ]
 
     def _plan_all(
-        self, session: PlanSession, requests: Iterable[PlanRequest], ready: Mapping[DatasetUrn, Lease]
+        self, session: Session, requests: Iterable[PlanRequest], ready: Mapping[DatasetUrn, Lease]
     ) -> list[Slice]:
         slices = []
         for request in requests:
             try:
                 slices.append(self._plan_one(session, request, ready[request.urn]))
+            except SessionLostError:
+                raise
             except GobblinError as error:
                 self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, error))])
         return slices
 
-    def _plan_one(self, session: PlanSession, request: PlanRequest, lease: Lease) -> Slice:
+    def _plan_one(self, session: Session, request: PlanRequest, lease: Lease) -> Slice:
         self._keeper.require(lease)
-        self._refuse_links(request.urn)
+        self._ports.destination.refuse_strangers(request.urn)
         plan = session.plan(request)
         part = Slice(
             request.urn,
-            request.spec,
             request.partition,
             request.state,
             lease,
@@ -224,14 +222,6 @@ class Round:
         for note in (*plan.degraded, *plan.notes):
             self._ports.report(f"{part.label}: {note}")
         return part
-
-    def _refuse_links(self, urn: DatasetUrn) -> None:
-        """A symbolic link at the dataset's place would let whoever made it choose where rows are written."""
-        for role in Role:
-            place = path_of(self._ports.root, self._job, urn, role)
-            above = list_upwards([place], job_directory(self._ports.root, self._job))
-            # From the job's directory down; what looks refuses a link, and what is not there has nothing below.
-            all(self._ports.fs.is_directory(each) for each in reversed(above[:-1]))
 
     def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
         def begin(parts: Sequence[Slice]) -> None:
@@ -254,16 +244,16 @@ class Round:
             mode=part.plan.mode,
             replaces=part.plan.replaces,
             fence=part.lease.fence,
-            root_uri=self._request.job.destination,
+            root_uri=self._ports.destination.root_uri,
             work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
             lease_ttl_s=self._request.job.lease.ttl_s,
         )
 
     # Extract --------------------------------------------------------------------------------------------
 
-    def _work(self, session: PlanSession, slices: list[Slice]) -> None:
+    def _work(self, session: Session, slices: list[Slice]) -> None:
         units = [unit for part in slices for unit in part.units_to_read()]
-        splits = {part.urn: part.spec.split for part in slices}
+        splits = {part.urn: part.plan.split for part in slices}
         capacities = {part.urn: part.plan.task_capacities for part in slices}
         packed = pack_run(self._request.job, units, splits, capacities)
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
@@ -282,21 +272,18 @@ class Round:
         if tasks:
             self._run_tasks(session, tasks, sum_rows(units))
 
-    def _run_tasks(self, session: PlanSession, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
-        extractor = self._ports.open_extractor(session)
+    def _run_tasks(self, session: Session, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
         runner = TaskRunner(
             job=self._job,
-            root=self._ports.root,
             store=self._store,
-            fs=self._ports.fs,
-            extractor=extractor,
+            destination=self._ports.destination,
+            worker=session.open_worker(),
             clock=self._ports.clock,
             retry=self._request.job.retry,
             require=self._keeper.require,
             report=self._ports.report,
             wait=self._stopping.wait,
             rate_limit=self._rate_limit,
-            identity=self._ports.identity,
         )
         progress = Progress(
             self._ports.clock,

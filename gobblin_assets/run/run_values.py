@@ -3,40 +3,30 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import SparkSession
-
-from gobblin_assets.commit.destination import DestinationStore
-from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.source_comments import SourceComments
 from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.rows.column_comments import SourceComments
-from gobblin_assets.run.extraction import Extractor
+from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.job_kind import CheckResult, JobKind, Restart, StartAt
+from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.lag import Lag
-from gobblin_assets.run.rewriting import Rewriter
-from gobblin_assets.sources.port import PlanSession, Restart, Source, StartAt
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.state.datasets import DatasetStore, RunStore
-from gobblin_assets.state.leases import LeaseStore
+from gobblin_assets.run.stores import Stores
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """Materialize these partitions of these datasets of one job.
 
-    ``datasets`` holds the full specification of every dataset of the job, by URN, defaults applied.
     ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
     waited for); False: a sensor or schedule asked, and busy datasets are skipped. ``restart``: for logs, this once.
     """
 
-    job: JobSpec
-    datasets: Mapping[DatasetUrn, DatasetSpec]
+    job: JobRules
     selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]]
     mode: Mode = Mode.AUTO
     by_hand: bool = True
@@ -45,54 +35,23 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
-    """The log, the state, and what is published, as ports."""
-
-    leases: LeaseStore
-    datasets: DatasetStore
-    runs: RunStore
-    commits: CommitStepStore
-    published: PublishedFiles
-    destinations: DestinationStore
-
-
-@dataclass(frozen=True, slots=True)
 class RunPorts:
-    """Everything a run needs from outside. ``fs`` and ``root`` are the job's destination.
+    """Everything a run needs from outside. ``destination`` is the job's.
 
-    ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
-    ``open_rewriter`` makes what compacts; None: nothing is. ``open_extractor`` makes the extractor that reads what a
-    plan session planned. ``interrupt`` ends what a
-    dead attempt may still be writing, as far as that is possible.
-    ``identity`` is the destination's, once the run has found it out.
+    ``kind`` is the job's, with its datasets. ``interrupt`` ends what a dead attempt may still be writing, as far as
+    that is possible.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
     semantics: the run marks the sequence as announced after it returned.
     """
 
     stores: Stores
-    fs: FileSystem
-    root: str
+    destination: Destination
     open_file_system: OpenFileSystem
-    source: Source
-    open_extractor: Callable[[PlanSession], Extractor]
+    kind: JobKind
     interrupt: Callable[[AttemptRecord], None]
-    spark: Callable[[], SparkSession]
     clock: Clock
     report: Callable[[str], None]
     on_publication: Callable[["DatasetReport"], None]
-    identity: str | None = None
-    open_rewriter: Callable[[], Rewriter] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """One quality check of a dataset partition, shown as a Dagster asset check."""
-
-    name: str
-    passed: bool
-    blocking: bool
-    description: str
-    figures: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,19 @@ so that two runs never wait for each other.
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from gobblin_assets.commit.attempts import staging_root
 from gobblin_assets.commit.destination import DestinationAwayError
-from gobblin_assets.commit.relocation import Place
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
 from gobblin_assets.run.announcements import announce_left_over
+from gobblin_assets.run.job_kind import SessionLostError
 from gobblin_assets.run.round import Round
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.slices import failure_of, partition_text
 from gobblin_assets.run.streaming import Stream, WaitForStop
-from gobblin_assets.run.task import job_directory
-from gobblin_assets.spark.errors import SPARK_RAISES, session_failure
 from gobblin_assets.state.datasets import RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
@@ -65,7 +61,7 @@ class _Run:
 
     def run(self, work: _Work) -> RunReport:
         self._require_known()
-        away = self._open_destination()
+        away = self._bind_destination()
         started = JobState(
             self._run_id,
             self._job,
@@ -88,35 +84,19 @@ class _Run:
 
     def _require_known(self) -> None:
         for urn in self._request.selection:
-            if urn not in self._request.datasets:
+            if urn not in self._ports.kind.urns:
                 raise RejectedError(
                     f"the job {self._job} has no dataset {urn!r}",
                     field="selection",
                     hint="`gobblin-assets status` lists its datasets.",
                 )
 
-    def _open_destination(self) -> DestinationAwayError | None:
-        """Find out that the destination is the one that the log has; the error of one that is not mounted.
-
-        Nothing is written before that is known, not even by a probe.
-        """
-        stores, ports = self._stores, self._ports
-        place = Place(
-            stores.destinations,
-            stores.commits,
-            stores.datasets,
-            ports.open_file_system,
-            ports.fs,
-            ports.root,
-            self._job,
-        )
+    def _bind_destination(self) -> DestinationAwayError | None:
+        """The error of a destination that is not mounted: it is each dataset's own."""
         try:
-            found = place.look()
+            self._ports.destination.bind()
         except DestinationAwayError as error:
             return error
-        self._probe_destination()
-        identity = found if isinstance(found, str) else place.settle(found, ports.clock.new_id)
-        self._ports = replace(ports, identity=identity)
         return None
 
     def _stop_all(self, ids: Mapping[DatasetUrn, DatasetId], error: GobblinError) -> list[DatasetReport]:
@@ -125,14 +105,6 @@ class _Run:
         for urn, dataset_id in ids.items():
             self._keep([(dataset_id, failure_of(urn, partition, error)) for partition in self._request.selection[urn]])
         return []
-
-    def _probe_destination(self) -> None:
-        directory = job_directory(self._ports.root, self._job)
-        for place in (directory, staging_root(directory)):
-            # What looks refuses a symbolic link: only the destination itself may be reached by one.
-            self._ports.fs.is_directory(place)
-        self._ports.fs.probe(staging_root(directory), directory)
-        self._ports.fs.make_destination(self._ports.root)
 
     def go_round_once(self, ids: Mapping[DatasetUrn, DatasetId]) -> list[DatasetReport]:
         """Each dataset once: those that are free, then those that were waited for."""
@@ -179,8 +151,8 @@ class _Run:
         one_round = Round(self._request, self._ports, self._job, self._run_id, keeper, self._keep)
         try:
             one_round.run(taken)
-        except SPARK_RAISES as error:
-            self._fail_the_rest(taken, session_failure(error))
+        except SessionLostError as error:
+            self._fail_the_rest(taken, error)
         finally:
             keeper.stop()
         return one_round.recovered

@@ -19,10 +19,8 @@ from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import AttemptId, DatasetOutcome, DatasetState, SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.run.extraction import Extracted
+from gobblin_assets.run.job_kind import Staged, UnitPlan
 from gobblin_assets.run.run_values import DatasetReport
-from gobblin_assets.sources.port import PartitionPlan
-from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.state.leases import Lease
 
 _FAMILIES = (RetryableError, OutcomeUnknownError, FencedError, ConflictError, RejectedError, CorruptionError)
@@ -33,7 +31,7 @@ class StagedTask:
     """A staged attempt with what its publication needs."""
 
     attempt_id: AttemptId
-    extracted: Extracted
+    extracted: Staged
     segments: tuple[Segment, ...]
     duration_s: float
 
@@ -46,11 +44,10 @@ class Slice:
     """
 
     urn: DatasetUrn
-    spec: DatasetSpec
     partition: AssetPartition
     state: DatasetState
     lease: Lease
-    plan: PartitionPlan
+    plan: UnitPlan
     sequence_id: SequenceId
     results: list[UnitResult] = field(default_factory=list)
     staged: list[StagedTask] = field(default_factory=list)

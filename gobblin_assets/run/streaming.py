@@ -13,21 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import sum_rows
 from gobblin_assets.run.announcements import announce_left_over
+from gobblin_assets.run.job_kind import SessionLostError
 from gobblin_assets.run.progress import MIB
 from gobblin_assets.run.publisher import Keep
 from gobblin_assets.run.round import Round
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.slices import Slice
-from gobblin_assets.spark.errors import SPARK_RAISES, session_failure
-from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
-from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 LOOKS_PER_PUBLICATION: Final = 10
@@ -135,7 +132,6 @@ class Stream:
         ids: Mapping[DatasetUrn, DatasetId],
     ) -> None:
         self._ports = ports
-        self._datasets = request.datasets
         self._clock = ports.clock
         self._job = job
         self._holder = holder
@@ -177,7 +173,7 @@ class Stream:
 
     def _select(self, urn: DatasetUrn) -> tuple[AssetPartition, ...]:
         """The window that is open now, which is another one tomorrow."""
-        return (open_partition(self._datasets[urn], self._clock.now()),)
+        return (self._ports.kind.current_partition(urn, self._clock.now()),)
 
     def list_never_held(self) -> Iterator[tuple[DatasetUrn, DatasetId]]:
         """The datasets that somebody else worked on all the while."""
@@ -267,11 +263,12 @@ class Stream:
         self._chosen = set()
         try:
             self._round.publish_new(ready, self._choose)
+        except SessionLostError:
+            # A session whose server or process died never comes back.
+            raise
         except GobblinError as error:
             self._rest_all(error)
             return
-        except SPARK_RAISES as error:
-            raise session_failure(error) from error
         held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
         if self._chosen:
             self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})
@@ -325,16 +322,3 @@ def _has_news(part: Slice) -> bool:
         or (unit.interval is not None and unit.interval.high != part.state.find_watermark(unit.key, part.key_partition))
         for unit in part.plan.work_units
     )
-
-
-def plan_stream_job(job: JobSpec) -> JobSpec:
-    """The job as a stream runs it: no batch is larger than ``stream.records_max``. RejectedError without a log."""
-    source = job.source
-    if not isinstance(source, KafkaSourceSpec):
-        raise RejectedError(
-            f"a stream follows a log, and {job.job} reads tables",
-            field="source.type",
-            hint="Have a schedule or a sensor run it instead.",
-        )
-    records_max = min(job.stream.records_max, source.records_per_run_max or job.stream.records_max)
-    return job.model_copy(update={"source": source.model_copy(update={"records_per_run_max": records_max})})

@@ -13,26 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from gobblin_assets.commit.attempts import final_name, staging_directory
-from gobblin_assets.commit.destination import require_identity
-from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
-from gobblin_assets.run.extraction import Extracted, Extractor, ExtractOrder
+from gobblin_assets.run.destination import Destination, Target
+from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
+from gobblin_assets.run.job_rules import RetryRules
 from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.slices import Slice, StagedTask, partition_text
-from gobblin_assets.spec.job_spec import RetrySpec
 from gobblin_assets.state.leases import Lease
 
 _ERROR_TEXT_MAX: Final = 4_000
@@ -60,23 +56,21 @@ class TaskRunner:
     """Runs tasks, from the threads of the run's pool."""
 
     job: JobName
-    root: str
     store: CommitStepStore
-    fs: FileSystem
-    extractor: Extractor
+    destination: Destination
+    worker: Worker
     clock: Clock
-    retry: RetrySpec
+    retry: RetryRules
     require: Callable[[Lease], None]
     report: Callable[[str], None]
     wait: Callable[[float], bool]
     rate_limit: RateLimit
-    identity: str | None
     running: set[str] = field(default_factory=set)
 
     def cancel_all(self) -> None:
         """End the work of all attempts that are being read now."""
         for tag in tuple(self.running):
-            self.extractor.cancel(tag)
+            self.worker.cancel(tag)
 
     def run_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
         """One order for each slice; their results are in the same order."""
@@ -123,7 +117,7 @@ class TaskRunner:
         self.running.add(tag)
         try:
             with self._recording_failure([order], [work.attempt_id]):
-                extracted = [self.extractor.extract(work)]
+                extracted = [self.worker.do(work)]
                 self._make_durable([work], extracted)
                 (staged,) = self._stage([order], [work], extracted, started_s)
         finally:
@@ -140,7 +134,7 @@ class TaskRunner:
         try:
             with self._recording_failure(orders, ids):
                 works = self._register(orders, ids, 1, tag)
-                extracted = self.extractor.extract_together(works)
+                extracted = self.worker.do_together(works)
                 self._make_durable(works, extracted)
         finally:
             self.running.discard(tag)
@@ -153,7 +147,7 @@ class TaskRunner:
                 for order, work, each in zip(orders, works, extracted, strict=True)
             ]
 
-    def _stage_one(self, order: TaskOrder, work: ExtractOrder, extracted: Extracted, started_s: float) -> TaskResult:
+    def _stage_one(self, order: TaskOrder, work: WorkOrder, extracted: Staged, started_s: float) -> TaskResult:
         try:
             with self._recording_failure([order], [work.attempt_id]):
                 (staged,) = self._stage([order], [work], [extracted], started_s)
@@ -179,11 +173,10 @@ class TaskRunner:
 
     def _register(
         self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
-    ) -> list[ExtractOrder]:
+    ) -> list[WorkOrder]:
         """Record the attempts before their first byte; give what is to be extracted for them."""
-        require_identity(self.fs, self.root, self.identity)
-        facts = self.extractor.session_facts()
-        parent = job_directory(self.root, self.job)
+        self.destination.require()
+        facts = self.worker.session_facts()
         attempts = [
             NewAttempt(
                 attempt_id=attempt_id,
@@ -192,7 +185,7 @@ class TaskRunner:
                 fence=order.slice.lease.fence,
                 multi_work_unit=order.number,
                 try_number=try_number,
-                staging_path=staging_directory(parent, attempt_id),
+                staging_path=self.destination.stage(attempt_id),
                 spark_session_id=facts.session_id,
                 spark_user=facts.user,
                 spark_tag=tag,
@@ -205,11 +198,10 @@ class TaskRunner:
             self.store.register_attempt(*some)
         started_at = self.clock.now()
         return [
-            ExtractOrder(
+            WorkOrder(
                 job=self.job,
                 dataset_id=attempt.dataset_id,
                 plan=order.slice.plan,
-                spec=order.slice.spec,
                 units=order.units,
                 attempt_id=attempt.attempt_id,
                 directory=attempt.staging_path,
@@ -220,28 +212,23 @@ class TaskRunner:
             for order, attempt in zip(orders, attempts, strict=True)
         ]
 
-    def _make_durable(self, works: Sequence[ExtractOrder], extracted: Sequence[Extracted]) -> None:
+    def _make_durable(self, works: Sequence[WorkOrder], extracted: Sequence[Staged]) -> None:
         """Once only: what could not be made durable is given up, and read again by new attempts."""
         reach(Failpoint.ATTEMPT_WRITTEN)
-        directories = [each.path for written in extracted for each in written.directories]
-        for work, written in zip(works, extracted, strict=True):
-            if written.directories:
-                self.fs.apply_modes(work.directory)
-        self.fs.make_durable(
-            f"{each.path}/{file.name}" for written in extracted for each in written.directories for file in each.files
+        self.destination.make_durable(
+            {work.directory: written.outputs for work, written in zip(works, extracted, strict=True)}
         )
-        self.fs.sync_directories(list_upwards((*(work.directory for work in works), *directories), self.root))
         reach(Failpoint.ATTEMPT_DURABLE)
 
     def _stage(
         self,
         orders: Sequence[TaskOrder],
-        works: Sequence[ExtractOrder],
-        extracted: Sequence[Extracted],
+        works: Sequence[WorkOrder],
+        extracted: Sequence[Staged],
         started_s: float,
     ) -> list[StagedTask]:
         """All of them, or it raises; what was staged before it did may be staged again."""
-        require_identity(self.fs, self.root, self.identity)
+        self.destination.require()
         for order in orders:
             self.require(order.slice.lease)
         segments = [self._segments(order, written) for order, written in zip(orders, extracted, strict=True)]
@@ -266,26 +253,14 @@ class TaskRunner:
             for work, written, each in zip(works, extracted, segments, strict=True)
         ]
 
-    def _segments(self, order: TaskOrder, extracted: Extracted) -> tuple[Segment, ...]:
+    def _segments(self, order: TaskOrder, extracted: Staged) -> tuple[Segment, ...]:
         part = order.slice
+        target = Target(part.urn, partition_text(part.partition), part.sequence_id, order.number)
         segments: list[Segment] = []
         for role in Role:
-            steps = [
-                RenameDirectory(
-                    source=written.path,
-                    target=target_directory(
-                        path_of(self.root, self.job, part.urn, role),
-                        partition_text(part.partition),
-                        written.partition_path,
-                        final_name(part.sequence_id, order.number),
-                    ),
-                    files=written.files,
-                )
-                for written in extracted.directories
-                if written.role is role and written.files
-            ]
+            outputs = [each for each in extracted.outputs if each.role is role]
             segments += encode_segments(
-                steps,
+                self.destination.steps_for(outputs, target),
                 role=role,
                 partition=partition_text(part.partition),
                 file_schema=extracted.file_schemas.get(role),
@@ -334,22 +309,7 @@ def task_tag(attempt_id: AttemptId) -> str:
     return f"gobblin-{attempt_id.hex}"
 
 
-def job_directory(root: str, job: JobName) -> str:
-    """What all datasets of a job, and its staging, stand below."""
-    return "/".join((root, *encode_segment(job)))
-
-
-def target_directory(role_path: str, partition: str, partition_path: str, name: str) -> str:
-    """``<role>/<asset partition>/<output partition>/<sequence>-<n>``, leaving out what there is none of."""
-    parts = [role_path]
-    if partition:
-        parts += encode_segment(partition)
-    if partition_path:
-        parts.append(partition_path)
-    return "/".join((*parts, name))
-
-
-def _actual_highs(order: TaskOrder, extracted: Extracted) -> dict[uuid.UUID, Watermark | None]:
+def _actual_highs(order: TaskOrder, extracted: Staged) -> dict[uuid.UUID, Watermark | None]:
     """A WorkUnit that succeeded reached its pinned end, whatever the last row's position was."""
     return {
         unit.id: extracted.actual_highs.get(unit.id) or (None if unit.interval is None else unit.interval.high)

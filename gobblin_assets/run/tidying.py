@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gobblin_assets.commit.cleanup import Cleanup
-from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.folding import TIDY_S
-from gobblin_assets.commit.markers import prune_markers
 from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import RunPorts
-from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Lease
 
 RUNS_FORGOTTEN_MAX: Final = 10_000
@@ -21,8 +19,8 @@ RUNS_FORGOTTEN_MAX: Final = 10_000
 class Tidying:
     """Nothing of it fails a run: what could not be done is said, and left to the next one."""
 
-    def __init__(self, spec: JobSpec, ports: RunPorts, job: JobName, require: Callable[[Lease], None]) -> None:
-        self._spec = spec
+    def __init__(self, rules: JobRules, ports: RunPorts, job: JobName, require: Callable[[Lease], None]) -> None:
+        self._rules = rules
         self._ports = ports
         self._job = job
         self._cleanup = Cleanup(ports.stores.commits, ports.open_file_system, ports.interrupt, require)
@@ -31,7 +29,7 @@ class Tidying:
     def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
         """Datasets whose log is not behind their storage."""
         try:
-            require_identity(self._ports.fs, self._ports.root, self._ports.identity)
+            self._ports.destination.require()
         except GobblinError as error:
             # What is not there now would be taken for removed.
             self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
@@ -44,9 +42,9 @@ class Tidying:
         try:
             outcomes = self._cleanup.clean_all(
                 list(leases.values()),
-                root_uri=self._spec.destination,
-                retire_grace_s=self._spec.retire_grace_s,
-                fold=self._spec.log.bounds,
+                root_uri=self._ports.destination.root_uri,
+                retire_grace_s=self._rules.retire_grace_s,
+                fold=self._rules.log.bounds,
             )
         except GobblinError as error:
             self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
@@ -55,7 +53,7 @@ class Tidying:
             try:
                 if isinstance(outcome, GobblinError):
                     raise outcome
-                prune_markers(self._ports.stores.commits, self._ports.fs, self._ports.root, self._job, urn)
+                self._ports.destination.prune(urn)
             except GobblinError as error:
                 self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
 
@@ -65,7 +63,7 @@ class Tidying:
         if now_s < self._forget_at_s:
             return
         self._forget_at_s = now_s + TIDY_S
-        older_than_s = self._spec.log.bounds.history_s
+        older_than_s = self._rules.log.bounds.history_s
         try:
             self._ports.stores.runs.forget(self._job, older_than_s=older_than_s, limit=RUNS_FORGOTTEN_MAX)
         except GobblinError as error:

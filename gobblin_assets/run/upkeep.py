@@ -21,7 +21,8 @@ from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunI
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, announce_left_over, report_of
 from gobblin_assets.run.compaction import Compaction
-from gobblin_assets.run.run_values import DatasetReport, Stores
+from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
 from gobblin_assets.state.leases import Lease
 

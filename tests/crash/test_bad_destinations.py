@@ -9,11 +9,11 @@ import pytest
 
 from gobblin_assets import failpoints
 from gobblin_assets.commit.attempts import staging_root
+from gobblin_assets.destinations.posix import job_directory
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.task import job_directory
 from tests.support.lake import Lake, World
 from tests.support.mounts import remount_read_only, tmpfs
 

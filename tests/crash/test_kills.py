@@ -10,7 +10,7 @@ from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.run.job_kind import PlanRequest, SessionLostError, UnitPlan
 from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_moves import OF_MOVING
 from tests.crash.test_reconciliation import ADOPTION_KILLS, OF_SETTING_ASIDE
@@ -199,8 +199,8 @@ def test_what_a_run_recovered_is_in_its_report_though_sparks_server_is_gone_when
     world.expire_leases()
     sequence_id = open_sequence(world)
 
-    def find_nobody(_source: NumberedRows, _request: PlanRequest) -> PartitionPlan:
-        raise ConnectionError("the Connect server is gone")
+    def find_nobody(_source: NumberedRows, _request: PlanRequest) -> UnitPlan:
+        raise SessionLostError("the Connect server is gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(NumberedRows, "plan", find_nobody)

@@ -10,12 +10,12 @@ from sqlalchemy import text
 from gobblin_assets.commit.attempts import staging_root
 from gobblin_assets.commit.markers import marker_directory
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.destinations.posix import job_directory
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.task import job_directory
 from tests.support.lake import JOB, URNS, Lake, World
 from tests.support.ordinary_user import Loss, OrdinaryUser, Ran, RefusedError, abandon, ordinary_user, recover, run
 from tests.support.postgres import make_reachable_directory

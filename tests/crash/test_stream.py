@@ -13,9 +13,10 @@ from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableE
 from gobblin_assets.failpoints import Failpoint, install
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
-from gobblin_assets.run import streaming
+from gobblin_assets.run.job_kind import PlanRequest, SessionLostError, UnitPlan
 from gobblin_assets.run.run_values import RunReport
 from tests.support.lake import Lake, World, start_worker
+from tests.support.numbered_rows import NumberedRows
 from tests.support.spark import wait_until
 from tests.torture.server import Victim
 
@@ -244,7 +245,7 @@ def test_what_passed_with_an_earlier_window_is_no_failure_of_the_stream(
     for urn in lake.urns:
         lake.add_rows(urn, 7)
     windows = [AssetPartition("today")]
-    monkeypatch.setattr(streaming, "open_partition", lambda _spec, _now: windows[-1])
+    monkeypatch.setattr(NumberedRows, "current_partition", lambda _kind, _urn, _now: windows[-1])
 
     def begin_next(reached: Failpoint) -> None:
         if reached is Failpoint.STAGED_BEFORE_SEAL and len(windows) == 1:
@@ -318,14 +319,18 @@ def test_a_stream_whose_lease_is_taken_waits_for_its_turn(lake: Lake, world: Wor
     world.check_exactly_once()
 
 
-def test_a_stream_whose_spark_is_gone_ends_with_a_line_and_the_next_goes_on(lake: Lake, world: World) -> None:
+def test_a_stream_whose_spark_is_gone_ends_with_a_line_and_the_next_goes_on(
+    lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.add_rows(lake.urns[0], 7)
 
-    with (
-        install(fail_once(Failpoint.STAGED_BEFORE_SEAL, ConnectionRefusedError("nobody listens"))),
-        pytest.raises(RetryableError, match="Spark failed: nobody listens"),
-    ):
-        world.stream(Looks())
+    def lose(_kind: NumberedRows, _request: PlanRequest) -> UnitPlan:
+        raise SessionLostError("Spark failed: nobody listens")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NumberedRows, "plan", lose)
+        with pytest.raises(SessionLostError, match="Spark failed: nobody listens"):
+            world.stream(Looks())
 
     assert world.scalar("SELECT state FROM gobblin.run") == "FAILED"
     world.expire_leases()

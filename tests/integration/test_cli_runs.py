@@ -10,10 +10,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.state.leases import Holder
 from tests.support.postgres import Database

@@ -18,6 +18,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
@@ -26,6 +27,7 @@ from gobblin_assets.model.state import JobState, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spec.job_spec import (
     CompactionSpec,
     DatasetSpec,
@@ -57,16 +59,16 @@ def compact(spark: SparkSession, publisher: Publisher, partition: str) -> Public
     (lease,) = leases.take([dataset_id], Holder("test", run_id), ttl_s=60.0)
     compaction = Compaction(
         job=job,
-        datasets={URN: DatasetSpec()},
         run_id=run_id,
         driver=Driver(PostgresCommitStepStore(engine), open_file_system, lambda _lease: None),
         published=PostgresPublishedFiles(engine),
-        fs=fs,
-        root=root,
+        destination=PosixDestination(
+            JobName(JOB), job.destination, fs, root, open_stores(engine), open_file_system, clock.new_id
+        ),
         clock=clock,
         report=lambda _line: None,
         require=lambda _lease: None,
-        open_rewriter=lambda: SparkRewriter(spark, fs),
+        open_rewriter=lambda: SparkRewriter(spark, fs, {URN: DatasetSpec()}),
     )
     try:
         return compaction.compact(URN, partition, lease, spec=CompactionSpec())

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
 MONTHLY, JANUARY, FEBRUARY = "by month", "2013-01-01", "2013-02-01"

@@ -21,12 +21,12 @@ from sqlalchemy import Engine, text
 from gobblin_assets import failpoints
 from gobblin_assets.dagster.dead_runs import report_dead_runs
 from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import JobState, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Holder
 from tests.support.dagster_world import build_world, write_numbers
 

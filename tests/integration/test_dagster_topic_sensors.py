@@ -14,11 +14,11 @@ from sqlalchemy import Engine
 
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.dagster.topic_sensors import EVALUATIONS_PER_TICK_MAX
 from gobblin_assets.model.state import JobState, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.sources.kafka.cluster import TopicOffsets
 from gobblin_assets.sources.kafka.watch import TopicWatch

@@ -213,7 +213,7 @@ def test_a_code_server_alone_brings_it_back(home: Path, tmp_path: Path) -> None:
     """Whoever runs `dagster-daemon` and `dagster-webserver` by other means has our resources in a code server."""
     start(home)
     code = (
-        "import time\nfrom resources import gobblin_resources\ngobblin_resources({})\n"
+        "import time\nfrom gobblin_assets.dagster.resources import gobblin_resources\ngobblin_resources({})\n"
         "print('ready', flush=True)\ntime.sleep(600)"
     )
     with running(home, tmp_path, "-c", code) as log:

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from sqlalchemy import text
 
 from gobblin_assets.dagster.metadata import describe_publication
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.discovery import write_discovery
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
@@ -22,47 +20,9 @@ from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_spec import JdbcSourceSpec
 from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
+from tests.support.shop import CUSTOMERS, ORDERS, WHOLE_ORDERS, ingestion, shop
 
-ORDERS: dict[str, Any] = {
-    "urn": "public.orders",
-    "extract": "append_only",
-    "watermark": {"column": "at", "commit_lag_s": 0},
-    "primary_key": ["id"],
-    "partitions": {"kind": "monthly", "start": "2024-01-01"},
-    "split": {"work_unit_rows": 40, "max_partitions": 3},
-}
-CUSTOMERS: dict[str, Any] = {"urn": "public.customers"}
-WHOLE_ORDERS = {**ORDERS, "partitions": {}}
-
-
-@pytest.fixture
-def shop(fresh_database: Database) -> Database:
-    with fresh_database.connect() as connection:
-        connection.execute("""
-            CREATE TABLE orders (id bigint PRIMARY KEY, at timestamptz, amount numeric(12, 2), note text)
-        """)
-        connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
-        connection.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 20) n")
-        # Ten rows share each moment, so that every bound falls between rows of one time.
-        connection.execute("""
-            INSERT INTO orders
-            SELECT n, timestamptz '2024-01-01 00:00Z' + (n / 10) * interval '6 hours', n * 1.5, 'n' || n
-              FROM generate_series(0, 2199) n
-        """)
-    return fresh_database
-
-
-@pytest.fixture
-def ingestion(spark: SparkSession, database_url: str, shop: Database, tmp_path: Path) -> Iterator[Ingestion]:
-    root = tmp_path / "lake house"
-    root.mkdir()
-    made = Ingestion(spark, database_url, connection_of(shop), str(root), [ORDERS, CUSTOMERS])
-    yield made
-    made.close()
-
-
-def connection_of(shop: Database) -> JdbcConnection:
-    return JdbcConnection(url=shop.jdbc_url, user=shop.user, password=shop.password, name="shop")
+__all__ = ["ingestion", "shop"]
 
 
 def source_rows(shop: Database, query: str) -> Counter[tuple[object, ...]]:
@@ -149,78 +109,6 @@ def test_late_rows_are_told_by_what_was_compacted(ingestion: Ingestion, shop: Da
     report = ingestion.run(mode=Mode.APPEND)
     assert report.datasets[0].publication is not None
     assert report.datasets[0].publication.row_count == 1, "the late row, and nothing that was published before"
-
-
-def test_empty_tables_are_read_as_empty_frames_of_their_columns(ingestion: Ingestion, shop: Database) -> None:
-    with shop.connect() as connection:
-        connection.execute("TRUNCATE orders, customers")
-    kept = {"converters": [{"drop": ["note"]}], "writer": {"partition_by": ["id"]}}
-    ingestion.datasets = [{**WHOLE_ORDERS, **kept}, CUSTOMERS]
-
-    assert [d.error for d in ingestion.run().datasets] == [None, None], ingestion.lines
-    orders = ingestion.read("public.orders")
-    assert orders.schema.simpleString() == "struct<id:bigint,at:timestamp,amount:decimal(12,2)>"
-    assert orders.collect() == []
-    assert ingestion.read("public.customers").schema.simpleString() == "struct<id:int,name:string>"
-    assert ingestion.rows("public.customers") == Counter()
-
-    # Nothing has to be kept of columns without rows; that a table is still empty is no reason to say them again.
-    with shop.connect() as connection:
-        connection.execute("ALTER TABLE orders ALTER COLUMN amount TYPE text USING ''")
-    assert [d.error for d in ingestion.run(mode=Mode.APPEND).datasets] == [None, None], ingestion.lines
-    assert ingestion.read("public.orders").schema["amount"].dataType.simpleString() == "string"
-    attempts = _count_attempts(ingestion)
-    assert [d.error for d in ingestion.run({"public.orders": [None]}).datasets] == [None]
-    assert _count_attempts(ingestion) == attempts
-    with shop.connect() as connection:
-        connection.execute("INSERT INTO orders VALUES (1, '2024-01-01 00:00Z', 'much', 'n')")
-        connection.execute("INSERT INTO customers VALUES (1, 'c1')")
-    assert [d.error for d in ingestion.run().datasets] == [None, None], ingestion.lines
-    assert ingestion.rows("public.orders", "id", "amount") == Counter([(1, "much")])
-    assert ingestion.rows("public.customers") == Counter([(1, "c1")])
-
-
-def test_a_refresh_that_empties_a_table_leaves_its_new_columns(ingestion: Ingestion, shop: Database) -> None:
-    ingestion.datasets = [WHOLE_ORDERS, CUSTOMERS]
-    assert [d.error for d in ingestion.run().datasets] == [None, None], ingestion.lines
-    with shop.connect() as connection:
-        connection.execute("TRUNCATE orders, customers")
-        connection.execute("ALTER TABLE orders DROP COLUMN note")
-        connection.execute("ALTER TABLE customers ADD COLUMN city text")
-    ingestion.datasets = [{**each, "schema_change": {"allow_dropped": True}} for each in ingestion.datasets]
-
-    assert [d.error for d in ingestion.run(mode=Mode.REFRESH).datasets] == [None, None], ingestion.lines
-
-    assert ingestion.read("public.orders").columns == ["id", "at", "amount"]
-    assert ingestion.rows("public.orders") == Counter()
-    assert ingestion.read("public.customers").columns == ["id", "name", "city"]
-    assert ingestion.rows("public.customers") == Counter()
-
-
-def test_a_task_that_failed_among_published_ones_does_not_say_that_nothing_was_published(
-    ingestion: Ingestion, shop: Database
-) -> None:
-    with shop.connect() as connection:
-        connection.execute("ANALYZE orders")
-    policy = {"name": "no_last", "check": "id <> 2199", "on_failure": "fail"}
-    split = {"work_unit_rows": 1000, "max_partitions": 3, "task_rows_min": 1}
-    ingestion.datasets = [{**WHOLE_ORDERS, "split": split, "quality": {"rows": [policy]}}]
-    ingestion.options = {"commit_policy": "successful"}
-
-    (report,) = ingestion.run().datasets
-
-    assert report.outcome is DatasetOutcome.PARTIAL, ingestion.lines
-    assert report.publication is not None
-    assert 0 < report.publication.row_count < 2199
-    said = "\n".join([report.error or "", *ingestion.lines]).lower()
-    assert "no_last" in said
-    assert "nothing was published" not in said
-    assert "nothing that its task read was published" in said
-
-
-def _count_attempts(ingestion: Ingestion) -> object:
-    with ingestion.engine.connect() as connection:
-        return connection.execute(text("SELECT count(*) FROM gobblin.attempt")).scalar()
 
 
 def test_bad_rows_go_to_quarantine_in_the_same_sequence(ingestion: Ingestion, shop: Database) -> None:

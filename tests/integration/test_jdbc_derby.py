@@ -64,7 +64,7 @@ def test_every_supported_type_survives_exactly(derby: Derby, bench: Bench) -> No
     request = request_for({"urn": "APP.T"})
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        frame = bench.read(session, plan, request)
+        frame = bench.read(plan)
         assert dict(frame.dtypes)["TS"] == "timestamp_ntz"
         shown = frame.selectExpr("* EXCEPT (DA, TS)", "CAST(DA AS STRING) DA", "CAST(TS AS STRING) TS")
         rows = {row.ID: row.asDict() for row in shown.collect()}
@@ -176,9 +176,9 @@ def test_hostile_names_are_only_names(derby: Derby, bench: Bench) -> None:
     request = request_for(keyed, partition=AssetPartition("it's"))
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        frame = bench.read(session, plan, request)
+        frame = bench.read(plan)
         assert frame.columns == ['Ev"il; --?', "c0"]
-        assert collect(session, frame, plan, request) == [(1, "it's")]
+        assert collect(frame, plan) == [(1, "it's")]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
 from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.names import TableName
 from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
+from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.jdbc import Bench, collect, column, describe, new_state, publish, request_for
@@ -146,7 +147,7 @@ def test_a_domain_is_read_as_the_type_below_it_with_its_digits(sql: Connection, 
     sql.execute(f"INSERT INTO t VALUES ({values})".encode(), [text for _, text, _type in OF_DOMAINS.values()])
     request = request_for({"urn": "public.t"})
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
-        frame = bench.read(session, session.plan(request), request)
+        frame = bench.read(session.plan(request))
         assert dict(frame.dtypes) == {name: kind for name, (_kind, _text, kind) in OF_DOMAINS.items()}
         (described,) = describe(bench, {"urn": "public.t"})
         assert [(each.name, each.spark_type) for each in described.columns] == frame.dtypes
@@ -236,7 +237,7 @@ def read_types(spark: SparkSession, connection: JdbcConnection) -> tuple[dict[st
         request = request_for({"urn": "t"})
         plan = session.plan(request)
         assert plan.columns["wide"] == "numeric(38,10)"
-        frame = bench.read(session, plan, request)
+        frame = bench.read(plan)
         (described,) = describe(bench, {"urn": "t"})
         assert [(each.name, each.spark_type) for each in described.columns] == frame.dtypes
         shown = frame.select(*[as_text(name, kind) for name, kind in frame.dtypes])
@@ -372,7 +373,7 @@ def test_a_slow_transaction_is_found_by_the_late_window(
     assert unit.reread_from < unit.interval.high
     assert not unit.is_empty
     assert column(rows) == [1, 2]
-    assert plan.late_key == ("id",)
+    assert read_plan_of(plan).late_key == ("id",)
     sql.execute("INSERT INTO t VALUES (3)")
     plan, rows = bench.run(request_for({**data, "split": {"work_unit_rows": 1}}, state))
     assert column(rows) == [1, 2, 3]
@@ -439,7 +440,7 @@ def test_skewed_positions_are_cut_by_the_histogram_and_read_once(sql: Connection
     request = request_for(data)
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        counts = [session.read(bench.spark, plan, request.spec, [unit]).count() for unit in plan.work_units]
+        counts = [read_plan_of(plan).reader.read(bench.spark, [unit]).count() for unit in plan.work_units]
     assert len(counts) == 9
     assert sum(counts) == 9001
     assert max(counts) < 2000
@@ -636,9 +637,9 @@ def test_hostile_names_and_partition_keys_are_only_names(sql: Connection, bench:
     request = request_for(keyed, partition=AssetPartition("it's"))
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        frame = bench.read(session, plan, request)
+        frame = bench.read(plan)
         assert frame.columns == ['Ev"il; --?', "Größe {d", "c0", "w0"]
-        assert collect(session, frame, plan, request) == [(1, "it's", 3, 4)]
+        assert collect(frame, plan) == [(1, "it's", 3, 4)]
     numbered = {**keyed, "partitions": {"kind": "dynamic", "name": "n", "column": "w0"}}
     assert column(bench.run(request_for(numbered, partition=AssetPartition("6")))[1]) == [2]
     with pytest.raises(RejectedError, match=r'datasets\[u\].*invalid input syntax for type integer: "six"'):
@@ -684,7 +685,7 @@ def test_bad_input_names_its_field_and_leaves_the_session_usable(
         assert text in str(refused.value)
         request = request_for(good)
         plan = session.plan(request)
-        assert column(collect(session, bench.read(session, plan, request), plan, request)) == [1]
+        assert column(collect(bench.read(plan), plan)) == [1]
 
 
 def test_columns_that_differ_only_by_case_are_refused(sql: Connection, bench: Bench) -> None:
@@ -798,12 +799,12 @@ def test_a_failure_that_is_not_the_sources_is_not_laid_on_it(sql: Connection, be
     request = request_for({"urn": "public.t"})
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        frame = bench.read(session, plan, request)
+        frame = bench.read(plan)
         with pytest.raises(AnalysisException) as taken:
             frame.write.mode("error").parquet(str(tmp_path))
-        assert isinstance(session.explain_failure(plan, request.spec, taken.value), ConflictError)
+        assert isinstance(read_plan_of(plan).reader.explain(taken.value), ConflictError)
         with pytest.raises(AnalysisException) as wrong:
             frame.selectExpr("nope + 1")
-        explained = session.explain_failure(plan, request.spec, wrong.value)
+        explained = read_plan_of(plan).reader.explain(wrong.value)
     assert isinstance(explained, RejectedError)
     assert "nope" in str(explained)

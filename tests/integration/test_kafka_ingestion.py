@@ -8,7 +8,7 @@ import pytest
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.urn import Role
-from gobblin_assets.sources.port import Restart
+from gobblin_assets.run.job_kind import Restart
 from tests.support.kafka import Record, delete_topics, make_topic, open_transaction, produce, produce_aborted
 from tests.support.topics import Open
 

@@ -14,8 +14,8 @@ import yaml
 from sqlalchemy import Engine, text
 
 from demo.kafka.broker import KafkaBroker, start_broker
-from gobblin_assets.dagster.resources.stores import open_stores
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support.kafka import delete_topics
 from tests.support.producing import (

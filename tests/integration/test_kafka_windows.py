@@ -13,7 +13,7 @@ from sqlalchemy import text
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.sources.port import StartAt
+from gobblin_assets.run.job_kind import StartAt
 from tests.support.kafka import Record, delete_records, produce
 from tests.support.topics import Ingestion, Open
 

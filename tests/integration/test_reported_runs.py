@@ -18,12 +18,12 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.published_checks import load_latest
 from gobblin_assets.dagster.reported_runs import ReportedRun
 from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.announcements import UntoldError
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import CheckResult, DatasetReport, RunReport
 from tests.support.dagster_world import build_world, describe_job, write_numbers
 

@@ -15,9 +15,9 @@ from gobblin_assets.cli.reports import print_report
 from gobblin_assets.dagster.metadata import build_evaluation
 from gobblin_assets.jobs.ingest import extractor
 from gobblin_assets.run.run_values import RunReport
-from tests.integration.test_end_to_end import connection_of
 from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
+from tests.support.shop import connection_of
 
 ACCOUNTS: dict[str, Any] = {
     "urn": "public.accounts",

@@ -77,12 +77,11 @@ def test_the_wheel_holds_the_packages_and_their_data_and_nothing_else(wheel: Pat
         names = set(archive.namelist())
     data = {
         str(path.relative_to(ROOT))
-        for package in ("gobblin_assets", "resources")
-        for path in (ROOT / package).rglob("*")
+        for path in (ROOT / "gobblin_assets").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert data <= names
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {"gobblin_assets", "resources"}
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"gobblin_assets"}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     for needed in ("log4j2.properties", "0001_commit_log.py", "dagster.yaml"):
         assert any(name.endswith(f"/{needed}") for name in names)
@@ -90,12 +89,11 @@ def test_the_wheel_holds_the_packages_and_their_data_and_nothing_else(wheel: Pat
 
 def test_it_imports_from_where_it_was_installed(binaries: Path, tmp_path: Path) -> None:
     program = (
-        "import gobblin_assets.definitions, gobblin_assets.dagster.component, resources, importlib.metadata as m;"
-        "print(gobblin_assets.__file__); print(resources.__file__); print(m.version('gobblin-assets'))"
+        "import gobblin_assets.definitions, gobblin_assets.dagster.component, importlib.metadata as m;"
+        "print(gobblin_assets.__file__); print(m.version('gobblin-assets'))"
     )
-    package, resources, version = run([binaries / "python", "-c", program], cwd=tmp_path).split()
+    package, version = run([binaries / "python", "-c", program], cwd=tmp_path).split()
     assert Path(package).is_relative_to(binaries.parent)
-    assert Path(resources).is_relative_to(binaries.parent)
     assert version.count(".") == 2
 
 

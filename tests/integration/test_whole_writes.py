@@ -15,10 +15,10 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.observation import ObservedPositions
 from gobblin_assets.rows.parquet_writer import WrittenDirectory
 from gobblin_assets.spark.connect_server import ConnectServer
-from tests.integration.test_end_to_end import connection_of
 from tests.support.ingestion import Ingestion
 from tests.support.kafka import MakeTopic, Record, produce
 from tests.support.postgres import Database
+from tests.support.shop import connection_of
 from tests.support.spark import in_child, open_remote
 from tests.support.topics import Open
 

@@ -10,25 +10,26 @@ from unittest import mock
 from gobblin_assets.commit import execution, folding, markers, relocation
 from gobblin_assets.commit.destination import Verdict
 from gobblin_assets.commit.segment import decode_segment, encode_segments
-from gobblin_assets.run import task, tidying
+from gobblin_assets.destinations import posix
+from gobblin_assets.run import task
 from tests.simulation import world
 
 
 def loses_a_file(times: float = float("inf")) -> AbstractContextManager[Any]:
     """The last file of a write is gone before anybody counts: as often as said."""
-    extract = world._Extractor.extract
+    extract = world._Extractor.do
     left = [times]
 
     def mutant(self: Any, order: Any) -> Any:
         found = extract(self, order)
-        if not found.directories or left[0] <= 0:
+        if not found.outputs or left[0] <= 0:
             return found
         left[0] -= 1
-        *others, last = found.directories
+        *others, last = found.outputs
         kept = replace(last, files=last.files[:-1])
-        return replace(found, directories=(*others, kept))
+        return replace(found, outputs=(*others, kept))
 
-    return mock.patch.object(world._Extractor, "extract", mutant)
+    return mock.patch.object(world._Extractor, "do", mutant)
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def never_looked() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(relocation, "decide", return_value=Verdict.IDENTIFY))
         stack.enter_context(mock.patch.object(markers, "_find_misplaced", _do_nothing))
-        for module in (execution, task, tidying):
+        for module in (execution, posix):
             stack.enter_context(mock.patch.object(module, "require_identity", _do_nothing))
         yield
 

@@ -17,30 +17,27 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest import mock
 
-from pyspark.sql import SparkSession
-
 from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import GobblinError, RetryableError
-from gobblin_assets.model.extract import ExtractType, Mode
+from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetState, RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run import round as run_round
-from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory
-from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import (
-    DatasetSpec,
     JdbcSourceSpec,
     JobSpec,
     LeaseSpec,
     LogSpec,
     RetrySpec,
-    SplitSpec,
-    WatermarkSpec,
 )
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
@@ -190,31 +187,27 @@ class Runner:
 
     def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
         """A whole run; None when the process died in it. A run that fails as a whole is as good as a failed one."""
-        split = SplitSpec(max_multi_work_units=1 if self.world.shares else 8, task_rows_min=1)
-        spec = DatasetSpec(extract=ExtractType.APPEND_ONLY, watermark=WatermarkSpec(column="number"), split=split)
         request = RunRequest(
             job=_job(self.world.policy, FOLDS_ALL if self.world.folds else LogSpec()),
-            datasets=dict.fromkeys(self.world.source, spec),
             selection=dict.fromkeys(urns, (WHOLE,)),
             mode=mode,
         )
         ports = RunPorts(
             stores=self._stores,
-            fs=self._fs,
-            root=ROOT,
+            destination=PosixDestination(
+                JobName(JOB), ROOT, self._fs, ROOT, self._stores, lambda _uri: (self._fs, ROOT), self._clock.new_id
+            ),
             open_file_system=lambda _uri: (self._fs, ROOT),
-            source=NumberedRows(
+            kind=NumberedRows(
                 key="rows",
-                columns={"number": "bigint"},
                 count_rows=lambda asked: self.process.call("source.plan", lambda: self.world.source[asked.urn]),
                 list_names=lambda: list(self.world.source),
                 new_id=self.clock.new_id,
+                make_worker=lambda: _Extractor(self),
                 units=UNITS,
                 shares=self.world.shares,
             ),
-            open_extractor=lambda _session: _Extractor(self),
             interrupt=lambda _attempt: None,
-            spark=_no_spark,
             clock=self._clock,
             report=self.lines.append,
             on_publication=self._tell,
@@ -311,10 +304,6 @@ def _job(policy: CommitPolicy, log: LogSpec) -> JobSpec:
     )
 
 
-def _no_spark() -> SparkSession:
-    raise AssertionError("this world has no Spark")
-
-
 class _InlinePool(Executor):
     """Runs each task when it is submitted, so that the calls of a process have one order."""
 
@@ -339,7 +328,7 @@ class _Extractor(SparklessExtractor):
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def extract(self, order: ExtractOrder) -> Extracted:
+    def do(self, order: WorkOrder) -> Staged:
         files = []
         leaf = f"{order.directory}/data"
         self._runner.make_directory(leaf)
@@ -357,5 +346,5 @@ class _Extractor(SparklessExtractor):
                 identity = self._runner.write_file(f"{leaf}/{name}", json.dumps(rows).encode())
                 files.append(DataFile(name, identity, len(rows)))
                 rows_read += len(rows)
-        written = (OutputDirectory(Role.DATA, leaf, "", tuple(files)),) if files else ()
-        return Extracted(written, rows_read=rows_read, columns={"number": "bigint"})
+        written = (Output(Role.DATA, leaf, "", tuple(files)),) if files else ()
+        return Staged(written, rows_read=rows_read, columns={"number": "bigint"})

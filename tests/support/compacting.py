@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from gobblin_assets import failpoints
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -16,10 +17,9 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.state import JobState, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
-from gobblin_assets.run.extraction import OutputDirectory, SessionFacts
-from gobblin_assets.run.rewriting import RewriteOrder
+from gobblin_assets.run.job_kind import Output, RewriteOrder, SessionFacts
 from gobblin_assets.run.run_values import RunPorts, RunRequest
-from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec
+from gobblin_assets.spec.job_spec import CompactionSpec
 from tests.support.lake import FORKS, JOB, Lake, Worker, World
 
 ALL = CompactionSpec(files_min=2, quiet_s=0.0)
@@ -35,7 +35,7 @@ class ArrowRewriter:
     def session_facts(self) -> SessionFacts:
         return SessionFacts()
 
-    def rewrite(self, order: RewriteOrder) -> Sequence[OutputDirectory]:
+    def rewrite(self, order: RewriteOrder) -> Sequence[Output]:
         tables = [pq.ParquetFile(file.path).read() for segment in order.segments for file in segment.files()]
         table = pa.concat_tables(tables)
         path = Path(order.directory, "part-0.parquet")
@@ -46,7 +46,7 @@ class ArrowRewriter:
             # Put out of the way by whoever took the dataset over while this process slept.
             raise FileNotFoundError(f"{path} is gone")
         file = DataFile(path.name, identity, table.num_rows - self._loses)
-        return [OutputDirectory(order.role, order.directory, "", (file,))]
+        return [Output(order.role, order.directory, "", (file,))]
 
 
 class CompactingWorld(World):
@@ -57,7 +57,8 @@ class CompactingWorld(World):
         return replace(request, job=request.job.model_copy(update={"compaction": ALL}))
 
     def _ports(self) -> RunPorts:
-        return replace(super()._ports(), open_rewriter=lambda: ArrowRewriter(self.lake.root))
+        ports = super()._ports()
+        return replace(ports, kind=replace(ports.kind, make_rewriter=lambda: ArrowRewriter(self.lake.root)))
 
 
 def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
@@ -70,12 +71,12 @@ def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
     with operations.hold(world.stores.datasets.load(job, [name])[name].dataset_id) as (keeper, lease):
         compaction = Compaction(
             job=lake.job(),
-            datasets={name: DatasetSpec()},
             run_id=run_id,
             driver=operations.driver(keeper),
             published=world.stores.published,
-            fs=fs,
-            root=root,
+            destination=PosixDestination(
+                job, lake.root, fs, root, world.stores, open_file_system, SystemClock().new_id
+            ),
             clock=SystemClock(),
             report=world.lines.append,
             require=keeper.require,

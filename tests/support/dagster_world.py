@@ -24,12 +24,12 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.extraction import Extracted, Extractor, ExtractOrder, OutputDirectory
-from gobblin_assets.run.run_values import Stores
-from gobblin_assets.sources.port import PlanSession, Source
+from gobblin_assets.run.job_kind import Output, Staged, Worker, WorkOrder
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.extracting import SparklessExtractor
-from tests.support.numbered_rows import NumberedRows
+from tests.support.numbered_rows import NumberedRows, NumberedSource
 
 WORLD_VARIABLE = "GOBBLIN_TEST_WORLD"
 DATABASE_VARIABLE = "GOBBLIN_TEST_WORLD_DATABASE"
@@ -43,14 +43,15 @@ class NumbersResource(dg.ConfigurableResource["NumbersResource"]):
 
     def open_source(self, job: JobSpec) -> Source:
         folder = Path(self.folder)
-        return NumberedRows(
+        rows = NumberedRows(
             key=KEY,
-            columns={"number": "bigint"},
             count_rows=lambda asked: len(read_numbers(folder, asked.urn, asked.partition.key)),
             list_names=lambda: [path.name for path in folder.iterdir()],
             new_id=SystemClock().new_id,
+            make_worker=lambda: NumbersExtractor(folder),
             refreshes_published=True,
         )
+        return NumberedSource(rows, {"number": "bigint"})
 
 
 class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
@@ -61,7 +62,7 @@ class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
     def get_session(self, job: JobSpec) -> SparkSession:
         raise AssertionError("this world has no Spark")
 
-    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         return NumbersExtractor(Path(self.folder))
 
     def interrupt(self, attempt: AttemptRecord) -> None:
@@ -93,7 +94,7 @@ class NumbersExtractor(SparklessExtractor):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def extract(self, order: ExtractOrder) -> Extracted:
+    def do(self, order: WorkOrder) -> Staged:
         numbers = read_numbers(self._folder, order.plan.urn, order.plan.partition.key)
         directories = []
         count = 0
@@ -103,9 +104,9 @@ class NumbersExtractor(SparklessExtractor):
             wanted = numbers[int(str(unit.interval.low)) : int(str(unit.interval.high))]
             directories += [self._write(Path(order.directory), number) for number in wanted]
             count += len(wanted)
-        return Extracted(tuple(directories), rows_read=count, columns={"number": "bigint"})
+        return Staged(tuple(directories), rows_read=count, columns={"number": "bigint"})
 
-    def _write(self, staging: Path, number: int) -> OutputDirectory:
+    def _write(self, staging: Path, number: int) -> Output:
         name = f"number={number}"
         leaf = staging / "data" / name
         leaf.mkdir(parents=True)
@@ -113,7 +114,7 @@ class NumbersExtractor(SparklessExtractor):
         pq.write_table(pa.table({"value": [number]}), path)
         identity = open_file_system(str(staging))[0].find_identity(str(path))
         assert identity is not None
-        return OutputDirectory(Role.DATA, str(leaf), name, (DataFile(path.name, identity, 1),))
+        return Output(Role.DATA, str(leaf), name, (DataFile(path.name, identity, 1),))
 
 
 def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitions:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from gobblin_assets.run.extraction import Extracted, Extractor, ExtractOrder, SessionFacts
+from gobblin_assets.run.job_kind import SessionFacts, Staged, Worker, WorkOrder
 
 
-class SparklessExtractor(Extractor):
+class SparklessExtractor(Worker):
     """Who inherits says how one order is extracted."""
 
     def session_facts(self) -> SessionFacts:
@@ -14,5 +14,5 @@ class SparklessExtractor(Extractor):
     def cancel(self, tag: str) -> None:
         pass
 
-    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
-        return [self.extract(order) for order in orders]
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return [self.do(order) for order in orders]

@@ -12,15 +12,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
@@ -79,19 +81,23 @@ class Ingestion:
         fs, root = open_file_system(job.destination, umask=job.umask)
         ports = RunPorts(
             stores=self.stores,
-            fs=fs,
-            root=root,
+            destination=PosixDestination(
+                JobName(JOB), job.destination, fs, root, self.stores, open_file_system, SystemClock().new_id
+            ),
             open_file_system=open_file_system,
-            source=JdbcSource(self.connection, job.source),
-            open_extractor=lambda session: SparkExtractor(self.spark, fs, self.stores.published, session),
+            kind=IngestKind(
+                datasets,
+                JdbcSource(self.connection, job.source),
+                lambda: self.spark,
+                lambda: SparkExtractor(self.spark, fs, self.stores.published),
+                lambda: SparkRewriter(self.spark, fs, datasets),
+            ),
             interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
-            spark=lambda: self.spark,
             clock=SystemClock(),
             report=self.lines.append,
             on_publication=self.events.append,
-            open_rewriter=lambda: SparkRewriter(self.spark, fs),
         )
-        return run_job(RunRequest(job, datasets, selection, mode=mode, by_hand=by_hand), ports)
+        return run_job(RunRequest(job, selection, mode=mode, by_hand=by_hand), ports)
 
     def read(self, urn: str, *, role: Role = Role.DATA, partitions: Sequence[str] | None = None) -> DataFrame:
         return read_dataset(self.spark, urn, job=JOB, database=self.engine, role=role, partitions=partitions)

@@ -11,10 +11,11 @@ from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.policy import CommitPolicy, UnitResult, decide_commit
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.description import TableDescription
 from gobblin_assets.sources.jdbc.source import JdbcSource
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.sources.port import SourceRequest, read_plan_of
 from gobblin_assets.spec.job_spec import DatasetSpec, JdbcSourceSpec
 
 
@@ -29,14 +30,21 @@ def request_for(
     partition: AssetPartition = WHOLE,
     mode: Mode = Mode.AUTO,
     by_hand: bool = True,
-) -> PlanRequest:
+) -> SourceRequest:
     """``data`` is a dataset as a person writes it."""
     spec = DatasetSpec.model_validate(data)
     urn = spec.urn or spec.table or ""
-    return PlanRequest(spec, DatasetUrn(urn), partition, state or new_state(urn), mode, by_hand)
+    return SourceRequest(
+        urn=DatasetUrn(urn),
+        partition=partition,
+        state=state or new_state(urn),
+        mode=mode,
+        by_hand=by_hand,
+        spec=spec,
+    )
 
 
-def publish(state: DatasetState, plan: PartitionPlan) -> DatasetState:
+def publish(state: DatasetState, plan: UnitPlan) -> DatasetState:
     """The state after everything of ``plan`` was published, as the commit would leave it."""
     results = [UnitResult(unit, succeeded=True, attempt=None) for unit in plan.work_units]
     decision = decide_commit(CommitPolicy.FULL, results, replaces=plan.replaces)
@@ -63,21 +71,20 @@ class Bench:
         self.source = JdbcSource(connection, JdbcSourceSpec(connection="c", read_timeout_s=read_timeout_s))
         self.reports: list[str] = []
 
-    def run(
-        self, request: PlanRequest, between: Callable[[], object] = lambda: None
-    ) -> tuple[PartitionPlan, list[Any]]:
+    def run(self, request: SourceRequest, between: Callable[[], object] = lambda: None) -> tuple[UnitPlan, list[Any]]:
         """Plan, let ``between`` happen, read everything."""
         with self.source.open_plan(lambda: self.spark, self.reports.append) as session:
             plan = session.plan(request)
             between()
-            return plan, collect(session, self.read(session, plan, request), plan, request)
+            return plan, collect(self.read(plan), plan)
 
-    def plan(self, request: PlanRequest) -> PartitionPlan:
+    def plan(self, request: SourceRequest) -> UnitPlan:
         with self.source.open_plan(lambda: self.spark, self.reports.append) as session:
             return session.plan(request)
 
-    def read(self, session: PlanSession, plan: PartitionPlan, request: PlanRequest) -> DataFrame:
-        return session.read(self.spark, plan, request.spec, plan.work_units)
+    def read(self, plan: UnitPlan) -> DataFrame:
+        """While the session is open that made the plan."""
+        return read_plan_of(plan).reader.read(self.spark, plan.work_units)
 
 
 def describe(bench: Bench, *datasets: Mapping[str, Any]) -> Sequence[TableDescription]:
@@ -86,12 +93,12 @@ def describe(bench: Bench, *datasets: Mapping[str, Any]) -> Sequence[TableDescri
     return bench.source.describe(lambda: bench.spark, {each.urn: each.spec for each in requests})
 
 
-def collect(session: PlanSession, frame: DataFrame, plan: PartitionPlan, request: PlanRequest) -> list[Any]:
-    """The rows as tuples; what fails is raised as the session explains it."""
+def collect(frame: DataFrame, plan: UnitPlan) -> list[Any]:
+    """The rows as tuples; what fails is raised as the plan's reader explains it."""
     try:
         return sorted((tuple(row) for row in frame.collect()), key=repr)
     except Exception as error:
-        raise session.explain_failure(plan, request.spec, error) from error
+        raise read_plan_of(plan).reader.explain(error) from error
 
 
 def column(rows: Sequence[tuple[Any, ...]], place: int = 0) -> list[Any]:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 from sqlalchemy import text
 
 from gobblin_assets import failpoints
@@ -27,28 +26,27 @@ from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDest
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.extract import ExtractType, Mode
+from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory
-from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest, Stores
+from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.spec.job_spec import (
-    DatasetSpec,
     JdbcSourceSpec,
     JobSpec,
     LeaseSpec,
     LogSpec,
     RetrySpec,
-    SplitSpec,
     StreamSpec,
-    WatermarkSpec,
 )
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
@@ -127,25 +125,25 @@ class ArrowExtractor(SparklessExtractor):
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
-    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
         """As Spark's does: all is written for the first of them, which then hands out what is the others'."""
         shared = Path(orders[0].directory, "shared")
         for number, order in enumerate(orders):
             self._write(order, shared / str(number))
         return [self._hand_out(order, shared / str(number)) for number, order in enumerate(orders)]
 
-    def _hand_out(self, order: ExtractOrder, written: Path) -> Extracted:
+    def _hand_out(self, order: WorkOrder, written: Path) -> Staged:
         leaf = Path(order.directory, "data")
         leaf.parent.mkdir(parents=True, exist_ok=True)
         written.rename(leaf)
         return self._describe(order, leaf)
 
-    def extract(self, order: ExtractOrder) -> Extracted:
+    def do(self, order: WorkOrder) -> Staged:
         leaf = Path(order.directory, "data")
         self._write(order, leaf)
         return self._describe(order, leaf)
 
-    def _write(self, order: ExtractOrder, leaf: Path) -> None:
+    def _write(self, order: WorkOrder, leaf: Path) -> None:
         source = self._lake.source_rows(order.plan.urn)
         rows: list[tuple[int, str]] = []
         for unit in order.units:
@@ -160,7 +158,7 @@ class ArrowExtractor(SparklessExtractor):
             table = pa.table({"number": [n for n, _ in part], "value": [v for _, v in part]})
             pq.write_table(table, leaf / f"part-{start:05d}.parquet", write_page_checksum=True)
 
-    def _describe(self, order: ExtractOrder, leaf: Path) -> Extracted:
+    def _describe(self, order: WorkOrder, leaf: Path) -> Staged:
         fs, _root = open_file_system(self._lake.root)
         files = []
         for path in sorted(leaf.iterdir()):
@@ -169,10 +167,10 @@ class ArrowExtractor(SparklessExtractor):
                 # Put out of the way by whoever took the dataset over while this process slept.
                 raise FileNotFoundError(f"{path} is gone")
             files.append(DataFile(path.name, identity, pq.read_metadata(path).num_rows))
-        written = (OutputDirectory(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
+        written = (Output(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
         bounds = [unit.interval for unit in order.units if unit.interval is not None]
         rows_read = sum(int(str(each.high)) - int(str(each.low)) for each in bounds)
-        return Extracted(written, rows_read=rows_read, columns={"number": "bigint", "value": "string"})
+        return Staged(written, rows_read=rows_read, columns={"number": "bigint", "value": "string"})
 
 
 @dataclass
@@ -204,14 +202,8 @@ class World:
         return run_stream(self._request(self.lake.urns, mode=Mode.APPEND, by_hand=False), self._ports(), wait_for_stop)
 
     def _request(self, urns: Sequence[str], *, mode: Mode, by_hand: bool) -> RunRequest:
-        spec = DatasetSpec(
-            extract=ExtractType.APPEND_ONLY,
-            watermark=WatermarkSpec(column="number"),
-            split=SplitSpec(max_multi_work_units=1 if self.lake.shares else 8, task_rows_min=1),
-        )
         return RunRequest(
             job=self.lake.job(),
-            datasets={DatasetUrn(urn): spec for urn in self.lake.urns},
             selection=dict.fromkeys(map(DatasetUrn, urns), (WHOLE,)),
             mode=mode,
             by_hand=by_hand,
@@ -222,21 +214,20 @@ class World:
         fs, root = open_file_system(lake.root)
         return RunPorts(
             stores=self.stores,
-            fs=fs,
-            root=root,
+            destination=PosixDestination(
+                JobName(lake.job_name), lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id
+            ),
             open_file_system=open_file_system,
-            source=NumberedRows(
+            kind=NumberedRows(
                 key="lines",
-                columns={"number": "bigint", "value": "text"},
                 count_rows=lambda asked: len(lake.source_rows(asked.urn)),
                 list_names=lambda: lake.urns,
                 new_id=SystemClock().new_id,
+                make_worker=lambda: ArrowExtractor(lake),
                 units=UNITS,
                 shares=lake.shares,
             ),
-            open_extractor=lambda _session: ArrowExtractor(lake),
             interrupt=lambda _attempt: None,
-            spark=_no_spark,
             clock=SystemClock(),
             report=self.lines.append,
             on_publication=self._record_event,
@@ -339,10 +330,6 @@ class World:
         events = Path(self.lake.directory, "events.log")
         with events.open("a", encoding="utf-8") as out:
             out.write(f"{report.publication.sequence_id}\n")
-
-
-def _no_spark() -> SparkSession:
-    raise AssertionError("this world has no Spark")
 
 
 # Children are forked from a process that has imported everything and has no threads. The first array that pyarrow makes

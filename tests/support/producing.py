@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # the vendor does not mark what it exports
 
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.stores import Stores
 from tests.support.kafka import Record, Transaction, make_topic, open_admin, produce, read_all
 
 PARTITIONS = 2

@@ -14,6 +14,7 @@ from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.segment import Segment, combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
+from gobblin_assets.destinations.posix import job_directory, target_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.path_names import path_of
@@ -22,7 +23,6 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.output_partitions import add_output_partitions
 from gobblin_assets.rows.parquet_writer import WrittenDirectory, collect_output, write_parquet
 from gobblin_assets.rows.row_quality import RowSplit, parse_role_path, split_rows
-from gobblin_assets.run.task import job_directory, target_directory
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from gobblin_assets.state.leases import Holder, Lease
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore

@@ -4,18 +4,19 @@ from collections import Counter
 
 from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.run.job_kind import UnitPlan
+from gobblin_assets.sources.port import SourceRequest, read_plan_of
 from tests.support.jdbc import Bench
 
 Rows = Counter[tuple[str | None, ...]]
 """A multiset."""
 
 
-def run(bench: Bench, request: PlanRequest) -> tuple[PartitionPlan, Rows]:
+def run(bench: Bench, request: SourceRequest) -> tuple[UnitPlan, Rows]:
     """The plan, and all rows; bytes in hexadecimal."""
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        frame = bench.read(session, plan, request)
+        frame = bench.read(plan)
         kinds = {f"c{n}": field.dataType for n, field in enumerate(frame.schema.fields)}
         shown = frame.toDF(*kinds).selectExpr(*[
             f"hex({name})" if isinstance(kind, T.BinaryType) else f"CAST({name} AS STRING)"
@@ -24,13 +25,13 @@ def run(bench: Bench, request: PlanRequest) -> tuple[PartitionPlan, Rows]:
         try:
             return plan, Counter(tuple(row) for row in shown.collect())
         except Exception as error:
-            raise session.explain_failure(plan, request.spec, error) from error
+            raise read_plan_of(plan).reader.explain(error) from error
 
 
-def read_types(bench: Bench, request: PlanRequest) -> list[str]:
+def read_types(bench: Bench, request: SourceRequest) -> list[str]:
     """Spark's types of the columns."""
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
-        frame = bench.read(session, session.plan(request), request)
+        frame = bench.read(session.plan(request))
         return [field.dataType.simpleString() for field in frame.schema.fields]
 
 

@@ -14,6 +14,7 @@ from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import (
     Isolation,
     PartitionOffsets,
@@ -30,7 +31,7 @@ from gobblin_assets.sources.kafka.planning import (
     recall_topic,
 )
 from gobblin_assets.sources.kafka.sizes import Sizes
-from gobblin_assets.sources.port import PlanRequest, Restart, StartAt
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.kafka_spec import SizeEstimator
 
@@ -54,15 +55,21 @@ class Follower:
     facts: dict[str, object] = field(default_factory=dict)
     topic: str = TOPIC
 
-    def request(self, restart: Restart | StartAt | None = None) -> PlanRequest:
+    def request(self, restart: Restart | StartAt | None = None) -> SourceRequest:
         keys = {
             (name, ""): KeyState(KeyId(number), name, "", long_watermark(at) if isinstance(at, int) else at)
             for number, (name, at) in enumerate(self.watermarks.items())
         }
         spec = DatasetSpec.model_validate({"topic": self.topic, "kafka": self.kafka, "split": self.split})
         state = DatasetState(DatasetId(1), JobName("job"), DatasetUrn(self.topic), 0, keys, source_facts=self.facts)
-        return PlanRequest(
-            spec, DatasetUrn(self.topic), AssetPartition(None), state, mode=Mode.AUTO, by_hand=False, restart=restart
+        return SourceRequest(
+            DatasetUrn(self.topic),
+            AssetPartition(None),
+            state,
+            mode=Mode.AUTO,
+            by_hand=False,
+            restart=restart,
+            spec=spec,
         )
 
     def decide(

@@ -18,7 +18,7 @@ from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets,
 from gobblin_assets.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.kafka_spec import SizeEstimator
 from gobblin_assets.spec.partition_keys import asset_partition
@@ -82,7 +82,7 @@ class Topic:
             for number, at in found.items()
         }
 
-    def request(self, window: int, mode: Mode = Mode.AUTO, **more: Any) -> PlanRequest:
+    def request(self, window: int, mode: Mode = Mode.AUTO, **more: Any) -> SourceRequest:
         spec = DatasetSpec.model_validate(
             {
                 "topic": "MyTopic",
@@ -102,16 +102,17 @@ class Topic:
             source_facts=self.facts,
         )
         partition = asset_partition(spec, (START + window * HOUR).strftime("%Y-%m-%d-%H:%M"))
-        return PlanRequest(
-            spec,
+        return SourceRequest(
             URN,
             partition,
             state,
             mode,
-            **{"by_hand": True, "load_intervals": self.held, **more},
+            **{"by_hand": True, "load_intervals": self.held, "spec": spec, **more},
         )
 
-    def decide(self, request: PlanRequest, now_hour: int, taken: Taken | None = None) -> tuple[Reading, TopicDecision]:
+    def decide(
+        self, request: SourceRequest, now_hour: int, taken: Taken | None = None
+    ) -> tuple[Reading, TopicDecision]:
         reading = decide_reading(request, START + now_hour * HOUR + HOUR / 2)
         offsets, taken = self.offsets(), taken or Taken()
         memory = recall_topic(request, "MyTopic", offsets)
@@ -132,7 +133,7 @@ class Topic:
         return reading, found
 
     def publish(
-        self, request: PlanRequest, reading: Reading, decision: TopicDecision, *, failing: Sequence[int] = ()
+        self, request: SourceRequest, reading: Reading, decision: TopicDecision, *, failing: Sequence[int] = ()
     ) -> dict[str, list[tuple[int, int]]]:
         """As a run with the policy successful, of whose WorkUnits those of these places fail. What was published."""
         units = cut_ranges(

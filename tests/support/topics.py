@@ -16,23 +16,27 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlalchemy import text
 
 from demo.kafka.broker import KafkaBroker
-from gobblin_assets.dagster.resources.stores import open_stores
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
+from gobblin_assets.run.job_kind import Restart, StartAt
+from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job, run_stream
-from gobblin_assets.run.streaming import WaitForStop, plan_stream_job
+from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
-from gobblin_assets.sources.port import Restart, Source, StartAt
+from gobblin_assets.sources.port import Source
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
@@ -113,19 +117,23 @@ class Ingestion:
             for urn, spec in datasets.items()
             if not urns or urn in urns
         }
-        return RunRequest(job, datasets, selection)
+        return RunRequest(job, selection)
 
     def _ports(self, job: JobSpec) -> RunPorts:
         fs, root = open_file_system(job.destination, umask=job.umask)
         return RunPorts(
             stores=self.stores,
-            fs=fs,
-            root=root,
+            destination=PosixDestination(
+                JobName(JOB), job.destination, fs, root, self.stores, open_file_system, self.clock.new_id
+            ),
             open_file_system=open_file_system,
-            source=(self.open_source or self._open_source)(job),
-            open_extractor=lambda session: SparkExtractor(self.spark, fs, self.stores.published, session),
+            kind=IngestKind(
+                resolve_datasets(job, None),
+                (self.open_source or self._open_source)(job),
+                lambda: self.spark,
+                lambda: SparkExtractor(self.spark, fs, self.stores.published),
+            ),
             interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
-            spark=lambda: self.spark,
             clock=self.clock,
             report=self.lines.append,
             on_publication=self.events.append,

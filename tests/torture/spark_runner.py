@@ -11,7 +11,8 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import interrupt_attempt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
-from gobblin_assets.run.run_values import DatasetReport, Stores
+from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings

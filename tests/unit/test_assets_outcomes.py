@@ -21,7 +21,8 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.run_values import CheckResult, DatasetReport
+from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.run_values import DatasetReport
 
 FINAL = (
     FencedError("taken over"),

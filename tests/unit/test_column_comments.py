@@ -1,12 +1,10 @@
 """What people wrote about columns follows them through converters, and stays small."""
 
+from gobblin_assets.model.source_comments import SourceComments, comments_from_json, comments_to_json
 from gobblin_assets.rows.column_comments import (
     COMMENT_LENGTH_MAX,
     COMMENTS_LENGTH_MAX,
-    SourceComments,
     carry_comments,
-    comments_from_json,
-    comments_to_json,
 )
 from gobblin_assets.spec.job_spec import ConverterSpec
 

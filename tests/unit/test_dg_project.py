@@ -59,7 +59,11 @@ class TestResources:
         scaffold(project, "shop", connection="sales")
         scaffold(project, "store", connection="sales")
         scaffold(project, "web", source="kafka", connection="bus")
-        assert keys(load(project)) == OURS | {"sales", "bus"}
+        found = load(project)
+        assert keys(found) == OURS | {"sales", "bus"}
+        graph = found.resolve_asset_graph()
+        read = dg.AssetKey(["source", "jdbc", "sales", "public.customers"])
+        assert {key.path[0] for key in graph.get(read).child_keys} == {"shop", "store"}
 
     def test_what_the_project_s_python_files_provide_stays_theirs(self, project: Path) -> None:
         scaffold(project, "shop", connection="sales")

@@ -8,10 +8,10 @@ import pytest
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark
+from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 from gobblin_assets.sources.kafka.keys import PartitionKey, parse_key
 from gobblin_assets.sources.kafka.planning import limit_run
-from gobblin_assets.sources.port import Restart, StartAt
 from tests.support.topic_plans import Follower, offsets_of, ranges_of
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.run.job_kind import Restart
 from gobblin_assets.sources.kafka.cluster import TopicOffsets
 from gobblin_assets.sources.kafka.planning import ChosenRange, TopicDecision
-from gobblin_assets.sources.port import Restart
 from tests.support.topic_plans import TOPIC, Follower, offsets_of
 
 PARTITIONS_MAX = 4

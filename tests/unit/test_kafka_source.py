@@ -14,12 +14,12 @@ from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.extraction import Extracted
+from gobblin_assets.run.job_kind import Staged, TaskFigures, UnitPlan
 from gobblin_assets.run.publishing import learn_facts
 from gobblin_assets.run.slices import Slice, StagedTask
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 from gobblin_assets.sources.kafka.source import KafkaSource
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest, TaskFigures
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.state.leases import Lease
 from tests.support.topic_plans import CONNECTION, FixedCluster, Follower, offsets_of
@@ -27,10 +27,10 @@ from tests.support.topic_plans import CONNECTION, FixedCluster, Follower, offset
 FROM_THE_END = {"bootstrap_with": "latest"}
 
 
-def plan(cluster: FixedCluster, requests: Sequence[PlanRequest], **options: object) -> list[PartitionPlan | str]:
+def plan(cluster: FixedCluster, requests: Sequence[SourceRequest], **options: object) -> list[UnitPlan | str]:
     """Each request's plan, or the error that it ends with."""
     spec = KafkaSourceSpec.model_validate({"type": "kafka", "connection": "events", **options})
-    outcomes: list[PartitionPlan | str] = []
+    outcomes: list[UnitPlan | str] = []
     with KafkaSource(cluster, CONNECTION, spec).open_plan(no_spark, print, requests) as session:
         for request in requests:
             try:
@@ -53,8 +53,8 @@ def test_the_brokers_are_asked_once_and_a_topic_that_is_refused_stops_no_other(o
 
     assert cluster.asked == [["a", "b", "unknown"]]
     assert refused == "topic: there is no such topic"
-    assert isinstance(first, PartitionPlan)
-    assert isinstance(last, PartitionPlan)
+    assert isinstance(first, UnitPlan)
+    assert isinstance(last, UnitPlan)
     assert [unit.key for unit in (*first.work_units, *last.work_units)] == ["b:0", "a:0"]
 
 
@@ -66,7 +66,7 @@ def test_a_partition_that_failed_at_first_is_looked_up_by_time_later() -> None:
 
     (found,) = plan(cluster, [follower.request()])
 
-    assert isinstance(found, PartitionPlan)
+    assert isinstance(found, UnitPlan)
     assert [str(unit.interval.high) for unit in found.work_units if unit.interval is not None] == ["9", "5"]
 
 
@@ -74,8 +74,8 @@ def test_produce_rates_are_remembered_where_they_are_asked_for() -> None:
     cluster = FixedCluster({"MyTopic": offsets_of({0: (0, 9)})})
     (plain,) = plan(cluster, [Follower(FROM_THE_END).request()])
     (by_rate,) = plan(cluster, [Follower(FROM_THE_END).request()], size_estimator="produce_rate")
-    assert isinstance(plain, PartitionPlan)
-    assert isinstance(by_rate, PartitionPlan)
+    assert isinstance(plain, UnitPlan)
+    assert isinstance(by_rate, UnitPlan)
     assert "produced" not in plain.facts
     assert "produced" in by_rate.facts
 
@@ -103,12 +103,9 @@ def test_what_the_published_tasks_showed_is_remembered_with_the_facts() -> None:
         for number, count in enumerate((10, 20, 40))
     ]
     good, discarded = (AttemptId(uuid.UUID(int=next(numbers))) for _attempt in range(2))
-    planned = PartitionPlan(
-        request.urn, AssetPartition(None), Mode.APPEND, False, False, tuple(units), {}, None, (), learn=learn
-    )
+    planned = UnitPlan(request.urn, AssetPartition(None), Mode.APPEND, False, False, tuple(units), learn=learn)
     part = Slice(
         request.urn,
-        request.spec,
         AssetPartition(None),
         request.state,
         Lease(DatasetId(1), 1),
@@ -120,7 +117,7 @@ def test_what_the_published_tasks_showed_is_remembered_with_the_facts() -> None:
         for unit, attempt in zip(units, (good, good, discarded), strict=True)
     ]
     segments = tuple(Segment(role, "", b"", b"", 1, 1, 5, 100) for role in (Role.DATA, Role.DEAD_LETTER))
-    winner = StagedTask(good, Extracted((), rows_read=30), segments, 2.5)
+    winner = StagedTask(good, Staged((), rows_read=30), segments, 2.5)
 
     assert learn_facts(part, [winner]) == {"learned": 1}
     assert given == [TaskFigures(estimated_row_count=30, file_bytes=200, duration_s=2.5)]

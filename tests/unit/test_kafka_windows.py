@@ -11,9 +11,10 @@ from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval, join_neighbours, subtract_intervals
 from gobblin_assets.model.watermark import long_watermark
+from gobblin_assets.run.job_kind import Restart
 from gobblin_assets.sources.kafka.planning import TopicDecision
 from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading
-from gobblin_assets.sources.port import PlanRequest, Restart
+from gobblin_assets.sources.port import SourceRequest
 from tests.support.topic_windows import HOUR, START, URN, Topic, interval, pairs
 
 
@@ -209,7 +210,7 @@ def test_planning_what_comes_next_never_asks_the_ledger() -> None:
     topic = Topic()
     topic.produce(0, 0, 10)
     request = topic.request(0)
-    bare = PlanRequest(request.spec, URN, request.partition, request.state, Mode.AUTO, by_hand=True)
+    bare = SourceRequest(URN, request.partition, request.state, Mode.AUTO, by_hand=True, spec=request.spec)
     assert topic.decide(bare, 0)[0] is Reading.CONTINUE
     with pytest.raises(CorruptionError):
         bare.load_intervals(None)

@@ -114,7 +114,7 @@ def test_groups_are_split_until_there_are_as_many_as_asked_for(units: list[WorkU
 def test_a_small_dataset_stays_together_and_a_large_one_is_spread() -> None:
     large = [make_unit("large", None, "t", number, 100) for number in range(8)]
     small = [make_unit("small", p, "t", number, 5) for p in ("1", "2") for number in range(3)]
-    packed = pack_work_units([*small, *large], 4)
+    packed = pack_work_units([*small, *large], 4, PackerSpec())
     assert len(packed) == 4
     assert sum(any(unit.dataset == "small" for unit in multi.work_units) for multi in packed) == 1
     assert all(any(unit.dataset == "large" for unit in multi.work_units) for multi in packed)
@@ -158,7 +158,7 @@ def test_the_load_of_a_source_counts_in_place_of_bytes() -> None:
         replace(make_unit("t", None, key, 0, 10**9), estimated_load=load)
         for key, load in zip("abc", (2, 1, 1), strict=True)
     ]
-    packed = pack_work_units(units, 2)
+    packed = pack_work_units(units, 2, PackerSpec())
     assert [multi.weight for multi in packed] == [2, 2]
 
 
@@ -227,4 +227,4 @@ def test_small_datasets_beside_each_other_are_a_task_each() -> None:
 
 def test_no_group_at_all_is_refused() -> None:
     with pytest.raises(RejectedError, match="max_multi_work_units"):
-        pack_work_units([], 0)
+        pack_work_units([], 0, PackerSpec())

@@ -11,7 +11,7 @@ from gobblin_assets.cli.connections import read_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_restart
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.sources.port import Restart, StartAt
+from gobblin_assets.run.job_kind import Restart, StartAt
 
 TOPICS = """
 job: events

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gobblin_assets.run.quality import check_dead_letters, check_quarantine, check_rows, check_tasks
+from gobblin_assets.jobs.ingest.quality import check_dead_letters, check_quarantine, check_rows, check_tasks
 from gobblin_assets.spec.job_spec import RowPolicySpec, TaskPolicySpec
 
 COLUMNS = {"id": "int", "note": "string"}

@@ -16,7 +16,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.bounds import plan_limits, plan_window
 from gobblin_assets.sources.jdbc.positions import Axis, least_wall_from
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.dataset_rules import check_dataset
 from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec, WatermarkSpec
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
@@ -39,9 +39,9 @@ def dataset(kind: PartitionKind, zone: str, start: dt.date, end: dt.datetime | N
     return DatasetSpec(urn=URN, extract=ExtractType.APPEND_ONLY, watermark=watermark, partitions=partitions)
 
 
-def request_of(spec: DatasetSpec, partition: AssetPartition) -> PlanRequest:
-    return PlanRequest(
-        spec, URN, partition, DatasetState(DatasetId(1), JobName("j"), URN, 0), Mode.APPEND, by_hand=False
+def request_of(spec: DatasetSpec, partition: AssetPartition) -> SourceRequest:
+    return SourceRequest(
+        URN, partition, DatasetState(DatasetId(1), JobName("j"), URN, 0), Mode.APPEND, by_hand=False, spec=spec
     )
 
 

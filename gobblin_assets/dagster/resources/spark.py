@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,14 @@ from gobblin_assets.dagster.resources.connections import list_capabilities, plan
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
-from gobblin_assets.run.extraction import Extractor
-from gobblin_assets.run.rewriting import Rewriter
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.job_kind import Rewriter, Worker
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
-from gobblin_assets.sources.port import PlanSession
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.session import open_session, runs_spark_itself
 from gobblin_assets.spark.settings import SparkSettings, merge_jars
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class GobblinSparkResource(LazyPySparkResource):
@@ -86,15 +85,15 @@ class GobblinSparkResource(LazyPySparkResource):
                 self._session = open_session(replace(settings, remote=self._url))
             return self._session
 
-    def open_extractor(self, job: JobSpec, stores: Stores, session: PlanSession) -> Extractor:
-        """What reads what ``session`` planned, and writes it into the job's staging."""
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
+        """What reads what was planned, and writes it into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkExtractor(self.get_session(job), fs, stores.published, session)
+        return SparkExtractor(self.get_session(job), fs, stores.published)
 
-    def open_rewriter(self, job: JobSpec) -> Rewriter:
+    def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
         """What writes the job's published rows anew, for compaction."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkRewriter(self.get_session(job), fs)
+        return SparkRewriter(self.get_session(job), fs, datasets)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End what a dead attempt may still be writing on the Connect server, if there is one."""

@@ -9,17 +9,13 @@ from typing import Final
 
 import dagster as dg
 from pydantic import Field
-from sqlalchemy import Engine
 
-from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
-from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
-from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.supervision import supervise
-from gobblin_assets.run.run_values import Stores
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import Settings, read_settings
-from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 
 _LOG: Final = logging.getLogger("gobblin_assets")
 
@@ -58,18 +54,6 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
             home = self.home.get_value() if isinstance(self.home, dg.EnvVar) else self.home
             settings = replace(settings, home=Path(home or ".gobblin").expanduser().absolute())
         return settings
-
-
-def open_stores(engine: Engine) -> Stores:
-    """The stores over one engine, which stays the caller's to dispose of."""
-    return Stores(
-        leases=PostgresLeaseStore(engine),
-        datasets=PostgresDatasetStore(engine),
-        runs=PostgresRunStore(engine),
-        commits=PostgresCommitStepStore(engine),
-        published=PostgresPublishedFiles(engine),
-        destinations=PostgresDestinationStore(engine),
-    )
 
 
 def supervise_embedded(stores: CommitStoreResource) -> None:

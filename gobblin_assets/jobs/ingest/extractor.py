@@ -44,9 +44,9 @@ from gobblin_assets.rows.row_quality import (
 )
 from gobblin_assets.rows.row_samples import RowFailures
 from gobblin_assets.rows.schema_merge import parse_schema, require_joinable
-from gobblin_assets.run.extraction import Extracted, ExtractOrder, OutputDirectory, SessionFacts
+from gobblin_assets.run.job_kind import Output, SessionFacts, Staged, WorkOrder
 from gobblin_assets.run.slices import partition_text
-from gobblin_assets.sources.port import PlanSession
+from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spark.cancellation import (
     Cancellation,
     SessionIdentity,
@@ -61,13 +61,12 @@ _SHARED_DIRECTORY: Final = "shared"
 
 
 class SparkExtractor:
-    """``Extractor`` over one session, which all tasks of a run share."""
+    """``Worker`` over one session, which all tasks of a run share."""
 
-    def __init__(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles, session: PlanSession) -> None:
+    def __init__(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles) -> None:
         self._spark = spark
         self._fs = fs
         self._published = published
-        self._session = session
         self._cancellation: Cancellation = open_cancellation(spark)
         self._identity = find_session_identity(spark)
         self._is_server_gone = False
@@ -80,36 +79,35 @@ class SparkExtractor:
     def cancel(self, tag: str) -> None:
         self._cancellation.cancel(tag)
 
-    def extract(self, order: ExtractOrder) -> Extracted:
+    def do(self, order: WorkOrder) -> Staged:
         if not order.units:
             return self._describe(order, (), _Written(None, {}, self._plan_schemas(order)), rows_read=0)
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
-            [order], lambda: (self._session.read(self._spark, order.plan, order.spec, order.units), None), directory
+            [order], lambda: (read_plan_of(order.plan).reader.read(self._spark, order.units), None), directory
         )
         high = None if written.observed is None else written.observed.high
         _require_below(order, high)
-        writer = order.spec.writer
+        writer = read_plan_of(order.plan).spec.writer
         directories = tuple(
-            OutputDirectory(role, found.path, published_path(role, path, writer), found.files)
+            Output(role, found.path, published_path(role, path, writer), found.files)
             for found in collect_output(self._fs, directory)
             for role, path in [parse_role_path(found.partition_path)]
         )
         return self._describe(order, directories, written, rows_read=written.row_counts[EVERYTHING])
 
-    def extract_together(self, orders: Sequence[ExtractOrder]) -> Sequence[Extracted]:
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
         """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
         first = orders[0]
-        sharing = first.plan.sharing
-        if sharing is None:
-            return [self.extract(order) for order in orders]
+        if first.plan.sharing is None:
+            return [self.do(order) for order in orders]
         directory = f"{first.directory}/{_SHARED_DIRECTORY}"
         self._fs.make_directories(first.directory)
-        parts = [(order.plan, order.units) for order in orders]
+        parts = [(read_plan_of(order.plan), order.units) for order in orders]
 
         def read() -> tuple[DataFrame, Mapping[str, int]]:
-            rows = sharing.read(self._spark, parts)
+            rows = read_plan_of(first.plan).reader.read_together(self._spark, parts)
             return rows.frame, rows.row_counts
 
         written = self._write_explained(orders, read, directory)
@@ -123,22 +121,22 @@ class SparkExtractor:
         self._fs.remove_tree(directory)
         return extracted
 
-    def _plan_schemas(self, order: ExtractOrder) -> Mapping[Role, t.StructType]:
+    def _plan_schemas(self, order: WorkOrder) -> Mapping[Role, t.StructType]:
         """What files would have, by analysis alone."""
-        spec, urn = order.spec, order.plan.urn
+        rules, urn = read_plan_of(order.plan), order.plan.urn
         with spark_families(f"find the columns of {urn}"):
-            frame = convert(self._session.read(self._spark, order.plan, spec, ()), spec.converters, dataset=urn)
+            frame = convert(rules.reader.read(self._spark, ()), rules.spec.converters, dataset=urn)
             schemas = _split(self._divide(order, frame)[0], order).schemas
         _require_readable([order], schemas.values())
         return schemas
 
     def _hand_out(
         self,
-        order: ExtractOrder,
+        order: WorkOrder,
         shared: str,
         share: Sequence[tuple[str, WrittenDirectory]],
         written: "_Written",
-    ) -> Extracted:
+    ) -> Staged:
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         if share:
             self._fs.make_directories(order.directory)
@@ -151,24 +149,25 @@ class SparkExtractor:
         for path, found in share:
             role, inner = parse_role_path(path)
             place = f"{directory}/{path}" if path else directory
-            partition_path = published_path(role, inner, order.spec.writer)
-            directories.append(OutputDirectory(role, place, partition_path, found.files))
+            partition_path = published_path(role, inner, read_plan_of(order.plan).spec.writer)
+            directories.append(Output(role, place, partition_path, found.files))
         rows_read = written.row_counts.get(_share_of(order), 0)
         return self._describe(order, tuple(directories), written, rows_read=rows_read)
 
     def _describe(
-        self, order: ExtractOrder, directories: tuple[OutputDirectory, ...], written: "_Written", *, rows_read: int
-    ) -> Extracted:
-        return Extracted(
-            directories=directories,
+        self, order: WorkOrder, directories: tuple[Output, ...], written: "_Written", *, rows_read: int
+    ) -> Staged:
+        spec = read_plan_of(order.plan).spec
+        return Staged(
+            outputs=directories,
             rows_read=rows_read,
             file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
             columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
             observed_high=None if written.observed is None else written.observed.high,
-            samples=sample_quarantine(self._fs, directories, written.schemas.get(Role.QUARANTINE), order.spec),
+            samples=sample_quarantine(self._fs, directories, written.schemas.get(Role.QUARANTINE), spec),
         )
 
-    def _write_explained(self, orders: Sequence[ExtractOrder], read: "_Read", directory: str) -> "_Written":
+    def _write_explained(self, orders: Sequence[WorkOrder], read: "_Read", directory: str) -> "_Written":
         order = orders[0]
         if self._is_server_gone:
             raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
@@ -178,36 +177,36 @@ class SparkExtractor:
         except RetryableError as error:
             # The write's own family says that it failed; its cause may say why, and whose fault it is.
             cause = error.__cause__ or error
-            raise self._explain(order, cause, self._look_at_failed(orders, read, cause)) from error
+            self._learn(order, cause)
+            raise _explain(order, cause, self._look_at_failed(orders, read, cause)) from error
         except GobblinError:
             raise
         except Exception as error:
-            raise self._explain(order, error, self._look_at_failed(orders, read, error)) from error
+            self._learn(order, error)
+            raise _explain(order, error, self._look_at_failed(orders, read, error)) from error
 
-    def _look_at_failed(
-        self, orders: Sequence[ExtractOrder], read: "_Read", error: BaseException
-    ) -> RowFailures | None:
+    def _look_at_failed(self, orders: Sequence[WorkOrder], read: "_Read", error: BaseException) -> RowFailures | None:
         """Of rows that failed a policy; None where that was not it, or of several datasets, or it can't be told."""
         order, name = orders[0], find_broken_policy(error)
-        policy = next((each for each in order.spec.quality.rows if each.name == name), None)
+        policy = next((each for each in read_plan_of(order.plan).spec.quality.rows if each.name == name), None)
         if policy is None or len(orders) > 1:
             return None
         try:
             with self._cancellation.tagged(order.tag), spark_families("look at the rows that failed"):
                 frame, _positions = self._observed(order, read()[0])
-                return look_at_failed(self._divide(order, frame)[0], policy, order.spec)
+                return look_at_failed(self._divide(order, frame)[0], policy, read_plan_of(order.plan).spec)
         except Exception:  # noqa: BLE001  what failed is known; that it can't be counted must not hide it
             return None
 
-    def _divide(self, order: ExtractOrder, frame: DataFrame) -> tuple[DataFrame, Sequence[str]]:
-        spec = order.spec
+    def _divide(self, order: WorkOrder, frame: DataFrame) -> tuple[DataFrame, Sequence[str]]:
+        spec = read_plan_of(order.plan).spec
         return add_output_partitions(frame, spec.writer, dataset=order.plan.urn, now=order.started_at)
 
     def _write(
-        self, orders: Sequence[ExtractOrder], raw: DataFrame, given: Mapping[str, int] | None, uri: str
+        self, orders: Sequence[WorkOrder], raw: DataFrame, given: Mapping[str, int] | None, uri: str
     ) -> "_Written":
         order = orders[0]
-        spec = order.spec
+        spec = read_plan_of(order.plan).spec
         frame, observed = self._observed(order, raw)
         divided, partition_columns = self._divide(order, frame)
         split = _split(divided, order)
@@ -229,13 +228,13 @@ class SparkExtractor:
             counts = _count_shares(split.frame)
         return _Written(seen, counts, split.schemas)
 
-    def _observed(self, order: ExtractOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
+    def _observed(self, order: WorkOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
         """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
 
         Where nothing takes rows out, the source's own rows are observed, and so are their positions. Else what is
         left is counted, and positions are observed only if no converter can have changed them.
         """
-        links = order.spec.converters
+        links = read_plan_of(order.plan).spec.converters
         late = any(unit.reread_from is not None for unit in order.units)
         if not late and all(link.where is None and link.function is None for link in links):
             observed, positions = observe_positions(raw, _position_columns(order))
@@ -243,7 +242,7 @@ class SparkExtractor:
         left = self._without_late(convert(raw, links, dataset=order.plan.urn), order)
         return observe_positions(left, () if links else _position_columns(order))
 
-    def _without_late(self, frame: DataFrame, order: ExtractOrder) -> DataFrame:
+    def _without_late(self, frame: DataFrame, order: WorkOrder) -> DataFrame:
         """Leave out what an earlier sequence published, where this attempt reads below the watermark."""
         plan = order.plan
         late = next((unit for unit in order.units if unit.reread_from is not None), None)
@@ -256,36 +255,43 @@ class SparkExtractor:
             published=self._published,
             partition=partition_text(plan.partition),
         )
-        if published is None or plan.watermark_column is None:
+        rules = read_plan_of(plan)
+        if published is None or rules.watermark_column is None:
             return frame
         return without_published(
             frame,
             published,
-            key=plan.late_key,
-            watermark_column=plan.watermark_column,
+            key=rules.late_key,
+            watermark_column=rules.watermark_column,
             low=late.interval.low,
             reread_from=late.reread_from,
-            tiebreak_column=None if order.spec.watermark is None else order.spec.watermark.key_column,
+            tiebreak_column=None if rules.spec.watermark is None else rules.spec.watermark.key_column,
             dataset=plan.urn,
         )
 
-    def _explain(self, order: ExtractOrder, error: BaseException, failures: RowFailures | None) -> BaseException:
+    def _learn(self, order: WorkOrder, error: BaseException) -> None:
         # Each other try would find it out anew, for as long as the client has patience.
         self._is_server_gone = self._is_server_gone or is_server_gone(error)
-        urn = order.plan.urn
-        known = explain_row_failure(error, dataset=urn, failures=failures)
-        known = known or explain_partition_failure(error, dataset=urn)
-        if known is not None:
-            return known
-        if isinstance(error, GobblinError) or not isinstance(error, Exception):
-            return error
-        return self._session.explain_failure(order.plan, order.spec, error)
+        if isinstance(error, Exception):
+            read_plan_of(order.plan).reader.learn(error)
 
 
-def _split(divided: DataFrame, order: ExtractOrder) -> RowSplit:
-    rules = order.spec.writer.event_time
+def _explain(order: WorkOrder, error: BaseException, failures: RowFailures | None) -> BaseException:
+    urn = order.plan.urn
+    known = explain_row_failure(error, dataset=urn, failures=failures)
+    known = known or explain_partition_failure(error, dataset=urn)
+    if known is not None:
+        return known
+    if isinstance(error, GobblinError) or not isinstance(error, Exception):
+        return error
+    return read_plan_of(order.plan).reader.explain(error)
+
+
+def _split(divided: DataFrame, order: WorkOrder) -> RowSplit:
+    spec = read_plan_of(order.plan).spec
+    rules = spec.writer.event_time
     event_time_name = None if rules is None else rules.name
-    return split_rows(divided, order.spec.quality.rows, dataset=order.plan.urn, event_time_name=event_time_name)
+    return split_rows(divided, spec.quality.rows, dataset=order.plan.urn, event_time_name=event_time_name)
 
 
 _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
@@ -312,7 +318,17 @@ def _count_shares(frame: DataFrame) -> dict[str, int]:
     return {row[SHARE_COLUMN]: row["rows"] for row in counted}
 
 
-def _share_of(order: ExtractOrder) -> str:
+def _describe(directories: tuple[Output, ...], written: _Written, *, rows_read: int) -> Staged:
+    return Staged(
+        outputs=directories,
+        rows_read=rows_read,
+        file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
+        columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
+        observed_high=None if written.observed is None else written.observed.high,
+    )
+
+
+def _share_of(order: WorkOrder) -> str:
     if order.plan.sharing is None:
         raise CorruptionError(f"{order.plan.urn} is read together with others, and its plan shares with none")
     return order.plan.sharing.name
@@ -329,7 +345,7 @@ def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
     interrupt_left_behind(remote, identity, attempt.spark_tag)
 
 
-def _require_readable(orders: Sequence[ExtractOrder], schemas: Iterable[t.StructType]) -> None:
+def _require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:
     """Nothing is written that could not be read, by itself or together with what is published."""
     for schema in schemas:
         require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
@@ -338,20 +354,21 @@ def _require_readable(orders: Sequence[ExtractOrder], schemas: Iterable[t.Struct
             require_joinable(
                 new,
                 [parse_schema(each) for each in order.schemas_beside],
-                allow_retyped=order.spec.schema_change.allow_retyped,
+                allow_retyped=read_plan_of(order.plan).spec.schema_change.allow_retyped,
                 label=f"dataset {order.plan.urn!r}",
                 field=f"datasets[{order.plan.urn}].schema_change",
             )
 
 
-def _position_columns(order: ExtractOrder) -> tuple[str, ...]:
-    watermark = order.spec.watermark
-    if order.plan.watermark_column is None or watermark is None or order.plan.is_snapshot:
+def _position_columns(order: WorkOrder) -> tuple[str, ...]:
+    rules = read_plan_of(order.plan)
+    watermark = rules.spec.watermark
+    if rules.watermark_column is None or watermark is None or order.plan.is_snapshot:
         return ()
     return (watermark.column,) if watermark.key_column is None else (watermark.column, watermark.key_column)
 
 
-def _require_below(order: ExtractOrder, high: Watermark | None) -> None:
+def _require_below(order: WorkOrder, high: Watermark | None) -> None:
     """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
     ends = [unit.interval.high for unit in order.units if unit.interval is not None]
     if high is not None and ends and high.type is ends[0].type and high >= max(ends):

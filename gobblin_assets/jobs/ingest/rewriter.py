@@ -3,7 +3,7 @@
 Files of one set of directory columns are one read and one write: Spark makes the same directories of the same values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,13 +12,14 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.dataset_reader import read_by_directories
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
-from gobblin_assets.run.extraction import OutputDirectory, SessionFacts
-from gobblin_assets.run.rewriting import RewriteOrder
+from gobblin_assets.run.job_kind import Output, RewriteOrder, SessionFacts
 from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 _ROWS_HASHED_AS: Final = "decimal(38,0)"
 
@@ -26,8 +27,9 @@ _ROWS_HASHED_AS: Final = "decimal(38,0)"
 class SparkRewriter:
     """``Rewriter`` over one session."""
 
-    def __init__(self, spark: SparkSession, fs: FileSystem) -> None:
+    def __init__(self, spark: SparkSession, fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]) -> None:
         self._spark = spark
+        self._datasets = datasets
         self._fs = fs
         self._cancellation = open_cancellation(spark)
 
@@ -35,13 +37,13 @@ class SparkRewriter:
         identity = find_session_identity(self._spark)
         return SessionFacts() if identity is None else SessionFacts(identity.session_id, identity.user_id)
 
-    def rewrite(self, order: RewriteOrder) -> Sequence[OutputDirectory]:
+    def rewrite(self, order: RewriteOrder) -> Sequence[Output]:
         with spark_families(f"compact {order.urn}"):
             return self._rewrite(order)
 
-    def _rewrite(self, order: RewriteOrder) -> list[OutputDirectory]:
+    def _rewrite(self, order: RewriteOrder) -> list[Output]:
         self._fs.make_directories(order.directory)
-        found: list[OutputDirectory] = []
+        found: list[Output] = []
         parts = read_by_directories(self._spark, order.segments, job=order.job, urn=order.urn, role=order.role)
         rows = max(1, sum(segment.row_count for segment in order.segments))
         row_bytes = sum(segment.file_bytes for segment in order.segments) / rows
@@ -55,7 +57,7 @@ class SparkRewriter:
                 written = self._spark.read.schema(frame.schema).parquet(self._fs.to_uri(directory))
                 _require_equal(frame, written.select(*(named(name) for name in frame.columns)), order)
             found += [
-                OutputDirectory(order.role, each.path, each.partition_path, each.files)
+                Output(order.role, each.path, each.partition_path, each.files)
                 for each in collect_output(self._fs, directory)
             ]
         return found
@@ -79,7 +81,7 @@ class SparkRewriter:
             self._fs.to_uri(directory),
             partition_columns=columns,
             file_rows_max=rows,
-            compression=order.compression,
+            compression=self._datasets[order.urn].writer.compression,
         )
 
 

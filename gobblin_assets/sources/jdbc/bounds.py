@@ -16,7 +16,7 @@ from gobblin_assets.sources.jdbc.positions import (
     parse_zone,
     step_back,
 )
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import WatermarkSpec
 
 
@@ -42,7 +42,7 @@ class Ahead:
     last: Watermark
 
 
-def decide_mode(request: PlanRequest, clock: dt.datetime) -> Mode:
+def decide_mode(request: SourceRequest, clock: dt.datetime) -> Mode:
     """APPEND or REFRESH. AUTO: a complete window that is published already, materialized again by hand."""
     if request.spec.extract is ExtractType.SNAPSHOT_ONLY:
         return Mode.REFRESH
@@ -55,7 +55,9 @@ def decide_mode(request: PlanRequest, clock: dt.datetime) -> Mode:
     return Mode.REFRESH if again and complete else Mode.APPEND
 
 
-def plan_limits(request: PlanRequest, axis: Axis, mode: Mode, previous: Watermark | None, clock: dt.datetime) -> Limits:
+def plan_limits(
+    request: SourceRequest, axis: Axis, mode: Mode, previous: Watermark | None, clock: dt.datetime
+) -> Limits:
     """``clock`` is the source's, not later than what its queries see; ``previous`` the published watermark."""
     spec = _spec_of(request)
     field = f"datasets[{request.urn}].watermark"
@@ -100,7 +102,7 @@ def plan_high(limits: Limits, mode: Mode, previous: Watermark | None, top: Water
     return high
 
 
-def plan_reread(request: PlanRequest, axis: Axis, limits: Limits, previous: Watermark | None) -> Watermark | None:
+def plan_reread(request: SourceRequest, axis: Axis, limits: Limits, previous: Watermark | None) -> Watermark | None:
     """From where the late window is read again; None when there is none, or nothing was published yet."""
     window = _spec_of(request).late_window
     if not window or previous is None or limits.low is None:
@@ -111,7 +113,7 @@ def plan_reread(request: PlanRequest, axis: Axis, limits: Limits, previous: Wate
     return back if back < limits.low else None
 
 
-def plan_window(request: PlanRequest, axis: Axis) -> tuple[Watermark | None, Watermark | None]:
+def plan_window(request: SourceRequest, axis: Axis) -> tuple[Watermark | None, Watermark | None]:
     """The partition's window as positions; (None, None) when it has none."""
     window = request.partition.window
     if window is None:
@@ -136,7 +138,7 @@ def plan_window(request: PlanRequest, axis: Axis) -> tuple[Watermark | None, Wat
     return axis.lift(edges[0]), axis.lift(edges[1])
 
 
-def plan_ahead(request: PlanRequest, axis: Axis, clock: dt.datetime) -> Ahead | None:
+def plan_ahead(request: SourceRequest, axis: Axis, clock: dt.datetime) -> Ahead | None:
     """None: positions are no times, or the partition's window is over."""
     value = ahead_of(axis.lead, clock, _zone_of(request, axis))
     if value is None:
@@ -146,7 +148,7 @@ def plan_ahead(request: PlanRequest, axis: Axis, clock: dt.datetime) -> Ahead | 
     return Ahead(first, end, axis.lift(last_of(value))) if end is None or first < end else None
 
 
-def require_late_window(request: PlanRequest, axis: Axis) -> None:
+def require_late_window(request: SourceRequest, axis: Axis) -> None:
     """Refuse a late window that can't be kept."""
     spec = _spec_of(request)
     urn = request.urn
@@ -170,7 +172,7 @@ def first_interval(limits: Limits, high: Watermark) -> Interval:
     return Interval(low, high if low is None else max(low, high))
 
 
-def _old_enough(request: PlanRequest, spec: WatermarkSpec, axis: Axis, clock: dt.datetime) -> Watermark | None:
+def _old_enough(request: SourceRequest, spec: WatermarkSpec, axis: Axis, clock: dt.datetime) -> Watermark | None:
     # What a wall clock will show once more waits until it has: rows of both passes then lie above the watermark.
     zone = _zone_of(request, axis)
     # The lag is for timestamps; of dates only whole days count, so that today's is still open.
@@ -179,7 +181,7 @@ def _old_enough(request: PlanRequest, spec: WatermarkSpec, axis: Axis, clock: dt
     return None if value is None else axis.lift(value)
 
 
-def _zone_of(request: PlanRequest, axis: Axis) -> ZoneInfo:
+def _zone_of(request: SourceRequest, axis: Axis) -> ZoneInfo:
     """Of the column's values. Dates belong to the calendar of the partitions, if they have one."""
     field = f"datasets[{request.urn}]"
     if axis.lead is WatermarkType.DATE and request.spec.partitions.kind.is_time:
@@ -187,7 +189,7 @@ def _zone_of(request: PlanRequest, axis: Axis) -> ZoneInfo:
     return parse_zone(_spec_of(request).zone, field=f"{field}.watermark.zone")
 
 
-def _spec_of(request: PlanRequest) -> WatermarkSpec:
+def _spec_of(request: SourceRequest) -> WatermarkSpec:
     if request.spec.watermark is None:
         what = "time partitions" if request.partition.window is not None else f"extract {request.spec.extract}"
         raise RejectedError(

@@ -2,10 +2,10 @@
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.jdbc.layout import Layout
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 
 
-def compare_columns(request: PlanRequest, layout: Layout) -> list[str]:
+def compare_columns(request: SourceRequest, layout: Layout) -> list[str]:
     """Notes on what changed since the schema was last accepted; RejectedError for what the dataset does not allow.
 
     A column that the dataset itself leaves out is its own decision, and only noted. So is another type here: whether

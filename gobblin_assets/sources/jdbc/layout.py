@@ -15,7 +15,7 @@ from gobblin_assets.sources.jdbc.catalog import Catalog, Selected, Table
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, Dialect, write_table
 from gobblin_assets.sources.jdbc.names import parse_table_name
 from gobblin_assets.sources.jdbc.positions import Axis, write_interval
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def write_where(*conditions: str) -> str:
     return f" WHERE {' AND '.join(given)}" if given else ""
 
 
-def lay_out(catalog: Catalog, request: PlanRequest) -> Layout:
+def lay_out(catalog: Catalog, request: SourceRequest) -> Layout:
     """Look the table up and check every name and type that the dataset gives. RejectedError names the field."""
     spec, urn = request.spec, request.urn
     table = _get_table(catalog, request)
@@ -90,7 +90,7 @@ def _hide(dialect: Dialect, table: Table, name: str, kind: WatermarkType) -> str
     return dialect.hide(dialect.quote(name), kind, _type_text(table, name))
 
 
-def _get_table(catalog: Catalog, request: PlanRequest) -> Table:
+def _get_table(catalog: Catalog, request: SourceRequest) -> Table:
     field = f"datasets[{request.urn}].table"
     wanted = parse_table_name(request.spec.table or request.urn, field=field)
     table = catalog.find_table(wanted)
@@ -102,7 +102,7 @@ def _get_table(catalog: Catalog, request: PlanRequest) -> Table:
     )
 
 
-def _choose_columns(table: Table, request: PlanRequest) -> list[str]:
+def _choose_columns(table: Table, request: SourceRequest) -> list[str]:
     spec, urn = request.spec, request.urn
     every = [column.name for column in table.columns]
     names = every if spec.columns is None else list(spec.columns)
@@ -124,7 +124,7 @@ def _choose_columns(table: Table, request: PlanRequest) -> list[str]:
     return names
 
 
-def _find_axis(catalog: Catalog, table: Table, request: PlanRequest) -> Axis | None:
+def _find_axis(catalog: Catalog, table: Table, request: SourceRequest) -> Axis | None:
     spec, urn = request.spec.watermark, request.urn
     if spec is None:
         return None
@@ -178,7 +178,7 @@ def _get_order(catalog: Catalog, table: Table, name: str, field: str) -> Waterma
     return found
 
 
-def _write_filters(dialect: Dialect, table: Table, axis: Axis | None, request: PlanRequest) -> Iterable[str]:
+def _write_filters(dialect: Dialect, table: Table, axis: Axis | None, request: SourceRequest) -> Iterable[str]:
     spec, partition = request.spec, request.partition
     if spec.where is not None:
         yield spec.where
@@ -225,7 +225,7 @@ def _require_column(table: Table, name: str, field: str) -> None:
         )
 
 
-def _require_read(needed: Iterable[str], names: Sequence[str], request: PlanRequest, what: str) -> None:
+def _require_read(needed: Iterable[str], names: Sequence[str], request: SourceRequest, what: str) -> None:
     for name in needed:
         if name not in names:
             raise RejectedError(

@@ -10,9 +10,10 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import ExtractType, Mode, OnNull
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.source_comments import SourceComments
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.rows.column_comments import SourceComments
+from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.jdbc.bounds import (
     Limits,
     decide_mode,
@@ -29,7 +30,7 @@ from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, write_table
 from gobblin_assets.sources.jdbc.layout import Layout, lay_out, write_where
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
 from gobblin_assets.sources.jdbc.split import cut_interval, decide_count, equal_width_points, quantile_points
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest
+from gobblin_assets.sources.port import Reader, ReadPlan, SourceRequest
 
 WITH_NULLS = "with_nulls"
 """A unit's property: rows without a position belong to it."""
@@ -51,7 +52,7 @@ class Planner:
     catalog: Catalog
     new_id: Callable[[], uuid.UUID]
 
-    def plan(self, request: PlanRequest) -> tuple[PartitionPlan, Layout]:
+    def plan(self, request: SourceRequest, make_reader: Callable[[SourceRequest, Layout], Reader]) -> UnitPlan:
         layout = lay_out(self.catalog, request)
         columns = {column.name: column.type_text for column in layout.columns}
         notes = list(compare_columns(request, layout))
@@ -66,25 +67,28 @@ class Planner:
             notes += more
             if any(unit.reread_from is not None for unit in units):
                 late_key = request.spec.primary_key
-        plan = PartitionPlan(
+        return UnitPlan(
             urn=request.urn,
             partition=request.partition,
             mode=mode,
             replaces=mode is Mode.REFRESH,
             is_snapshot=request.spec.extract is ExtractType.SNAPSHOT_ONLY,
             work_units=tuple(units),
-            columns=columns,
-            watermark_column=None if layout.axis is None else layout.axis.column,
-            late_key=late_key,
-            notes=tuple(notes),
-            comments=SourceComments(
-                layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
+            payload=ReadPlan(
+                request.spec,
+                make_reader(request, layout),
+                watermark_column=None if layout.axis is None else layout.axis.column,
+                late_key=late_key,
+                comments=SourceComments(
+                    layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
+                ),
             ),
+            columns=columns,
+            notes=tuple(notes),
         )
-        return plan, layout
 
     def _plan_append(
-        self, request: PlanRequest, layout: Layout, mode: Mode, clock: dt.datetime
+        self, request: SourceRequest, layout: Layout, mode: Mode, clock: dt.datetime
     ) -> tuple[list[WorkUnit], list[str]]:
         axis = layout.axis
         if axis is None:
@@ -111,7 +115,7 @@ class Planner:
         reread = plan_reread(request, axis, limits, previous) if mode is Mode.APPEND else None
         return self._cut(request, layout, whole, reread, with_nulls=with_nulls), notes
 
-    def _refuse_misplaced(self, request: PlanRequest, layout: Layout, axis: Axis) -> None:
+    def _refuse_misplaced(self, request: SourceRequest, layout: Layout, axis: Axis) -> None:
         """Values that compare in another way than positions do would be passed over."""
         for name, kind in zip(axis.columns, axis.types, strict=True):
             found = self._count_misplaced(layout, name, kind)
@@ -130,7 +134,9 @@ class Planner:
         misplaced = dialect.find_misplaced(dialect.quote(name), kind, "" if column is None else column.type_text)
         return 0 if misplaced is None else self._fetch_count(layout, misplaced)
 
-    def _judge_nulls(self, request: PlanRequest, layout: Layout, axis: Axis, *, first: bool) -> tuple[bool, list[str]]:
+    def _judge_nulls(
+        self, request: SourceRequest, layout: Layout, axis: Axis, *, first: bool
+    ) -> tuple[bool, list[str]]:
         """Whether rows without a position are read now, and what to say of them."""
         spec = request.spec.watermark
         on_null = OnNull.FAIL if spec is None else spec.on_null
@@ -169,7 +175,7 @@ class Planner:
                 said = "are read with this snapshot" if first else "wait for the next refresh"
                 return first, [f"{found} rows of {where} hold NULL and {said} (on_null: snapshot_only)"]
 
-    def _count_ahead(self, request: PlanRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> list[str]:
+    def _count_ahead(self, request: SourceRequest, layout: Layout, axis: Axis, clock: dt.datetime) -> list[str]:
         """What to say of rows that are left out because their time is still to come, or never comes."""
         ahead = plan_ahead(request, axis, clock)
         if ahead is None:
@@ -209,7 +215,7 @@ class Planner:
         return None if key is None else axis.join((lead, key))
 
     def _cut(
-        self, request: PlanRequest, layout: Layout, whole: Interval, reread: Watermark | None, *, with_nulls: bool
+        self, request: SourceRequest, layout: Layout, whole: Interval, reread: Watermark | None, *, with_nulls: bool
     ) -> list[WorkUnit]:
         axis = layout.axis
         if axis is None or (whole.is_empty and reread is None):
@@ -259,7 +265,7 @@ class Planner:
             return []
         return [axis.lift(value) for value in equal_width_points(first, last, count)]
 
-    def _plan_snapshot(self, request: PlanRequest, layout: Layout) -> list[WorkUnit]:
+    def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> list[WorkUnit]:
         estimate = self.catalog.estimate(layout.table, write_where(*layout.filters))
         split = request.spec.split
         count = decide_count(estimate.row_count, split.work_unit_rows, split.max_partitions)
@@ -288,7 +294,7 @@ class Planner:
             for number, piece in enumerate(pieces)
         ]
 
-    def _cut_by_key(self, request: PlanRequest, layout: Layout, count: int) -> list[Mapping[str, object]]:
+    def _cut_by_key(self, request: SourceRequest, layout: Layout, count: int) -> list[Mapping[str, object]]:
         """Ranges of a single integer key that cover every value, open at both ends."""
         key = request.spec.primary_key or layout.table.primary_key
         column = layout.table.find_column(key[0]) if len(key) == 1 else None
@@ -323,7 +329,7 @@ class Planner:
 
     def _unit(
         self,
-        request: PlanRequest,
+        request: SourceRequest,
         layout: Layout,
         number: int,
         interval: Interval | None,
@@ -367,7 +373,7 @@ class Planner:
         return found if isinstance(found, int) else 0
 
 
-def _needs_clock(request: PlanRequest, layout: Layout) -> bool:
+def _needs_clock(request: SourceRequest, layout: Layout) -> bool:
     """Whether anything of the plan depends on the time: not every source tells it."""
     return request.partition.window is not None or (layout.axis is not None and layout.axis.lead.is_time)
 

@@ -5,118 +5,52 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.interval import Interval
-from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.description import TableDescription, describe_table
 from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
-from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_driver
-from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
-from gobblin_assets.sources.jdbc.planning import CONDITION, SPLIT_BY, WITH_NULLS, Planner
-from gobblin_assets.sources.jdbc.positions import write_interval
+from gobblin_assets.sources.jdbc.layout import Layout
+from gobblin_assets.sources.jdbc.planning import Planner
 from gobblin_assets.sources.jdbc.postgres import open_postgres
 from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
-from gobblin_assets.sources.jdbc.spark_values import read_values, wire_schema
-from gobblin_assets.sources.port import PartitionPlan, PlanRequest, PlanSession
+from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
+from gobblin_assets.sources.port import PlanSession, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec, JdbcSourceSpec
 
 _NOTHING: Final = "1 = 0"
 
 
 class JdbcPlanSession:
-    """One run's view. ``plan`` is for one thread; ``read`` and ``explain_failure`` may be called from many."""
+    """One run's view. ``plan`` is for one thread; plans are read by many."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        connection: JdbcConnection,
-        new_id: Callable[[], uuid.UUID],
-    ) -> None:
+    def __init__(self, catalog: Catalog, connection: JdbcConnection, new_id: Callable[[], uuid.UUID]) -> None:
         self._catalog = catalog
         self._connection = connection
         self._planner = Planner(catalog, new_id)
-        self._layouts: dict[tuple[DatasetUrn, AssetPartition], Layout] = {}
-        self._zone_is_known = False
+        self._zone = ZoneCheck()
 
-    def plan(self, request: PlanRequest) -> PartitionPlan:
+    def plan(self, request: SourceRequest) -> UnitPlan:
         require_expressions(request.spec, request.urn, self._connection.subprotocol)
         try:
-            plan, layout = self._planner.plan(request)
+            return self._planner.plan(request, self._make_reader)
         except RejectedError as error:
             if error.field != "datasets":
                 raise
             # The database spoke of a query of ours; say whose it was.
             message = error.message.removeprefix("datasets: ")
             raise RejectedError(message, field=f"datasets[{request.urn}]", hint=error.hint) from None
-        self._layouts[plan.urn, plan.partition] = layout
-        return plan
 
-    def read(self, spark: SparkSession, plan: PartitionPlan, spec: DatasetSpec, units: Sequence[WorkUnit]) -> DataFrame:
-        layout = self._layouts[plan.urn, plan.partition]
-        dialect = self._catalog.dialect
-        needed = [unit for unit in units if not unit.is_empty]
-        split_by = next((unit.properties[SPLIT_BY] for unit in needed if SPLIT_BY in unit.properties), None)
-        hidden = hidden_columns(dialect, layout, split_by)
-        conditions = [self._write_condition(layout, unit) for unit in needed] or [_NOTHING]
-        try:
-            if not self._zone_is_known:
-                _require_utc(spark)
-                self._zone_is_known = True
-            frame = spark.read.jdbc(
-                self._connection.spark_url,
-                f"({layout.source_query(dialect, hidden)}) gobblin_source",
-                predicates=conditions,
-                properties=self._properties(spec, layout),
-            )
-            frame = read_values(frame, layout.columns)
-        except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
-            raise self.explain_failure(plan, spec, error) from None
-        return frame.toDF(*[column.name for column in layout.columns])
-
-    def explain_failure(self, plan: PartitionPlan, spec: DatasetSpec, error: Exception) -> Exception:  # noqa: ARG002  (the port's)
-        layout = self._layouts.get((plan.urn, plan.partition))
-        if layout is not None:
-            positions = () if layout.axis is None else layout.axis.columns
-            found = find_refused_value(error, layout.columns, str(layout.table.name), plan.urn, positions=positions)
-            if found is not None:
-                return found
-        return judge_driver(error, self._connection)
-
-    def _write_condition(self, layout: Layout, unit: WorkUnit) -> str:
-        dialect = self._catalog.dialect
-        if unit.interval is None:
-            return str(unit.properties.get(CONDITION, "1 = 1"))
-        if layout.axis is None:
-            raise RejectedError("an interval needs a column of positions", field=f"datasets[{unit.dataset}].watermark")
-        names = tuple(dialect.quote(f"w{number}") for number in range(len(layout.axis.columns)))
-        low = unit.interval.low if unit.reread_from is None else unit.reread_from
-        condition = write_interval(dialect, layout.axis, names, Interval(low, unit.interval.high))
-        if unit.properties.get(WITH_NULLS):
-            return f"(({condition}) OR {' OR '.join(f'{name} IS NULL' for name in names)})"
-        if len(names) > 1:
-            # A NULL in the second column leaves the comparison true where the first alone decides it.
-            return f"({condition}) AND {names[1]} IS NOT NULL"
-        return condition
-
-    def _properties(self, spec: DatasetSpec, layout: Layout) -> dict[str, str]:
-        schema = wire_schema(layout.columns)
-        return {
-            **self._connection.spark_properties(),
-            **self._catalog.read_properties(spec.split.fetch_size_rows),
-            **({"customSchema": schema} if schema else {}),
-            "preferTimestampNTZ": "true",
-            # Filters of converters stay in Spark: the source compares texts by its own collation.
-            "pushDownPredicate": "false",
-        }
+    def _make_reader(self, request: SourceRequest, layout: Layout) -> TableReader:
+        fetch_size_rows = request.spec.split.fetch_size_rows
+        return TableReader(self._catalog, self._connection, layout, request.urn, fetch_size_rows, self._zone)
 
 
 class JdbcSource:
@@ -143,7 +77,7 @@ class JdbcSource:
         self,
         spark: Callable[[], SparkSession],
         report: Callable[[str], None],
-        requests: Sequence[PlanRequest] = (),  # noqa: ARG002  the port's
+        requests: Sequence[SourceRequest] = (),  # noqa: ARG002  the port's
     ) -> AbstractContextManager[PlanSession]:
         return self._open(spark, report)
 
@@ -185,15 +119,3 @@ class JdbcSource:
         else:
             dialect = dialect_of(self._connection.subprotocol)
             yield SparkCatalog(spark, self._connection, dialect, self._spec.read_timeout_s)
-
-
-def _require_utc(spark: SparkSession) -> None:
-    """Drivers turn times into moments by the JVM's zone; in any zone but UTC some would be changed on the way."""
-    zone = spark.sql("SELECT reflect('java.util.TimeZone', 'getDefault')").collect()[0][0]
-    if not any(f'id="{name}"' in zone for name in ("UTC", "Etc/UTC", "GMT", "Z")):
-        raise RejectedError(
-            "Spark's Java runs in a zone other than UTC",
-            field="spark.conf",
-            hint="Set spark.driver.extraJavaOptions and spark.executor.extraJavaOptions to -Duser.timezone=UTC.",
-            zone=zone,
-        )

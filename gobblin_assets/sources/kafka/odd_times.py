@@ -30,7 +30,7 @@ _OF_EXPRESSIONS: Final = "[ARITHMETIC_OVERFLOW"
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RecordReader:
     """How the records of a run's topics are read."""
 
     connection: KafkaConnection

@@ -13,6 +13,7 @@ from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.interval import Interval, subtract_intervals
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.keys import PartitionKey, Position, find_positions
 from gobblin_assets.sources.kafka.offsets import (
@@ -26,7 +27,7 @@ from gobblin_assets.sources.kafka.offsets import (
 )
 from gobblin_assets.sources.kafka.shares import share_out
 from gobblin_assets.sources.kafka.sizes import STATISTICS_FACTS, Sizes
-from gobblin_assets.sources.port import PlanRequest, Restart, StartAt
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.kafka_spec import BootstrapWith
 
 TOPIC_ID_FACT: Final = "topic_id"
@@ -130,11 +131,11 @@ class TopicDecision:
             self.notes.append(f"{self.topic}: {left:,} offsets are left to the next run")
 
 
-def topic_of(request: PlanRequest) -> str:
+def topic_of(request: SourceRequest) -> str:
     return request.spec.topic or str(request.urn)
 
 
-def recall_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
+def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
     """What is known of the topic.
 
     Raises:
@@ -168,7 +169,7 @@ def recall_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> Top
     )
 
 
-def find_beginners(request: PlanRequest, memory: TopicMemory, partitions: Collection[int]) -> list[TopicPartition]:
+def find_beginners(request: SourceRequest, memory: TopicMemory, partitions: Collection[int]) -> list[TopicPartition]:
     """The partitions whose beginning the bootstrap rule decides by a time, which the broker is to be asked for."""
     by_time = request.spec.kafka.bootstrap_with is BootstrapWith.TIMESTAMP
     if not by_time or request.restart is Restart.MOVE_TO_LATEST:
@@ -181,7 +182,7 @@ def find_beginners(request: PlanRequest, memory: TopicMemory, partitions: Collec
 
 
 def decide_ranges(
-    request: PlanRequest,
+    request: SourceRequest,
     memory: TopicMemory,
     offsets: TopicOffsets,
     *,
@@ -229,7 +230,7 @@ def limit_run(decisions: Sequence[TopicDecision], offsets_max: int) -> None:
 
 
 def cut_ranges(
-    request: PlanRequest, decision: TopicDecision, sizes: Sizes, *, new_id: Callable[[], uuid.UUID]
+    request: SourceRequest, decision: TopicDecision, sizes: Sizes, *, new_id: Callable[[], uuid.UUID]
 ) -> list[WorkUnit]:
     """WorkUnits of about equal numbers of offsets. One of a range without offsets, which records that it was asked."""
     split = request.spec.split
@@ -269,7 +270,7 @@ def offset_of(position: Watermark | None) -> int:
 
 
 def _choose(
-    request: PlanRequest,
+    request: SourceRequest,
     memory: TopicMemory,
     name: TopicPartition,
     offsets: PartitionOffsets,
@@ -299,7 +300,7 @@ def _describe_skip(name: TopicPartition, position: Position | None, offsets: Par
     return f"{said}; it is left out, by the rule skip of reset_on_out_of_range"
 
 
-def _require_same_topic(request: PlanRequest, topic: str, offsets: TopicOffsets) -> None:
+def _require_same_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> None:
     before = request.state.source_facts.get(TOPIC_ID_FACT)
     if before in (None, offsets.topic_id) or request.restart is Restart.START_OVER:
         return
@@ -312,7 +313,7 @@ def _require_same_topic(request: PlanRequest, topic: str, offsets: TopicOffsets)
     )
 
 
-def _require_given(request: PlanRequest, topic: str, offsets: TopicOffsets) -> None:
+def _require_given(request: SourceRequest, topic: str, offsets: TopicOffsets) -> None:
     given = request.restart.offsets if isinstance(request.restart, StartAt) else {}
     for number in sorted(given.keys() - offsets.partitions.keys()):
         if number in offsets.failures:

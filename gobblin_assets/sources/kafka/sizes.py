@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.sources.port import TaskFigures
+from gobblin_assets.run.job_kind import TaskFigures
 from gobblin_assets.spec.kafka_spec import KafkaSourceSpec, SizeEstimator
 
 RECORD_BYTES_FACT: Final = "record_bytes"

@@ -9,7 +9,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.lag import Lag, Unread, measure_lag
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets
 from gobblin_assets.sources.kafka.planning import decide_ranges, find_beginners, recall_topic, topic_of
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 
 _MARK_DIGITS = 12
@@ -44,7 +44,7 @@ class TopicWatch:
         self._cluster = cluster
         self._spec = spec
 
-    def find_news(self, requests: Sequence[PlanRequest]) -> dict[DatasetUrn, TopicNews | GobblinError]:
+    def find_news(self, requests: Sequence[SourceRequest]) -> dict[DatasetUrn, TopicNews | GobblinError]:
         """By URN, what is new; or the error that planning would end with. One question to the brokers.
 
         Raises:
@@ -61,7 +61,7 @@ class TopicWatch:
         return sorted(self._cluster.list_topics())
 
 
-def _judge(request: PlanRequest, offsets: TopicOffsets | GobblinError) -> TopicNews | GobblinError:
+def _judge(request: SourceRequest, offsets: TopicOffsets | GobblinError) -> TopicNews | GobblinError:
     if isinstance(offsets, GobblinError):
         return offsets
     try:
@@ -70,7 +70,7 @@ def _judge(request: PlanRequest, offsets: TopicOffsets | GobblinError) -> TopicN
         return error
 
 
-def decide_news(request: PlanRequest, offsets: TopicOffsets) -> TopicNews:
+def decide_news(request: SourceRequest, offsets: TopicOffsets) -> TopicNews:
     """By the rules that runs are planned by. Pure. Raises what planning would end with."""
     memory = recall_topic(request, topic_of(request), offsets)
     by_time = find_beginners(request, memory, offsets.partitions)

@@ -19,7 +19,7 @@ from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets,
 from gobblin_assets.sources.kafka.keys import PartitionKey, parse_key
 from gobblin_assets.sources.kafka.offsets import OffsetRange
 from gobblin_assets.sources.kafka.planning import ChosenRange, TopicDecision, TopicMemory, offset_of
-from gobblin_assets.sources.port import PlanRequest
+from gobblin_assets.sources.port import SourceRequest
 
 Intervals = Mapping[str, Sequence[Interval]]
 """By watermark key, ascending and without neighbours that touch."""
@@ -35,7 +35,7 @@ class Reading(StrEnum):
     FILL = "fill"
 
 
-def decide_reading(request: PlanRequest, now: dt.datetime) -> Reading:
+def decide_reading(request: SourceRequest, now: dt.datetime) -> Reading:
     """AUTO reads a window once more that has passed, is published, and is asked for by hand.
 
     RejectedError: a window that has not begun; or a passed one is to start over, which only the open one can.
@@ -64,7 +64,7 @@ def decide_reading(request: PlanRequest, now: dt.datetime) -> Reading:
 
 
 def reread_ranges(
-    request: PlanRequest, memory: TopicMemory, offsets: TopicOffsets, published: Intervals
+    request: SourceRequest, memory: TopicMemory, offsets: TopicOffsets, published: Intervals
 ) -> TopicDecision:
     """``published``: the partition's own intervals.
 
@@ -97,7 +97,7 @@ def reread_ranges(
 
 
 def fill_ranges(
-    request: PlanRequest,
+    request: SourceRequest,
     memory: TopicMemory,
     offsets: TopicOffsets,
     held: Intervals,
@@ -162,7 +162,7 @@ def _between(gap: Gap) -> Interval:
     return Interval(gap.after, gap.after if gap.before is None else gap.before)
 
 
-def _gone(request: PlanRequest, said: str) -> RejectedError:
+def _gone(request: SourceRequest, said: str) -> RejectedError:
     return RejectedError(
         f"{request.urn} {_shown(request)} can't be read once more: {said}",
         field="mode",
@@ -170,5 +170,5 @@ def _gone(request: PlanRequest, said: str) -> RejectedError:
     )
 
 
-def _shown(request: PlanRequest) -> str:
+def _shown(request: SourceRequest) -> str:
     return f"[{request.partition}]"

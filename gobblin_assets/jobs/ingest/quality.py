@@ -1,22 +1,84 @@
 """Quality results of a dataset partition before its seal, as pure decisions over counted figures.
 
 Rows written and set aside are counted in the files' footers, rows read on their way. An attempt whose rows read are
-not in its files was given up before (``task.require_whole``); what is compared here is a dataset partition's whole.
+not in its files was given up before (``run.task.require_whole``); what is compared here is a dataset partition's whole.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, assert_never
 
-from gobblin_assets.rows.row_samples import RowFailures
-from gobblin_assets.run.lag import Lag
-from gobblin_assets.run.run_values import CheckResult
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.model.source_comments import SourceComments, comments_to_json
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.column_comments import carry_comments
+from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
+from gobblin_assets.run.job_kind import CheckResult, Staged
 from gobblin_assets.spec.job_spec import DatasetSpec, RowPolicySpec, TaskPolicySpec
 
 QUARANTINE_CHECK: Final = "quarantine_fraction"
 DEAD_LETTER_CHECK: Final = "dead_letter_fraction"
-LAG_CHECK: Final = "lag"
 COLUMNS_SHOWN_MAX: Final = 10
 SAMPLES: Final = "samples"
+
+
+@dataclass(frozen=True, slots=True)
+class QualityJudge:
+    """``Judge`` of a dataset of rows. ``comments`` are the source's, by its own names."""
+
+    spec: DatasetSpec
+    comments: SourceComments
+
+    def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
+        quality = self.spec.quality
+        written = _rows(staged, Role.DATA)
+        quarantined, letters = _rows(staged, Role.QUARANTINE), _rows(staged, Role.DEAD_LETTER)
+        checks = check_tasks(
+            quality.tasks,
+            rows_read=sum(each.rows_read for each in staged),
+            rows_written=written,
+            rows_set_aside=quarantined + letters,
+            columns=_columns(staged),
+            previous_columns=state.published_columns,
+        )
+        if any(policy.on_failure == "err_file" for policy in quality.rows):
+            limit = quality.quarantine_fraction_max
+            checks += (
+                check_quarantine(
+                    rows_written=written,
+                    rows_set_aside=quarantined,
+                    fraction_max=limit,
+                    samples=_samples(staged),
+                ),
+            )
+        if may_have_dead_letters(self.spec):
+            checks += (
+                check_dead_letters(
+                    rows=written + quarantined,
+                    dead_letters=letters,
+                    fraction_max=quality.dead_letter_fraction_max,
+                    count_max=quality.dead_letter_count_max,
+                ),
+            )
+        return checks
+
+    def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+        """Row policies: where one broke, its task has failed, and the others may still be published."""
+        aside = None if staged is None else _rows(staged, Role.QUARANTINE)
+        return check_rows(
+            self.spec.quality.rows,
+            broken=_find_broken(error),
+            rows_set_aside=aside,
+            failures=_find_failures(error),
+            samples=_samples(staged or ()),
+        )
+
+    def describe(self, staged: Sequence[Staged]) -> Mapping[str, object]:
+        columns = _columns(staged)
+        carried = carry_comments(self.comments, self.spec.converters, columns)
+        # Pairs, because a jsonb object forgets the order of its keys.
+        return {"columns": list(columns.items()), **comments_to_json(carried)}
 
 
 def check_tasks(
@@ -134,20 +196,6 @@ def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, cou
     )
 
 
-def check_lag(lag: Lag, *, lag_max: int) -> CheckResult:
-    """Whether no more of the log is unread than ``quality.lag_max`` allows. It blocks nothing: reading on mends it."""
-    figures: dict[str, object] = {"lag": lag.total, "lag_max": lag_max}
-    for worst in lag.largest[:1]:
-        figures |= {"largest_lag": worst.count, "largest_lag_key": worst.key}
-    return CheckResult(
-        name=LAG_CHECK,
-        passed=lag.total <= lag_max,
-        blocking=False,
-        description=f"{lag.total} offsets were not published; allowed: {lag_max}",
-        figures=figures,
-    )
-
-
 def _check_row_count(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:
     """With bounds, of the rows written; without, every row read must be written or set aside."""
     low, high = policy.min_row_count, policy.max_row_count
@@ -203,3 +251,25 @@ def _check_schema(
 def _list(names: Sequence[str]) -> str:
     shown = ", ".join(names[:COLUMNS_SHOWN_MAX])
     return shown if len(names) <= COLUMNS_SHOWN_MAX else f"{shown} and {len(names) - COLUMNS_SHOWN_MAX} more"
+
+
+def _find_broken(error: GobblinError | None) -> str | None:
+    """The row policy that ended a task, as ``rows.row_quality.explain_row_failure`` names it."""
+    return None if error is None else str(error.fields.get("policy", "")) or None
+
+
+def _find_failures(error: GobblinError | None) -> RowFailures | None:
+    found = None if error is None else error.fields.get("failures")
+    return found if isinstance(found, RowFailures) else None
+
+
+def _samples(staged: Sequence[Staged]) -> list[str]:
+    return [sample for each in staged for sample in each.samples][:SAMPLES_MAX]
+
+
+def _rows(staged: Sequence[Staged], role: Role) -> int:
+    return sum(each.row_count(role) for each in staged)
+
+
+def _columns(staged: Sequence[Staged]) -> Mapping[str, str]:
+    return next((each.columns for each in staged), {})

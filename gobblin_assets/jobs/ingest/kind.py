@@ -1,0 +1,88 @@
+"""Ingestion as a job kind: a source plans, and Spark reads, converts and writes."""
+
+import datetime as dt
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.jobs.ingest.quality import QualityJudge
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, UnitPlan, Worker
+from gobblin_assets.sources.port import PlanSession, Source, SourceRequest, read_plan_of
+from gobblin_assets.spark.errors import SPARK_RAISES, session_failure
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.partition_keys import open_partition
+
+
+@dataclass(frozen=True, slots=True)
+class IngestKind:
+    """``JobKind`` of one job: ``datasets`` has the specification of each of its datasets, defaults applied.
+
+    ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
+    ``open_extractor`` makes what does plans, ``make_rewriter`` what compacts; None: nothing is compacted.
+    """
+
+    datasets: Mapping[DatasetUrn, DatasetSpec]
+    source: Source
+    spark: Callable[[], SparkSession]
+    open_extractor: Callable[[], Worker]
+    make_rewriter: Callable[[], Rewriter] | None = None
+
+    @property
+    def urns(self) -> Collection[DatasetUrn]:
+        return self.datasets.keys()
+
+    @contextmanager
+    def open(self, report: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
+        wanted = [_with_spec(each, self.datasets[each.urn]) for each in requests]
+        with _losing_sessions(), self.source.open_plan(self.spark, report, wanted) as session:
+            yield _IngestSession(self.datasets, session, self.open_extractor)
+
+    def prepare(self) -> None:
+        self.spark()
+
+    def current_partition(self, urn: DatasetUrn, now: dt.datetime) -> AssetPartition:
+        return open_partition(self.datasets[urn], now)
+
+    @property
+    def can_rewrite(self) -> bool:
+        return self.make_rewriter is not None
+
+    def open_rewriter(self) -> Rewriter:
+        if self.make_rewriter is None:
+            raise AssertionError("can_rewrite was not asked")
+        return self.make_rewriter()
+
+
+@dataclass(frozen=True, slots=True)
+class _IngestSession:
+    datasets: Mapping[DatasetUrn, DatasetSpec]
+    session: PlanSession
+    open_extractor: Callable[[], Worker]
+
+    def plan(self, request: PlanRequest) -> UnitPlan:
+        spec = self.datasets[request.urn]
+        with _losing_sessions():
+            plan = self.session.plan(_with_spec(request, spec))
+        judge = QualityJudge(spec, read_plan_of(plan).comments)
+        return replace(plan, judge=judge, split=spec.split, lag_max=spec.quality.lag_max)
+
+    def open_worker(self) -> Worker:
+        with _losing_sessions():
+            return self.open_extractor()
+
+
+def _with_spec(request: PlanRequest, spec: DatasetSpec) -> SourceRequest:
+    return SourceRequest(**{each.name: getattr(request, each.name) for each in fields(request)}, spec=spec)
+
+
+@contextmanager
+def _losing_sessions() -> Iterator[None]:
+    """What Spark raises here, where nothing of one dataset is asked of it, is the session's own end."""
+    try:
+        yield
+    except SPARK_RAISES as error:
+        raise session_failure(error) from error

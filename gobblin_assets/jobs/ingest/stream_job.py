@@ -1,0 +1,18 @@
+"""A job as a stream runs it."""
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+
+
+def plan_stream_job(job: JobSpec) -> JobSpec:
+    """The job as a stream runs it: no batch is larger than ``stream.records_max``. RejectedError without a log."""
+    source = job.source
+    if not isinstance(source, KafkaSourceSpec):
+        raise RejectedError(
+            f"a stream follows a log, and {job.job} reads tables",
+            field="source.type",
+            hint="Have a schedule or a sensor run it instead.",
+        )
+    records_max = min(job.stream.records_max, source.records_per_run_max or job.stream.records_max)
+    return job.model_copy(update={"source": source.model_copy(update={"records_per_run_max": records_max})})

@@ -1,0 +1,21 @@
+"""All stores over one Postgres."""
+
+from sqlalchemy import Engine
+
+from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
+from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
+from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+
+
+def open_stores(engine: Engine) -> Stores:
+    """The stores over one engine, which stays the caller's to dispose of."""
+    return Stores(
+        leases=PostgresLeaseStore(engine),
+        datasets=PostgresDatasetStore(engine),
+        runs=PostgresRunStore(engine),
+        commits=PostgresCommitStepStore(engine),
+        published=PostgresPublishedFiles(engine),
+        destinations=PostgresDestinationStore(engine),
+    )

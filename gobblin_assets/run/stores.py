@@ -1,0 +1,21 @@
+"""The log, the state, and what is published, as ports."""
+
+from dataclasses import dataclass
+
+from gobblin_assets.commit.destination import DestinationStore
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.state.datasets import DatasetStore, RunStore
+from gobblin_assets.state.leases import LeaseStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The log, the state, and what is published, as ports."""
+
+    leases: LeaseStore
+    datasets: DatasetStore
+    runs: RunStore
+    commits: CommitStepStore
+    published: PublishedFiles
+    destinations: DestinationStore
