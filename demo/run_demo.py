@@ -15,7 +15,7 @@ from proof import compare
 from rich.table import Table
 from stage import act, command, console, killed_command, list_visible, say_counts
 
-from gobblin_assets.cli.connections import open_log
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer

@@ -25,7 +25,7 @@ from demo.kafka.proof import Verdict, compare
 from demo.kafka.registry_server import serve_registry
 from demo.kafka.stream import Stream
 from demo.stage import act, command, console, join_counts, killed_command, list_visible
-from gobblin_assets.cli.connections import open_log
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import to_text
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded

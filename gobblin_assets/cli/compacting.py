@@ -5,15 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import (
-    SparkChoice,
-    job_file_argument,
-    open_log,
-    open_upkeep,
-    read_layout,
-    spark_options,
-)
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_upkeep, read_layout, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log

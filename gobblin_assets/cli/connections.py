@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gobblin_assets.cli.log import Log, open_log
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.commit.operations import LogOperations
@@ -22,17 +23,14 @@ from gobblin_assets.dagster.resources.connections import (
     require_variables,
 )
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource, find_warm
-from gobblin_assets.db.engine import connect
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.runner import owner_text
-from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.settings import read_settings
 from gobblin_assets.sources.discovery import find_discovery
@@ -41,8 +39,6 @@ from gobblin_assets.spark.settings import merge_jars, plan_jars
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.leases import Holder
-from gobblin_assets.state.overview.port import Overview
-from gobblin_assets.state.overview.postgres import PostgresOverview
 
 _META: Final = "gobblin_assets.spark"
 
@@ -51,14 +47,6 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 job_file_argument: Final[Callable[[_Command], _Command]] = click.argument(
     "job_file", type=click.Path(path_type=Path, dir_okay=False)
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """The commit log, to work with and to look at."""
-
-    stores: Stores
-    overview: Overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +115,6 @@ def spark_options(command: _Command) -> _Command:
         help="A Spark Connect server: sc://host:port/;token=… Default: the warm server, if `spark start` made one.",
     )
     return master(remote(jar_options(command)))
-
-
-@contextmanager
-def open_log() -> Iterator[Log]:
-    """The log that GOBBLIN_DATABASE_URL names, else the embedded one, started if need be."""
-    engine = connect(read_settings(), say)
-    try:
-        yield Log(open_stores(engine), PostgresOverview(engine))
-    finally:
-        engine.dispose()
 
 
 @contextmanager

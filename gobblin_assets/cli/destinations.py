@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, open_log, open_operations
+from gobblin_assets.cli.connections import SparkChoice, open_operations
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.destination import read_identity
 from gobblin_assets.commit.relocation import Relocation

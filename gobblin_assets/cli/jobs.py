@@ -6,15 +6,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import (
-    SparkChoice,
-    job_file_argument,
-    open_log,
-    open_ports,
-    read_layout,
-    spark_options,
-)
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_run

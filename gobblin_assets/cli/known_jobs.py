@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.cli.connections import Log, read_layout
+from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.cli.log import Log
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.errors import RejectedError

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import job_file_argument, open_log, read_layout
+from gobblin_assets.cli.connections import job_file_argument, read_layout
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.telling import require_instance
 from gobblin_assets.dagster.published_checks import load_latest

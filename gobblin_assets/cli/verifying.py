@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import open_log
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
+from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.verification import FAULTS_NAMED_MAX, Damage, Progress, Verification, Verified
 from gobblin_assets.fs.registry import open_file_system
@@ -26,7 +26,7 @@ def verify(
     checksums: bool,  # noqa: FBT001  an option that click passes by name
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
-    """Compare the ledger with storage: files that are missing, damaged or replaced, and files that nobody published.
+    """Compare the ledger with storage: files that are missing, damaged or replaced, and files nobody published.
 
     Changes nothing. Ends with 1 when something is wrong. By --job alone: all datasets that the log has of the job, at
     the destination that the log has.

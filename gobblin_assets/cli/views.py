@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from gobblin_assets.cli.connections import Log, open_log
+from gobblin_assets.cli.log import Log, open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.overview.port import GapLine, LedgerLine, RunLine, list_gaps

@@ -1,65 +1,16 @@
-"""Commands on the servers of a home: spark, db."""
+"""Commands on the Postgres of a home, and on the log's tables wherever they are: db."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import find_jar_options, jar_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.engine import open_for_upgrade
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
-from gobblin_assets.spark import connect_server
-from gobblin_assets.spark.settings import COORDINATES
-
-
-@click.group()
-def spark() -> None:
-    """The warm Spark Connect server of GOBBLIN_HOME, which spares every run the start of a JVM."""
-
-
-@spark.command("start")
-@click.option("--master", envvar="GOBBLIN_SPARK_MASTER", default="local[*]", show_default=True)
-@click.option(
-    "--capability",
-    "capabilities",
-    multiple=True,
-    default=("postgres",),
-    show_default=True,
-    help=f"A connector that its jobs need, of {', '.join(COORDINATES)}; may be repeated.",
-)
-@jar_options
-def start_spark(master: str, capabilities: Sequence[str]) -> None:
-    """Start it, unless it runs."""
-    resource = GobblinSparkResource(master=master, capabilities=list(capabilities), spark_config=find_jar_options())
-    server = connect_server.start(read_settings().home, resource.settings(), say)
-    say(
-        f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "
-        "that Dagster launches."
-    )
-
-
-@spark.command("stop")
-def stop_spark() -> None:
-    """Stop it."""
-    say("stopped" if connect_server.stop(read_settings().home) else "none was running")
-
-
-@spark.command("status")
-@json_option
-def show_spark(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Say whether it answers."""
-    server = connect_server.find(read_settings().home)
-    if as_json:
-        found = {} if server is None else {"port": server.port, "pid": server.pid, "log": server.log_path}
-        print_json({"running": server is not None, **found})
-        return
-    click.echo("not running" if server is None else f"running on port {server.port}, pid {server.pid}")
 
 
 @click.group()

@@ -1,0 +1,63 @@
+"""Cleanup by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from gobblin_assets.cli.connections import SparkChoice, open_operations, spark_options
+from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
+from gobblin_assets.cli.log import open_log
+from gobblin_assets.cli.output import json_option, print_json, print_table
+from gobblin_assets.commit.cleanup import Cleaned
+from gobblin_assets.commit.relocation import require_bound_root
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, LogSpec
+
+
+@click.command()
+@job_file_or_name
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@spark_options
+@json_option
+def cleanup(
+    job_file: Path | None,
+    job: str | None,
+    datasets: Sequence[str],
+    master: str | None,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  an option that click passes by name
+) -> None:
+    """Remove what dead attempts left in staging and retired files whose grace is over; fold what is old.
+
+    By --job alone: all datasets that the log has of the job, at the destination that the log has, and by the defaults
+    (retire_grace_s: a day; log.history_days: 90; leases: a minute). Give the file of a job that says otherwise: the
+    log does not have its rules.
+    """
+    known = read_known_job(job_file, job)
+    spec = None if known.layout is None else known.layout.job
+    bounds = LogSpec().bounds if spec is None else spec.log.bounds
+    cleaned: dict[str, Cleaned] = {}
+    with open_log() as log:
+        destination = known.find_destination(log)
+        require_bound_root(log.stores.destinations, open_file_system, known.name, destination)
+        operations = open_operations(log, SparkChoice(master, remote), spec)
+        states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
+        for urn, state in states.items():
+            cleaned[urn] = operations.clean(
+                state,
+                root_uri=destination,
+                retire_grace_s=RETIRE_GRACE_S if spec is None else spec.retire_grace_s,
+                # Somebody asked: no need to wait until there is enough.
+                fold=replace(bounds, count_min=0),
+            )
+    if as_json:
+        print_json(cleaned)
+        return
+    rows = [
+        (urn, each.attempt_count, each.removed_file_count, each.remaining, each.folded, each.forgotten)
+        for urn, each in cleaned.items()
+    ]
+    columns = ("dataset", "attempts", "retired files removed", "attempts left", "publications folded", "forgotten")
+    print_table("cleaned", columns, rows)

@@ -1,0 +1,49 @@
+"""Groups whose commands are imported when somebody calls them.
+
+Dagster, pandas and PySpark take seconds to import, and most commands need none of them. What ``--help`` shows of a
+command is therefore written twice; a test compares both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """The command ``attribute`` of ``module``; ``help`` is its first sentence."""
+
+    module: str
+    attribute: str
+    help: str
+
+    def load(self) -> click.Command:
+        found = getattr(import_module(self.module), self.attribute)
+        if not isinstance(found, click.Command):
+            raise TypeError(f"{self.module}.{self.attribute} is no command")
+        return found
+
+
+class LazyGroup(click.Group):
+    """``lazy`` are its commands by name, in the order in which they are shown, beside those that it is given."""
+
+    def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = self.lazy.get(cmd_name)
+        return super().get_command(ctx, cmd_name) if found is None else found.load()
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, each.help) for name, each in self.lazy.items()]
+        given = {name: super(LazyGroup, self).get_command(ctx, name) for name in super().list_commands(ctx)}
+        rows += [(name, each.get_short_help_str(limit=200)) for name, each in given.items() if each is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

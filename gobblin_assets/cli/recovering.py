@@ -1,0 +1,105 @@
+"""Commands that complete open sequences, or give them up: commit recover, resume, abandon."""
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.cli.connections import SparkChoice, open_upkeep, read_layout, spark_options
+from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.known_jobs import name_of
+from gobblin_assets.cli.log import Log, open_log
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.sequences import sequence_argument
+from gobblin_assets.cli.views import find_job, job_option
+from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import JobName
+
+job_file_option = click.option(
+    "--job-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The job's file: only its sequences, by its rules, and Dagster is told at once. Without it: under leases as "
+    "long as those of the run that began the sequence.",
+)
+
+
+@click.command()
+@job_option
+@job_file_option
+@spark_options
+@json_option
+def recover(job: str | None, job_file: Path | None, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """Complete the open sequences that are due and whose datasets nobody works on.
+
+    Without --job-file, Dagster hears of them from the job's next run or sensor.
+    """
+    layout = None if job_file is None else read_layout(job_file)
+    spark = SparkChoice(master, remote)
+    published: list[Publication] = []
+    with open_log() as log:
+        jobs = _find_jobs(log, find_job(job), layout)
+        reports = []
+        for each in jobs:
+            with open_upkeep(log, spark, each, layout) as upkeep:
+                reports.append(upkeep.recover(seen=published.append))
+    aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
+    failures = [
+        {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error}
+        for report in reports
+        for f in report.failures
+    ]
+    if as_json:
+        print_json({"published": published, "aborted": aborted, "busy": busy, "failures": failures})
+    else:
+        _print_published(published)
+        say(f"aborted: {aborted}, busy: {busy}, failed: {len(failures)}")
+    if failures:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Sequence[JobName]:
+    """Those whose sequences are to be recovered: the named one, else all that have something to recover."""
+    if layout is not None:
+        return [name_of(layout, job, file_field="--job-file")]
+    if job is not None:
+        return [job]
+    return sorted(log.stores.commits.count_recoverable(jobs=None))
+
+
+@click.command()
+@sequence_argument
+@job_file_option
+@spark_options
+def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, remote: str | None) -> None:
+    """Try a BLOCKED sequence again, now; its tries are counted anew."""
+    layout = None if job_file is None else read_layout(job_file)
+    with open_log() as log:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
+        with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
+            recovered = upkeep.resume(SequenceId(sequence_id))
+    _print_published(recovered.published)
+
+
+@click.command()
+@sequence_argument
+@job_file_option
+@click.option("--reason", required=True, help="Why; it stays in the log.")
+@spark_options
+def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
+    """Give an open sequence up: what it made visible is taken back, and the next run reads its rows again."""
+    layout = None if job_file is None else read_layout(job_file)
+    with open_log() as log:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
+        with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
+            upkeep.abandon(SequenceId(sequence_id), reason=reason)
+        state = log.stores.commits.get(SequenceId(sequence_id)).state
+    say(f"sequence {sequence_id} is {state.value}")
+
+
+def _print_published(published: Sequence[Publication]) -> None:
+    columns = ("sequence", "job", "dataset", "partition", "rows", "files")
+    rows = [(p.sequence_id, p.job, p.urn, p.partition, p.row_count, p.file_count) for p in published]
+    print_table("completed", columns, rows)

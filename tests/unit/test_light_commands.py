@@ -1,0 +1,41 @@
+"""Commands that only look at the log start without Dagster, pandas and Spark; what --help says of each is its own."""
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from gobblin_assets.cli import main
+from gobblin_assets.cli.lazy_commands import LazyGroup
+from gobblin_assets.cli.sequences import commit
+
+HEAVY = ("dagster", "pandas", "pyspark", "confluent_kafka", "pydantic")
+LIGHT = ("views", "sequences", "database")
+
+_PROGRAM = f"""
+import importlib, sys
+from gobblin_assets.cli import main
+main(["--help"], standalone_mode=False)
+for name in {LIGHT!r}:
+    importlib.import_module(f"gobblin_assets.cli.{{name}}")
+found = [name for name in {HEAVY!r} if name in sys.modules]
+sys.exit(f"imported: {{found}}" if found else 0)
+"""
+
+
+def test_what_only_looks_at_the_log_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=dict(os.environ), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "commit" in done.stdout
+
+
+@pytest.mark.parametrize("group", [main, commit], ids=["main", "commit"])
+def test_what_help_says_of_a_command_is_what_the_command_says(group: click.Group) -> None:
+    assert isinstance(group, LazyGroup)
+    assert group.lazy
+    for name, lazy in group.lazy.items():
+        found = lazy.load()
+        assert found.name == name
+        assert lazy.help == found.get_short_help_str(limit=500)
