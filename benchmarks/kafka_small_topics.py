@@ -6,7 +6,7 @@ that writes a tiny file for each topic. Whatever such a run takes beyond plannin
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import sum_rows
-from gobblin_assets.run.job_kind import Output, SessionFacts, Staged, UnitPlan, WorkOrder
+from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.run.stores import Stores
@@ -279,8 +279,8 @@ class TinyFiles:
         self._fs, _root = open_file_system(str(world.destination))
         self.spent_s = 0.0
 
-    def session_facts(self) -> SessionFacts:
-        return SessionFacts()
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:  # noqa: ARG002  the port's
+        return None
 
     def cancel(self, tag: str) -> None:
         pass

@@ -47,7 +47,11 @@ class NewSequence:
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """One try at one MultiWorkUnit of a sequence, recorded before it writes its first byte."""
+    """One try at one MultiWorkUnit of a sequence, recorded before it writes its first byte.
+
+    ``tag`` names its work, which attempts that work together share. ``interruption`` is what its kind needs to end that
+    work after the process died, as JSON; None: it ends with the process. No secret is in it.
+    """
 
     attempt_id: AttemptId
     sequence_id: SequenceId
@@ -56,9 +60,8 @@ class NewAttempt:
     multi_work_unit: int
     try_number: int
     staging_path: str
-    spark_session_id: str | None = None
-    spark_user: str | None = None
-    spark_tag: str | None = None
+    tag: str | None = None
+    interruption: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ class SequenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt that may have left something on storage."""
+    """An attempt that may have left something on storage. ``interruption`` as in ``NewAttempt``."""
 
     attempt_id: AttemptId
     sequence_id: SequenceId
@@ -209,9 +212,7 @@ class AttemptRecord:
     staging_path: str
     sequence_state: SequenceState
     cleanup_fences: tuple[int, ...]
-    spark_session_id: str | None
-    spark_user: str | None
-    spark_tag: str | None
+    interruption: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,10 +229,10 @@ attempt = Table(
     Column("state", Text, nullable=False),
     # Absolute path on the destination's file system; unique to this attempt and never used again.
     Column("staging_path", Text, nullable=False, unique=True),
-    # What recovery needs to interrupt the attempt's Spark work before its staging is touched.
-    Column("spark_session_id", Text),
-    Column("spark_user", Text),
-    Column("spark_tag", Text),
+    # The name of its work, which attempts that work together share.
+    Column("tag", Text),
+    # What its job kind needs to end that work before the staging is touched, in the kind's own words.
+    Column("interruption", JSONB),
     Column("row_count", BigInteger),
     Column("file_count", BigInteger),
     Column("file_bytes", BigInteger),

@@ -218,7 +218,7 @@ class Compaction:
 
     def _register(self, new: NewSequence, rewriter: Rewriter, lease: Lease) -> "_Attempt":
         """Recorded before its first byte, so that no staging is ever unknown."""
-        attempt_id, facts = AttemptId(self.clock.new_id()), rewriter.session_facts()
+        attempt_id = AttemptId(self.clock.new_id())
         directory = self.destination.stage(attempt_id)
         tag = f"gobblin-{attempt_id.hex}"
         self.require(lease)
@@ -231,9 +231,8 @@ class Compaction:
                 multi_work_unit=0,
                 try_number=1,
                 staging_path=directory,
-                spark_session_id=facts.session_id,
-                spark_user=facts.user,
-                spark_tag=tag,
+                tag=tag,
+                interruption=rewriter.describe_interruption(tag),
             )
         )
         return _Attempt(attempt_id, directory, tag, rewriter)

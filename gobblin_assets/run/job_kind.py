@@ -252,18 +252,12 @@ class Staged:
         return sum(f.row_count for output in self.outputs if output.role is role for f in output.files)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFacts:
-    """What recovery must know to interrupt this work after its driver died."""
-
-    session_id: str | None = None
-    user: str | None = None
-
-
 class Worker(Protocol):
     """Called from several threads at once, one for each running task."""
 
-    def session_facts(self) -> SessionFacts: ...
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        """What ends the work of ``tag`` after this process died, as JSON without secrets; None: it ends with it."""
+        ...
 
     def do(self, order: WorkOrder) -> Staged:
         """Do it, or raise a family; whatever was raised, the directory may hold anything."""
@@ -318,7 +312,9 @@ class RewriteOrder:
 class Rewriter(Protocol):
     """What reads published files and writes the same rows into fewer ones."""
 
-    def session_facts(self) -> SessionFacts: ...
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        """What ends the work of ``tag`` after this process died, as JSON without secrets; None: it ends with it."""
+        ...
 
     def rewrite(self, order: RewriteOrder) -> Sequence[Output]:
         """The directories that were written, complete and not yet durable; whatever was raised, they may hold anything.

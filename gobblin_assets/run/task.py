@@ -176,7 +176,7 @@ class TaskRunner:
     ) -> list[WorkOrder]:
         """Record the attempts before their first byte; give what is to be extracted for them."""
         self.destination.require()
-        facts = self.worker.session_facts()
+        interruption = self.worker.describe_interruption(tag)
         attempts = [
             NewAttempt(
                 attempt_id=attempt_id,
@@ -186,9 +186,8 @@ class TaskRunner:
                 multi_work_unit=order.number,
                 try_number=try_number,
                 staging_path=self.destination.stage(attempt_id),
-                spark_session_id=facts.session_id,
-                spark_user=facts.user,
-                spark_tag=tag,
+                tag=tag,
+                interruption=interruption,
             )
             for order, attempt_id in zip(orders, ids, strict=True)
         ]
@@ -305,7 +304,7 @@ def _count_rows(orders: Sequence[TaskOrder]) -> int:
 
 
 def task_tag(attempt_id: AttemptId) -> str:
-    """What the attempt's Spark work is tagged with."""
+    """What the attempt's work is called."""
     return f"gobblin-{attempt_id.hex}"
 
 

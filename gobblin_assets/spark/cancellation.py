@@ -11,7 +11,7 @@ it wrote is never taken for good; ``cancel`` reports that it did not end in time
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from threading import Condition
@@ -136,6 +136,24 @@ def find_session_identity(spark: SparkSession) -> SessionIdentity | None:
         return None
     client = cast("Any", spark).client
     return SessionIdentity(session_id=client._session_id, user_id=client._user_id or "")  # noqa: SLF001  Connect shows neither
+
+
+def describe_interruption(identity: SessionIdentity | None, tag: str) -> Mapping[str, object] | None:
+    """What ``interrupt_described`` needs, as JSON; None for a classic session."""
+    if identity is None:
+        return None
+    return {"session_id": identity.session_id, "user": identity.user_id, "tag": tag}
+
+
+def interrupt_described(remote: str | None, described: Mapping[str, object] | None) -> None:
+    """End a dead attempt's work on the Connect server at ``remote``. RetryableError if it does not end.
+
+    In a classic session nothing is left: its work ended with its process.
+    """
+    if remote is None or described is None or not described.get("session_id") or not described.get("tag"):
+        return
+    identity = SessionIdentity(str(described["session_id"]), str(described.get("user") or ""))
+    interrupt_left_behind(remote, identity, str(described["tag"]))
 
 
 def interrupt_left_behind(remote: str, identity: SessionIdentity, tag: str) -> int:

@@ -105,7 +105,7 @@ def test_an_attempt_stands_in_the_log_before_it_writes(log: LogWorld) -> None:
     (found,) = log.commits.list_attempts(new.sequence_id)
     assert (found.attempt_id, found.staging_path) == (attempt.attempt_id, attempt.staging_path)
     assert (found.sequence_state, found.cleanup_fences) == (SequenceState.BUILDING, ())
-    assert (found.spark_session_id, found.spark_user, found.spark_tag) == ("session", "user", "tag")
+    assert found.interruption == attempt.interruption == {"session_id": "session", "user": "user", "tag": "tag"}
     assert log.changes_nothing(lambda: log.commits.register_attempt(attempt))
 
 

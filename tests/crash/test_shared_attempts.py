@@ -36,7 +36,7 @@ def lake(lake: Lake) -> Lake:
 
 
 def count_tags(world: World) -> object:
-    return world.scalar("SELECT count(DISTINCT spark_tag) FROM gobblin.attempt")
+    return world.scalar("SELECT count(DISTINCT tag) FROM gobblin.attempt")
 
 
 def expire_lease_of(world: World, urn: str) -> None:

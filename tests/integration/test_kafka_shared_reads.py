@@ -45,10 +45,10 @@ def records(topic: str, count: int, partitions: int = 1) -> list[Record]:
     return [Record(value, partition=number % partitions) for number, value in enumerate(values)]
 
 
-def count_spark_tags(ingestion: Ingestion) -> int:
+def count_tags(ingestion: Ingestion) -> int:
     """How many reads there were: all attempts of one read have its tag."""
     with ingestion.engine.connect() as connection:
-        found = connection.execute(text("SELECT count(DISTINCT spark_tag) FROM gobblin.attempt")).scalar()
+        found = connection.execute(text("SELECT count(DISTINCT tag) FROM gobblin.attempt")).scalar()
     assert isinstance(found, int)
     return found
 
@@ -173,7 +173,7 @@ def test_small_topics_are_one_read_and_each_its_own_publication(
     assert not report.failed, report.failed
     for number, name in enumerate(names):
         assert ingestion.rows(name, "id", "kind") == expect(name, 1 + number)
-    assert count_spark_tags(ingestion) == 1
+    assert count_tags(ingestion) == 1
     assert ingestion.read(names[3]).columns == ["id", "kind"]
     assert len({str(Path(each.uri or "")) for each in report.datasets}) == len(names)
 
@@ -197,7 +197,7 @@ def test_dead_letters_converters_and_event_times_stay_with_their_topic(
     report = ingestion.run()
 
     assert not report.failed, report.failed
-    assert count_spark_tags(ingestion) == 1, ingestion.lines
+    assert count_tags(ingestion) == 1, ingestion.lines
     for name in names:
         assert ingestion.rows(name, "id", "twice") == Counter((n, 2 * n) for n in range(0, 20, 2))
         assert ingestion.rows(name, "id", role=Role.QUARANTINE) == Counter((n,) for n in range(20, 30, 2))

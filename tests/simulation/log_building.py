@@ -70,9 +70,8 @@ def register_attempt(db: SimDatabase, new: NewAttempt) -> None:
         multi_work_unit=new.multi_work_unit,
         try_number=new.try_number,
         staging_path=new.staging_path,
-        spark_session_id=new.spark_session_id,
-        spark_user=new.spark_user,
-        spark_tag=new.spark_tag,
+        tag=new.tag,
+        interruption=new.interruption,
         started_at=db.now_s,
     )
     db.attempts.put(new.attempt_id, row)

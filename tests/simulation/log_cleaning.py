@@ -101,7 +101,5 @@ def _record_of(db: SimDatabase, attempt: AttemptRow) -> AttemptRecord:
         staging_path=attempt.staging_path,
         sequence_state=db.sequences[attempt.sequence_id].state,
         cleanup_fences=attempt.cleanup_fences,
-        spark_session_id=attempt.spark_session_id,
-        spark_user=attempt.spark_user,
-        spark_tag=attempt.spark_tag,
+        interruption=attempt.interruption,
     )

@@ -5,6 +5,7 @@ equal values are one text. Rows are replaced, never changed, so that copies of a
 """
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gobblin_assets.commit.sequence import PublishedInterval
@@ -133,9 +134,8 @@ class AttemptRow:
     multi_work_unit: int
     try_number: int
     staging_path: str
-    spark_session_id: str | None
-    spark_user: str | None
-    spark_tag: str | None
+    tag: str | None
+    interruption: Mapping[str, object] | None
     started_at: float
     state: str = "RUNNING"
     error: str | None = None

@@ -311,9 +311,8 @@ def attempt_of(new: NewSequence, *, multi_work_unit: int = 0, try_number: int = 
         multi_work_unit,
         try_number,
         f"/lake/shop/.staging/{attempt_id.hex}",
-        spark_session_id="session",
-        spark_user="user",
-        spark_tag="tag",
+        tag="tag",
+        interruption={"session_id": "session", "user": "user", "tag": "tag"},
     )
 
 

@@ -1,6 +1,6 @@
 """Compaction of the small world of ``tests.support.lake``: a few lines of pyarrow stand for Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.state import JobState, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
-from gobblin_assets.run.job_kind import Output, RewriteOrder, SessionFacts
+from gobblin_assets.run.job_kind import Output, RewriteOrder
 from gobblin_assets.run.run_values import RunPorts, RunRequest
 from gobblin_assets.spec.job_spec import CompactionSpec
 from tests.support.lake import FORKS, JOB, Lake, Worker, World
@@ -32,8 +32,8 @@ class ArrowRewriter:
         self._fs, _root = open_file_system(root)
         self._loses = loses
 
-    def session_facts(self) -> SessionFacts:
-        return SessionFacts()
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        return None
 
     def rewrite(self, order: RewriteOrder) -> Sequence[Output]:
         tables = [pq.ParquetFile(file.path).read() for segment in order.segments for file in segment.files()]

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.clock import SystemClock
@@ -27,6 +27,7 @@ from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, Ru
 from gobblin_assets.run.runner import run_job
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
@@ -92,7 +93,7 @@ class Ingestion:
                 lambda: SparkExtractor(self.spark, fs, self.stores.published),
                 lambda: SparkRewriter(self.spark, fs, datasets),
             ),
-            interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
+            interrupt=lambda attempt: interrupt_described(self.remote, attempt.interruption),
             clock=SystemClock(),
             report=self.lines.append,
             on_publication=self.events.append,

@@ -20,7 +20,7 @@ from gobblin_assets.db.engine import open_external
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.clock import Clock, SystemClock
@@ -37,6 +37,7 @@ from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.port import Source
+from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
@@ -133,7 +134,7 @@ class Ingestion:
                 lambda: self.spark,
                 lambda: SparkExtractor(self.spark, fs, self.stores.published),
             ),
-            interrupt=lambda attempt: interrupt_attempt(self.remote, attempt),
+            interrupt=lambda attempt: interrupt_described(self.remote, attempt.interruption),
             clock=self.clock,
             report=self.lines.append,
             on_publication=self.events.append,

@@ -31,7 +31,7 @@ _SEQUENCES: Final = """
 """
 _SHARED: Final = """
     SELECT 'reads that several datasets shared', count(*)
-      FROM (SELECT FROM gobblin.attempt GROUP BY spark_tag HAVING count(DISTINCT dataset_id) > 1) s
+      FROM (SELECT FROM gobblin.attempt GROUP BY tag HAVING count(DISTINCT dataset_id) > 1) s
     HAVING count(*) > 0
 """
 

@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.extractor import interrupt_attempt
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.state.leases import Holder
@@ -92,7 +92,7 @@ def operate_with_spark(plan: RunnerPlan, stores: Stores, remote: str) -> Ending:
         store=stores.commits,
         leases=stores.leases,
         open_file_system=open_file_system,
-        interrupt=lambda attempt: interrupt_attempt(remote, attempt),
+        interrupt=lambda attempt: interrupt_described(remote, attempt.interruption),
         clock=clock,
         holder=Holder(f"torture:{plan.number}", RunId(clock.new_id())),
         report=_say,

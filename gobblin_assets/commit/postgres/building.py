@@ -67,15 +67,14 @@ _PLAN_WORK_UNITS = text("""
 _REGISTER_ATTEMPTS = text("""
     INSERT INTO gobblin.attempt
            (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, state, staging_path,
-            spark_session_id, spark_user, spark_tag)
+            tag, interruption)
     SELECT attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, 'RUNNING', staging_path,
-           spark_session_id, spark_user, spark_tag
+           tag, CAST(interruption AS jsonb)
       FROM unnest(CAST(:attempt_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:dataset_id AS bigint[]),
                   CAST(:fence AS bigint[]), CAST(:multi_work_unit AS integer[]), CAST(:try_number AS integer[]),
-                  CAST(:staging_path AS text[]), CAST(:spark_session_id AS text[]), CAST(:spark_user AS text[]),
-                  CAST(:spark_tag AS text[]))
+                  CAST(:staging_path AS text[]), CAST(:tag AS text[]), CAST(:interruption AS text[]))
            AS given (attempt_id, sequence_id, dataset_id, fence, multi_work_unit, try_number, staging_path,
-                     spark_session_id, spark_user, spark_tag)
+                     tag, interruption)
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
@@ -193,9 +192,8 @@ def register_attempts(connection: Connection, attempts: Sequence[NewAttempt]) ->
             "multi_work_unit": each.multi_work_unit,
             "try_number": each.try_number,
             "staging_path": each.staging_path,
-            "spark_session_id": each.spark_session_id,
-            "spark_user": each.spark_user,
-            "spark_tag": each.spark_tag,
+            "tag": each.tag,
+            "interruption": None if each.interruption is None else to_jsonb(each.interruption),
         }
         for each in attempts
     ]

@@ -20,8 +20,8 @@ FENCES_KEPT_MAX: Final = 8
 LEFT_OPEN: Final = "its writer never told its end; the sequence is over"
 
 _ATTEMPT_COLUMNS = """
-    a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.spark_session_id,
-    a.spark_user, a.spark_tag, s.state AS sequence_state
+    a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.interruption,
+    s.state AS sequence_state
 """
 
 # One that still says RUNNING can't be staged any more. It gets no end: none was told, which is what _MARK_CLEANED asks.
@@ -125,7 +125,5 @@ def _attempt_of(row: Row[Any]) -> AttemptRecord:
         staging_path=row.staging_path,
         sequence_state=SequenceState(row.sequence_state),
         cleanup_fences=tuple(row.cleanup_fences),
-        spark_session_id=row.spark_session_id,
-        spark_user=row.spark_user,
-        spark_tag=row.spark_tag,
+        interruption=row.interruption,
     )

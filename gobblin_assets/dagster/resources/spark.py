@@ -15,13 +15,14 @@ from pyspark.sql import SparkSession
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.dagster.resources.connections import list_capabilities, plan_driver_jars
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.extractor import SparkExtractor, interrupt_attempt
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session, runs_spark_itself
 from gobblin_assets.spark.settings import SparkSettings, merge_jars
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
@@ -98,11 +99,11 @@ class GobblinSparkResource(LazyPySparkResource):
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End what a dead attempt may still be writing on the Connect server, if there is one."""
         remote = self.remote or self._url
-        if remote is None and attempt.spark_session_id is not None:
+        if remote is None and attempt.interruption is not None:
             # Whoever made it may have had the warm server's session, whatever this process would take.
             server = connect_server.find(read_settings().home)
             remote = None if server is None else server.url
-        interrupt_attempt(remote, attempt)
+        interrupt_described(remote, attempt.interruption)
 
     def _find_warm(self, settings: SparkSettings) -> str | None:
         """The warm server's URL. A resource that says how its session shall be gets one of its own."""

@@ -15,7 +15,6 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gobblin_assets.commit.published.port import PublishedFiles
-from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.model.urn import Role
@@ -44,14 +43,13 @@ from gobblin_assets.rows.row_quality import (
 )
 from gobblin_assets.rows.row_samples import RowFailures
 from gobblin_assets.rows.schema_merge import parse_schema, require_joinable
-from gobblin_assets.run.job_kind import Output, SessionFacts, Staged, WorkOrder
+from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
 from gobblin_assets.run.slices import partition_text
 from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spark.cancellation import (
     Cancellation,
-    SessionIdentity,
+    describe_interruption,
     find_session_identity,
-    interrupt_left_behind,
     open_cancellation,
 )
 from gobblin_assets.spark.errors import is_server_gone, spark_families
@@ -71,10 +69,8 @@ class SparkExtractor:
         self._identity = find_session_identity(spark)
         self._is_server_gone = False
 
-    def session_facts(self) -> SessionFacts:
-        if self._identity is None:
-            return SessionFacts()
-        return SessionFacts(self._identity.session_id, self._identity.user_id)
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        return describe_interruption(self._identity, tag)
 
     def cancel(self, tag: str) -> None:
         self._cancellation.cancel(tag)
@@ -332,17 +328,6 @@ def _share_of(order: WorkOrder) -> str:
     if order.plan.sharing is None:
         raise CorruptionError(f"{order.plan.urn} is read together with others, and its plan shares with none")
     return order.plan.sharing.name
-
-
-def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
-    """End a dead attempt's work on the Connect server at ``remote``. RetryableError if it does not end.
-
-    In a classic session nothing is left: its work ended with its process.
-    """
-    if remote is None or attempt.spark_session_id is None or attempt.spark_tag is None:
-        return
-    identity = SessionIdentity(attempt.spark_session_id, attempt.spark_user or "")
-    interrupt_left_behind(remote, identity, attempt.spark_tag)
 
 
 def _require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:

@@ -16,8 +16,8 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.dataset_reader import read_by_directories
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
-from gobblin_assets.run.job_kind import Output, RewriteOrder, SessionFacts
-from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
+from gobblin_assets.run.job_kind import Output, RewriteOrder
+from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spec.job_spec import DatasetSpec
 
@@ -33,9 +33,8 @@ class SparkRewriter:
         self._fs = fs
         self._cancellation = open_cancellation(spark)
 
-    def session_facts(self) -> SessionFacts:
-        identity = find_session_identity(self._spark)
-        return SessionFacts() if identity is None else SessionFacts(identity.session_id, identity.user_id)
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        return describe_interruption(find_session_identity(self._spark), tag)
 
     def rewrite(self, order: RewriteOrder) -> Sequence[Output]:
         with spark_families(f"compact {order.urn}"):
