@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -78,7 +79,13 @@ def ask(*arguments: str, failpoint: str = "") -> Result:
         capture_output=True,
         text=True,
         timeout=120,
+        # Whoever runs the tests in the background of a script has it ignored.
+        preexec_fn=_heed_interrupts,
     )
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def find_rows(result: Result) -> dict[str, list[str]]:

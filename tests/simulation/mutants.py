@@ -19,6 +19,7 @@ from gobblin_assets.commit.postgres import building, cleaning, finishing, forget
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations import posix as posix_destination
 from gobblin_assets.fs import posix
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.interval import Interval
@@ -182,7 +183,7 @@ def _staging_of_the_try(directory: str, attempt_id: Any) -> str:
     return _STAGING_DIRECTORY(directory, uuid.UUID(int=attempt_id.int & (2**64 - 1)))  # type: ignore[arg-type]  # an id
 
 
-_STAGING_DIRECTORY = task.staging_directory
+_STAGING_DIRECTORY = posix_destination.staging_directory
 
 
 class _Late:
@@ -286,7 +287,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("a refused rename counts as done", _steps_taken_as_done_when_refused),
     Mutant("abandon without capture", _patch(abandonment, "capture", lambda *_arguments: False)),
     Mutant("staging that a paused writer made again is not looked at", _cleanup_removes_without_marking),
-    Mutant("staging is reused by a retry", _patch(task, "staging_directory", _staging_of_the_try)),
+    Mutant("staging is reused by a retry", _patch(posix_destination, "staging_directory", _staging_of_the_try)),
     Mutant("an attempt is recorded after it was written", _written_before_registered),
     Mutant("a suffix is published after a failed WorkUnit", _patch(publishing, "decide_commit", _with_the_suffix)),
     Mutant("a refresh is sealed incomplete", _patch(publishing, "decide_commit", _with_incomplete_refreshes)),

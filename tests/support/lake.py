@@ -215,7 +215,7 @@ class World:
         return RunPorts(
             stores=self.stores,
             destination=PosixDestination(
-                JobName(lake.job_name), lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id
+                JobName(lake.job().job), lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id
             ),
             open_file_system=open_file_system,
             kind=NumberedRows(
