@@ -1,45 +1,22 @@
 """What the command line does on a job without its file, by what the log knows of it: cleanup, verify, commit."""
 
-import json
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from gobblin_assets.cli import main
 from gobblin_assets.model.extract import Mode
+from tests.support.command_lake import ask, invoke, make_lake
 from tests.support.lake import URNS, Lake, World, start_worker
 
 LOST = URNS[0]
 
-JOB = """
-job: crash
-source: {{connection: none}}
-destination: {root}
-retire_grace_s: 0
-defaults: {{extract: append_only, watermark: {{column: number}}}}
-datasets:
-  - {{urn: orders, table: public.orders}}
-  - {{urn: "a/b c.Ü", table: public.second}}
-"""
-
 
 @pytest.fixture
 def lake(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
-    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    for name in ("GOBBLIN_SPARK_MASTER", "GOBBLIN_SPARK_REMOTE", "DAGSTER_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    made = Lake(database_url, str(tmp_path))
-    Path(made.root).mkdir()
-    Path(tmp_path, "job.yaml").write_text(JOB.format(root=made.root), encoding="utf-8")
-    for urn in made.urns:
-        made.add_rows(urn, 13)
-    return made
+    return make_lake(database_url, tmp_path, monkeypatch, "retire_grace_s: 0\n")
 
 
 @pytest.fixture
@@ -47,16 +24,6 @@ def world(lake: Lake) -> Iterator[World]:
     opened = World(lake)
     yield opened
     opened.close()
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
-
-
-def ask(*arguments: str) -> Any:
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def test_cleanup_and_verify_find_a_job_by_its_name_where_the_log_has_it(lake: Lake, world: World) -> None:

@@ -16,34 +16,16 @@ from gobblin_assets.commit.published.verification import PROGRESS_S, Progress
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
+from tests.support.command_lake import make_lake, write_job
 from tests.support.lake import URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups
 
 LOST, OTHER = URNS
 
-JOB = """
-job: crash
-source: {{connection: none}}
-destination: {root}
-defaults: {{extract: append_only, watermark: {{column: number}}}}
-datasets:
-  - {{urn: orders, table: public.orders}}
-  - {{urn: "a/b c.Ü", table: public.second}}
-"""
-
 
 @pytest.fixture
 def lake(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
-    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    for name in ("GOBBLIN_SPARK_MASTER", "GOBBLIN_SPARK_REMOTE", "DAGSTER_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    made = Lake(database_url, str(tmp_path))
-    Path(made.root).mkdir()
-    Path(tmp_path, "job.yaml").write_text(JOB.format(root=made.root), encoding="utf-8")
-    for urn in made.urns:
-        made.add_rows(urn, 13)
-    return made
+    return make_lake(database_url, tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -326,7 +308,7 @@ class TestDestination:
             elsewhere = invoke(lake, command)
             assert elsewhere.exit_code == 2, elsewhere.output
             assert "the log has the job crash at" in elsewhere.output
-        Path(lake.directory, "job.yaml").write_text(JOB.format(root=there), encoding="utf-8")
+        write_job(lake, there)
         assert [each["urn"] for each in ask(lake, "verify", "--checksums", code=0)] == sorted(lake.urns)
         ask(lake, "cleanup", code=0)
 
@@ -334,7 +316,7 @@ class TestDestination:
         world.run()
         world.run(mode=Mode.REFRESH)
         before = world.stored_files()
-        Path(lake.directory, "job.yaml").write_text(JOB.format(root=f"{lake.directory}/other"), encoding="utf-8")
+        write_job(lake, f"{lake.directory}/other")
         assert invoke(lake, "cleanup").exit_code == 2
         assert world.stored_files() == before
 
