@@ -25,9 +25,10 @@ from gobblin_assets.dagster.resources import (
     JdbcConnectionResource,
     gobblin_resources,
 )
-from gobblin_assets.dagster.resources.jdbc import connection_from_environment
+from gobblin_assets.dagster.resources.connections import connection_from_environment
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import JobSpec
 
@@ -76,7 +77,8 @@ _armed.enter_context(failpoints.install(_note))
 def defs() -> dg.Definitions:
     options = json.loads(os.environ[JOB_VARIABLE])
     name = options["source"]["connection"]
-    given = connection_from_environment(name)
+    given = connection_from_environment(JdbcSourceSpec(connection=name))
+    assert isinstance(given, JdbcConnectionResource)
     resources = gobblin_resources(
         {name: MarkedConnection(url=given.url, user=given.user, password=given.password)},
         spark=MarkedSpark(remote=dg.EnvVar(REMOTE_VARIABLE)),

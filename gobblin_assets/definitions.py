@@ -15,13 +15,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from gobblin_assets.dagster.environment import find_database, resources_from_environment
+from gobblin_assets.dagster.environment import resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.ports import SPARK_KEY
 from gobblin_assets.dagster.resources import GobblinSparkResource
 from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.settings import Settings, read_settings
 from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.environment import find_shown_kind
 from gobblin_assets.spec.job_files import list_job_files, read_job_file, require_distinct_jobs
 from gobblin_assets.spec.job_spec import JobSpec
 
@@ -45,7 +46,7 @@ def build_definitions(
                 job,
                 discovered=_find_tables(job, settings),
                 discovery_path=settings.discovery_path(job.job),
-                database=find_database(job.source, environment),
+                database=find_shown_kind(job.source, os.environ if environment is None else environment),
             )
             for job in jobs
         ),

@@ -15,13 +15,6 @@ from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.resources.connections import (
-    ConnectionResource,
-    connection_from_environment,
-    list_capabilities,
-    plan_driver_jars,
-    require_variables,
-)
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource, find_warm
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
@@ -34,6 +27,7 @@ from gobblin_assets.run.runner import owner_text
 from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.settings import read_settings
 from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars, read_connection
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spark.settings import merge_jars, plan_jars
 from gobblin_assets.spec.job_files import read_job_file
@@ -151,9 +145,7 @@ def open_ports(
 
 def open_source(job: JobSpec) -> Source:
     """The job's source, by the variables of its connection's name. Nothing is connected to yet."""
-    require_variables(job.source, os.environ)
-    resource: ConnectionResource = connection_from_environment(job.source).process_config_and_initialize()
-    return resource.open_source(job)
+    return read_connection(job.source, os.environ).open_source(job)
 
 
 def read_layout(job_file: Path) -> JobLayout:

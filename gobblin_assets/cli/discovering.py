@@ -13,13 +13,13 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.settings import make_home, read_settings
+from gobblin_assets.sources.description import DescribedSource, TableDescription
 from gobblin_assets.sources.discovery import Discovery, select_tables, write_discovery
-from gobblin_assets.sources.jdbc.description import TableDescription
-from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_kind import kind_of
 
 
 @click.command()
@@ -46,7 +46,8 @@ def discover(
     job = read_job_file(job_file)
     engine = SparkChoice(master, remote).open(job)
     source = open_source(job)
-    tables = _require_tables(source, "--columns" if with_columns else "--dataset") if with_columns or datasets else None
+    option = "--columns" if with_columns else "--dataset"
+    tables = _require_tables(job, source, option) if with_columns or datasets else None
     names = source.discover(engine.get_session)
     settings = read_settings()
     make_home(settings.home)
@@ -73,13 +74,14 @@ def discover(
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _require_tables(source: Source, option: str) -> JdbcSource:
-    if isinstance(source, JdbcSource):
+def _require_tables(job: JobSpec, source: Source, option: str) -> DescribedSource:
+    if isinstance(source, DescribedSource):
         return source
+    noun = kind_of(job.source).noun
     raise RejectedError(
-        "is for tables: what columns a topic has is said by its schema",
+        f"is for tables: what columns a {noun} has is not known before it is read",
         field=option,
-        hint="Leave it out, and look at kafka.value of the job.",
+        hint="Leave it out, and look at what the job says of its schema.",
     )
 
 

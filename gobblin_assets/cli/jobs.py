@@ -25,6 +25,7 @@ from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_job
 from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.source_kind import kind_of
 
 _RANGE_MARK = "..."
 
@@ -186,9 +187,10 @@ def _read_restart(
     option = given[0]
     if len(given) > 1:
         raise RejectedError(f"and {given[1]} exclude each other", field=option, hint="Give one of them.")
-    if job.source.type != "kafka":
+    kind = kind_of(job.source)
+    if not kind.is_log:
         raise RejectedError(
-            f"is for topics, and {job.job} reads tables", field=option, hint="Use --mode refresh for tables."
+            f"is for topics, and {job.job} reads {kind.noun}s", field=option, hint="Use --mode refresh for these."
         )
     if not starts:
         return Restart.START_OVER if asked["--start-over"] else Restart.MOVE_TO_LATEST

@@ -18,13 +18,13 @@ from gobblin_assets.dagster.instance import Instance, find_instance
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.reported_runs import ReportedRun
 from gobblin_assets.dagster.reporting import Selection, begin_reported_run
-from gobblin_assets.dagster.resources.connections import require_variables
 from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.run.announcements import UntoldError
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
+from gobblin_assets.sources.environment import require_address
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -110,7 +110,7 @@ class Telling:
 @contextmanager
 def telling_run(layout: JobLayout, selection: Selection, *, by: str, mode: str, is_wanted: bool) -> Iterator[Telling]:
     """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
-    require_variables(layout.job.source, os.environ)
+    require_address(layout.job.source, os.environ)
     if not selection:
         with telling_events(layout, by=by, is_wanted=is_wanted) as telling:
             yield telling

@@ -4,6 +4,7 @@ The same model and the same functions as ``factory``. What is wrong with the YAM
 which names the field and the fix; the JSON schema is for ``dg``, editors and their completion.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,12 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from gobblin_assets.dagster.environment import find_database, resources_from_environment
+from gobblin_assets.dagster.environment import resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
 from gobblin_assets.dagster.scaffolding import JobScaffolder
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.environment import find_shown_kind
 from gobblin_assets.spec.job_files import place_destination
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
@@ -77,7 +79,7 @@ class GobblinJobAttributes(BaseModel):
 
 @dg.scaffold_with(JobScaffolder)
 class GobblinJobComponent(dg.Component):
-    """Tables of a JDBC connection, or topics of a Kafka cluster, as assets, each publication exactly once.
+    """Datasets of a source, such as tables of a database or topics of Kafka, as assets, each publication exactly once.
 
     ``attributes`` are a job: ``job``, ``source``, ``destination``, ``datasets``, …, and besides ``translation``,
     ``discovered``, ``executor`` and ``resources``. The component brings its resources, as the environment says
@@ -133,7 +135,7 @@ class GobblinJobComponent(dg.Component):
             discovery_path=self._discovery_path,
             translator=_ComponentTranslator(self),
             executor=dg.in_process_executor if self.options.executor == "in_process" else None,
-            database=find_database(self.job.source),
+            database=find_shown_kind(self.job.source, os.environ),
         )
         if self.options.resources == "project":
             return built

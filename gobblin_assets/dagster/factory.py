@@ -12,6 +12,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from gobblin_assets.dagster.layout import JobLayout, build_layout
+from gobblin_assets.dagster.log_sensors import build_discovery_sensor, build_new_data_sensor
 from gobblin_assets.dagster.materialization import materialize
 from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
@@ -19,11 +20,10 @@ from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
 from gobblin_assets.dagster.step_log import leave_out_expected_outputs
-from gobblin_assets.dagster.topic_sensors import build_discovery_sensor, build_new_data_sensor
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+from gobblin_assets.spec.source_spec import LogSourceSpec
 
 _UNPARTITIONED_NAME: Final = "whole"
 _NAMED_MAX: Final = 20
@@ -40,7 +40,7 @@ def build_gobblin_layout(
 ) -> JobLayout:
     """Read and check a job's specification. ``discovered``: the table names that its patterns choose from.
 
-    ``database``: what kind of database the connection leads to, such as postgres, for Dagster to show.
+    ``database``: what the connection leads to, such as postgres, for Dagster to show.
     RejectedError names the field, what was expected and the fix.
     """
     job = spec if isinstance(spec, JobSpec) else parse_job(spec)
@@ -120,12 +120,12 @@ def build_gobblin_sensors(
     discovered: Sequence[str] | None = None,
     discovery_path: Path | None = None,
 ) -> list[dg.SensorDefinition]:
-    """The recovery sensor; for topics also one for new data and, where patterns choose them, one for discovery.
+    """The recovery sensor; for logs also one for new data and, where patterns choose them, one for discovery.
 
     ``jobs`` are those of ``build_gobblin_jobs``: the very ones that are in the definitions beside the sensors.
     """
     sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.job.source
-    if isinstance(source, KafkaSourceSpec):
+    if isinstance(source, LogSourceSpec):
         sensors.append(build_new_data_sensor(layout, source, jobs))
         if source.include:
             sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))

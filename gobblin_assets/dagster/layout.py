@@ -27,6 +27,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.lag_check import LAG_CHECK
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition
+from gobblin_assets.spec.source_kind import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,10 @@ class JobLayout:
     def build_checks(self) -> dict[str, dg.AssetCheckSpec]:
         """The check specs by output name: the dataset's quality policies, and whether it gets published."""
         checks = {}
+        may_fail_rows = kind_of(self.job.source).has_dead_letters
         for urn, dataset in self.datasets.items():
             key = self.get_key(urn)
-            for name, blocking, description in _list_checks(dataset):
+            for name, blocking, description in _list_checks(dataset, may_fail_rows=may_fail_rows):
                 checks[check_output_name_of(key, name)] = _build_check(
                     name, key, self.partitions[urn], blocking=blocking, description=description
                 )
@@ -125,12 +127,14 @@ def build_layout(
         )
     name = JobName(job.job)
     partitions = {urn: build_partitions_def(d.partitions, job=name, urn=urn) for urn, d in datasets.items()}
-    kind = "kafka" if job.source.type == "kafka" else database or "table"
+    kind = kind_of(job.source)
     sources: dict[DatasetUrn, dg.AssetSpec] = {}
     specs: dict[tuple[DatasetUrn, Role], dg.AssetSpec] = {}
     urns_by_key: dict[dg.AssetKey, list[DatasetUrn]] = {}
     for urn, dataset in datasets.items():
-        source = translate_source(translator, SourceTranslation(job.source, dataset.table or urn, kind))
+        source = translate_source(
+            translator, SourceTranslation(job.source, dataset.table or urn, database or kind.shown_as or kind.noun)
+        )
         if source is not None:
             sources[urn] = source
         for role in dict.fromkeys((Role.DATA, *job.roles)):
@@ -146,13 +150,13 @@ def build_layout(
     return JobLayout(job, datasets, partitions, specs, sources)
 
 
-def _list_checks(dataset: DatasetSpec) -> list[tuple[str, bool, str]]:
+def _list_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> list[tuple[str, bool, str]]:
     policies, fraction_max = dataset.quality.rows, dataset.quality.quarantine_fraction_max
     # Not the optional ones: what they found stands in the rows, and nothing counts it.
     rows = [(p.name, p.on_failure == "fail", f"Every row: {p.check}") for p in policies if p.on_failure != "optional"]
     if any(policy.on_failure == "err_file" for policy in policies):
         rows.append((QUARANTINE_CHECK, True, f"Share of the rows that are set aside: at most {fraction_max:.4g}"))
-    if may_have_dead_letters(dataset):
+    if may_have_dead_letters(dataset, may_fail_rows=may_fail_rows):
         limit = dataset.quality.dead_letter_fraction_max
         rows.append((DEAD_LETTER_CHECK, True, f"Share of the records that are dead letters: at most {limit:.4g}"))
     if dataset.quality.lag_max is not None:

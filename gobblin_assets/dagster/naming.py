@@ -17,7 +17,9 @@ from dagster._check import CheckError
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.path_names import asset_key_of, path_of, source_key_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SourceSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.source_spec import SourceSpec
 
 KINDS: Final = frozenset({"spark", "parquet"})
 SOURCES_GROUP: Final = "sources"
@@ -148,7 +150,7 @@ def require_apart(sources: Iterable[dg.AssetKey], keys: Container[dg.AssetKey]) 
 
 
 def _word_of(source: SourceSpec) -> str:
-    return "topic" if source.type == "kafka" else "table"
+    return kind_of(source).noun
 
 
 def _describe(data: DatasetTranslation) -> str:

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from gobblin_assets.dagster.sensors import decide_try_wait_s
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.sources.kafka.watch import TopicNews
-from gobblin_assets.spec.kafka_spec import NewDataSpec
+from gobblin_assets.sources.log_watch import LogNews
+from gobblin_assets.spec.source_spec import NewDataSpec
 
 _REFUSED_MARK: Final = "refused"
 _KEY_DIGITS: Final = 32
@@ -80,7 +80,7 @@ def write_memory(memory: Memory) -> str:
     return _MEMORY.dump_json(memory).decode("utf-8")
 
 
-def find_finding(news: TopicNews | GobblinError) -> Finding | None:
+def find_finding(news: LogNews | GobblinError) -> Finding | None:
     """None: the brokers did not say. What planning would refuse is due: only a failed run and its check show it."""
     if isinstance(news, RetryableError):
         return None

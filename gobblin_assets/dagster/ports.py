@@ -14,7 +14,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.sources.kafka.watch import TopicWatch
+from gobblin_assets.sources.log_watch import LogWatch
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
@@ -63,11 +63,11 @@ class Connection(Protocol):
         ...
 
 
-class TopicConnection(Connection, Protocol):
-    """A ``Connection`` to a Kafka cluster."""
+class WatchedConnection(Connection, Protocol):
+    """A ``Connection`` to a source of logs."""
 
-    def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> TopicWatch:
-        """What looks at the job's topics without reading them, each question bounded. Nothing is connected to yet."""
+    def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
+        """What looks at the job's logs without reading them, each question bounded. Nothing is connected to yet."""
         ...
 
 

@@ -14,6 +14,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.spec.partition_keys import open_partition
+from gobblin_assets.spec.source_kind import kind_of
 
 MODE_TAG: Final = "gobblin/mode"
 
@@ -51,9 +52,10 @@ def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: 
     if config.restart is None and config.start_at is None:
         return None
     field = "restart" if config.start_at is None else "start_at"
-    if layout.job.source.type != "kafka":
+    kind = kind_of(layout.job.source)
+    if not kind.is_log:
         raise RejectedError(
-            f"is for topics, and {layout.job.job} reads tables", field=field, hint="Use mode: refresh for tables."
+            f"is for topics, and {layout.job.job} reads {kind.noun}s", field=field, hint="Use mode: refresh for these."
         )
     if config.start_at is not None:
         return _read_starts(config.start_at, is_alone=config.restart is None and topic_count == 1)

@@ -3,45 +3,30 @@
 import os
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import dagster as dg
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.environment import connection_class
 from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.source_kind import SourceKind
+from gobblin_assets.spec.source_spec import DEFAULT_TYPE, SOURCES
 
 _FILE: Final = "defs.yaml"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
 _LAKE: Final = "lake"
 
-_TABLES: Final = """\
-  datasets:
-    # A table that is published whole, again with each run. Write a list of those that you have.
-{datasets}
-    # What was added since the last run, month by month:
-    # - table: public.orders
-    #   extract: append_only
-    #   watermark: {{column: updated_at, late_window: 600}}
-    #   primary_key: [id]
-    #   partitions: {{kind: monthly, start: 2026-01-01}}
-"""
-
-_TOPICS: Final = """\
-  datasets:
-    # A topic, read on from where the last run ended. Write a list of those that you have.
-{datasets}
-"""
-
 
 class JobScaffoldParams(BaseModel):
-    """Options of `dg scaffold defs`. ``table``: tables or topics, as the source calls them."""
+    """Options of `dg scaffold defs`. ``table``: datasets, as the source calls them."""
 
     model_config = ConfigDict(extra="forbid")
 
     job: str | None = Field(None, description="Name of the job; default: that of the component.")
-    source: Literal["jdbc", "kafka"] = Field("jdbc", description="Whether it reads tables or topics.")
+    source: str = Field(DEFAULT_TYPE, description="The kind of source: jdbc for tables, kafka for topics, or another.")
     connection: str | None = Field(None, description="Name of the connection; default: that of the job.")
     destination: str | None = Field(None, description="Root directory of what is published; default: lake/.")
     table: list[str] = Field(default_factory=list, description="A table or topic; may be repeated.")
@@ -76,27 +61,32 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
     given = request.params
     job = given.job or _NOT_IN_NAMES.sub("_", request.target_path.name).strip("_") or "shop"
     connection = given.connection or job
-    is_kafka = given.source == "kafka"
-    kind, first = ("topic", "page_views") if is_kafka else ("table", "public.customers")
-    datasets = "\n".join(f"    - {kind}: {_quote(name)}" for name in given.table or [first])
-    address = "GOBBLIN_KAFKA_{}_BOOTSTRAP_SERVERS" if is_kafka else "GOBBLIN_JDBC_{}_URL"
-    beside = "_REGISTRY_URL, _USERNAME, _PASSWORD" if is_kafka else "_USER, _PASSWORD"
-    variable = address.format(connection.upper())
-    example = "broker.example.com:9092" if is_kafka else "jdbc:postgresql://db.example.com:5432/sales"
-    source = (
-        f"{{type: kafka, connection: {_quote(connection)}}}" if is_kafka else f"{{connection: {_quote(connection)}}}"
-    )
+    kind = _find_kind(given.source)
+    scaffold, connects = kind.scaffold, connection_class(kind)
+    option = kind.noun if kind.dataset_options is None or kind.noun in kind.dataset_options.model_fields else "urn"
+    datasets = "\n".join(f"    - {option}: {_quote(name)}" for name in given.table or [scaffold.dataset])
+    variable = f"GOBBLIN_{kind.name.upper()}_{connection.upper()}_{connects.ADDRESS.upper()}"
+    beside = f"# and beside it {scaffold.beside}, as far as there are any.\n" if scaffold.beside else ""
+    source = f"connection: {_quote(connection)}"
+    source = f"{{{source}}}" if kind.name == DEFAULT_TYPE else f"{{type: {kind.name}, {source}}}"
     return (
         f"type: {request.type_name}\n"
         "\n"
-        f"# Needs {variable}={example} in the environment (or in .env),\n"
-        f"# and beside it {beside}, as far as there are any.\n"
+        f"# Needs {variable}={scaffold.address} in the environment (or in .env){',' if beside else '.'}\n"
+        f"{beside}"
         "attributes:\n"
         f"  job: {_quote(job)}\n"
         f"  source: {source}\n"
         f"  destination: {_quote(given.destination or _find_lake(request))}    # Relative to this file, or absolute.\n"
-        f"{(_TOPICS if is_kafka else _TABLES).format(datasets=datasets)}"
+        f"{scaffold.datasets.format(datasets=datasets)}"
     )
+
+
+def _find_kind(name: str) -> SourceKind:
+    kind = SOURCES.get(name)
+    if not isinstance(kind, SourceKind):
+        raise RejectedError("has no connections", field="--source", hint="Choose another kind of source.")
+    return kind
 
 
 def _find_lake(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:

@@ -10,6 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
+from gobblin_assets.spec.source_kind import kind_of
 
 _NAMED_MAX = 20
 
@@ -30,7 +31,7 @@ def select_partitions(
     RejectedError names the option that does not fit, and the dataset that it does not fit.
     """
     by_partition = bool(keys or ranges)
-    if layout.job.source.type == "kafka" and not by_partition:
+    if kind_of(layout.job.source).is_log and not by_partition:
         return select_open_partitions(layout, urns=urns)
     chosen = find_datasets(layout, urns) if urns else _choose(layout, by_partition=by_partition)
     selection = {}

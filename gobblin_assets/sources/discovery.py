@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.spec.job_spec import SourceSpec
+from gobblin_assets.spec.source_spec import SourceSpec
 
 _FORMAT: Final = 1
 _SHOWN_MAX: Final = 10

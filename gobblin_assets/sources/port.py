@@ -65,14 +65,15 @@ class ReadPlan:
     """The payload of a source's plans: how they are read.
 
     ``late_key``: the columns that, with the watermark column, tell a late row from one that was published; set when
-    some WorkUnit has ``reread_from``. ``comments`` are what people wrote at the source about the table and its columns,
-    by the source's names.
+    some WorkUnit has ``reread_from``. ``may_fail_rows``: what is read may turn out to be no row, and is a dead letter
+    then. ``comments`` are what people wrote at the source about the table and its columns, by the source's names.
     """
 
     spec: DatasetSpec
     reader: Reader
     watermark_column: str | None = None
     late_key: tuple[str, ...] = ()
+    may_fail_rows: bool = False
     comments: SourceComments = field(default_factory=SourceComments)
 
 

@@ -38,15 +38,18 @@ _FIELDS_OF_KIND: Final = {
 _FIELDS_OF_TIME: Final = frozenset({"start", "end", "zone"})
 
 
-def check_dataset(spec: DatasetSpec, where: str) -> None:
-    """Raise RejectedError for the first rule that does not hold."""
+def check_dataset(spec: DatasetSpec, where: str, *, has_own_positions: bool) -> None:
+    """Raise RejectedError for the first rule that does not hold.
+
+    ``has_own_positions``: as logs have them, without a column.
+    """
     for name in ("primary_key", "columns"):
         _require_distinct(getattr(spec, name) or (), f"{where}.{name}")
     _check_extract(spec, where)
     if spec.watermark is not None:
         _check_watermark(spec.watermark, f"{where}.watermark")
     _check_columns(spec, where)
-    _check_partitions(spec, where)
+    _check_partitions(spec, where, has_own_positions=has_own_positions)
     for number, link in enumerate(spec.converters):
         _check_converter(link, f"{where}.converters[{number}]")
     _check_quality(spec.quality, f"{where}.quality")
@@ -128,7 +131,7 @@ def _check_columns(spec: DatasetSpec, where: str) -> None:
             raise RejectedError(f"{name!r} is not among columns", field=field, hint=f"Add it to {where}.columns.")
 
 
-def _check_partitions(spec: DatasetSpec, where: str) -> None:
+def _check_partitions(spec: DatasetSpec, where: str, *, has_own_positions: bool) -> None:
     partitions, path = spec.partitions, f"{where}.partitions"
     kind = partitions.kind
     check_zone(partitions.zone, f"{path}.zone")
@@ -148,7 +151,7 @@ def _check_partitions(spec: DatasetSpec, where: str) -> None:
         if not getattr(partitions, name):
             raise RejectedError(f"{kind} partitions need it", field=f"{path}.{name}", hint="Add it.")
     if kind.is_time:
-        _check_time_partitions(spec, where)
+        _check_time_partitions(spec, where, has_own_positions=has_own_positions)
     elif kind is PartitionKind.STATIC:
         _require_distinct(partitions.keys, f"{path}.keys", by_case=True)
         for number, key in enumerate(partitions.keys):
@@ -175,9 +178,9 @@ def _check_window_positions(spec: DatasetSpec, where: str) -> None:
         )
 
 
-def _check_time_partitions(spec: DatasetSpec, where: str) -> None:
+def _check_time_partitions(spec: DatasetSpec, where: str, *, has_own_positions: bool) -> None:
     partitions, path = spec.partitions, f"{where}.partitions"
-    if spec.topic is None:
+    if not has_own_positions:
         _check_window_positions(spec, where)
     if partitions.start is None:
         raise RejectedError(

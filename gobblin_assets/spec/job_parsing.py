@@ -15,13 +15,14 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.source_rules import check_new_data, check_packing, check_words
 from gobblin_assets.spec.spec_errors import refuse
-from gobblin_assets.spec.topic_rules import check_new_data, check_packing, check_topic, check_words
 
 # A URL never matches: so a password can't stand where a name belongs.
 _CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
-_NOT_FOR_DEFAULTS: Final = ("urn", "table", "topic")
+_NOT_FOR_DEFAULTS: Final = ("urn", "table")
 
 
 def parse_job(data: Mapping[str, object] | JobSpec) -> JobSpec:
@@ -76,15 +77,15 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
 def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
     """The written datasets with defaults, URN and table. RejectedError for what has no name or a used one."""
     datasets = []
+    kind = kind_of(spec.source)
     for number, written in enumerate(spec.datasets):
         where = f"datasets[{number}]"
-        check_words(written, where, source=spec.source.type)
-        at_source = written.topic if spec.source.type == "kafka" else written.table
+        check_words(written, where, kind)
+        at_source = getattr(written, kind.noun, None)
         urn = written.urn if written.urn is not None else at_source
         if urn is None:
-            word = "topic" if spec.source.type == "kafka" else "table"
             raise RejectedError(
-                "expected a name, found none", field=f"{where}.urn", hint=f"Write urn, {word}, or both."
+                "expected a name, found none", field=f"{where}.urn", hint=f"Write urn, {kind.noun}, or both."
             )
         try:
             parse_urn(urn)
@@ -98,14 +99,16 @@ def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
 
 
 def _at_source(spec: JobSpec, name: str) -> dict[str, str]:
-    """The dataset's name at the source; ``topic`` is set for topics alone."""
-    return {"table": name, "topic": name} if spec.source.type == "kafka" else {"table": name}
+    """The dataset's name at the source, by the word of every kind, and by that of its own."""
+    kind = kind_of(spec.source)
+    has_own = kind.dataset_options is not None and kind.noun in kind.dataset_options.model_fields
+    return {"table": name, kind.noun: name} if has_own else {"table": name}
 
 
 def _check(spec: JobSpec, dataset: DatasetSpec, where: str) -> None:
-    if spec.source.type == "kafka":
-        check_topic(dataset, where)
-    check_dataset(dataset, where)
+    kind = kind_of(spec.source)
+    kind.check_dataset(dataset, where)
+    check_dataset(dataset, where, has_own_positions=kind.is_log)
 
 
 def _check_job(spec: JobSpec) -> None:
@@ -117,7 +120,8 @@ def _check_job(spec: JobSpec) -> None:
             hint="Configure the connection as a resource, its password by an environment variable, and name it here.",
         )
     open_file_system(spec.destination, umask=spec.umask)
-    check_words(spec.defaults, "defaults", source=spec.source.type)
+    kind = kind_of(spec.source)
+    check_words(spec.defaults, "defaults", kind)
     if not spec.datasets and not spec.source.include:
         raise RejectedError(
             "expected at least one dataset, found none",
@@ -130,8 +134,8 @@ def _check_job(spec: JobSpec) -> None:
             field="source.exclude",
             hint="Add source.include, such as public.*, or take exclude out.",
         )
-    for name in _NOT_FOR_DEFAULTS:
-        if getattr(spec.defaults, name) is not None:
+    for name in dict.fromkeys((*_NOT_FOR_DEFAULTS, kind.noun)):
+        if getattr(spec.defaults, name, None) is not None:
             raise RejectedError("belongs to one dataset", field=f"defaults.{name}", hint="Take it out of the defaults.")
     if len(set(spec.roles)) != len(spec.roles) or Role.DATA not in spec.roles:
         raise RejectedError(
@@ -141,6 +145,7 @@ def _check_job(spec: JobSpec) -> None:
         )
     check_packing(spec)
     check_new_data(spec)
+    kind.check_job(spec)
     if spec.retry.back_off_max_s < spec.retry.back_off_s:
         raise RejectedError(
             f"expected at least back_off_s, {spec.retry.back_off_s}; found {spec.retry.back_off_max_s}",

@@ -5,9 +5,20 @@ expected, what was found, and the fix. Values that name a secret never hold it: 
 a resource resolves when a run starts.
 """
 
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.model.extract import ExtractType, OnNull
@@ -16,7 +27,7 @@ from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.spec.event_time_spec import EventTimeSpec
-from gobblin_assets.spec.kafka_spec import KafkaReadSpec, KafkaSourceSpec
+from gobblin_assets.spec.source_spec import AnySource, keep_errors, list_dataset_options, read_dataset_options
 from gobblin_assets.spec.spec_model import DAY_S, MIB, Moment, SpecModel
 
 RETIRE_GRACE_S: Final = 86_400.0
@@ -185,12 +196,12 @@ class SchemaChangeSpec(SpecModel):
 
 
 class DatasetSpec(SpecModel):
-    """One dataset. Fields left out come from the job's ``defaults``."""
+    """One dataset. Fields left out come from the job's ``defaults``. Its kind of source may have more of them."""
+
+    model_config = ConfigDict(extra="allow")
 
     urn: str | None = Field(None, description="Default: the table's name, such as public.orders.")
     table: str | None = Field(None, description="The table at the source; default: the URN.")
-    topic: str | None = Field(None, description="Kafka: the topic; default: the URN.")
-    kafka: KafkaReadSpec = KafkaReadSpec()
     extract: ExtractType = ExtractType.SNAPSHOT_ONLY
     watermark: WatermarkSpec | None = None
     primary_key: tuple[str, ...] = ()
@@ -209,32 +220,29 @@ class DatasetSpec(SpecModel):
     tags: dict[str, str] = Field(default_factory=dict)
     description: str | None = None
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_options_of_sources(cls, written: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(written, Mapping):
+            return handler(written)
+        own = {name: value for name, value in written.items() if name in cls.model_fields}
+        others, problems = read_dataset_options({name: written[name] for name in written if name not in own})
+        try:
+            read = handler({**own, **others})
+        except ValidationError as error:
+            problems += keep_errors(error)
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return read
 
-class JdbcSourceSpec(SpecModel):
-    """Tables of one JDBC connection."""
-
-    type: Literal["jdbc"] = "jdbc"
-    connection: str = Field(description="Name of a JDBC connection resource.")
-    include: tuple[str, ...] = Field((), description="Patterns of table names, such as public.*; from discovery.")
-    exclude: tuple[str, ...] = ()
-    read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
-    packages: tuple[str, ...] = Field(
-        (),
-        description="Maven coordinates (group:artifact:version) of JDBC drivers; those of known databases come by "
-        "themselves.",
-    )
-    jars: tuple[str, ...] = Field((), description="Jar files of JDBC drivers, by path.")
-
-
-def _kind_of(source: object) -> str:
-    """Which model a source is checked against; jobs without a type are JDBC's."""
-    kind = source.get("type", "jdbc") if isinstance(source, dict) else getattr(source, "type", "jdbc")
-    return kind if isinstance(kind, str) else ""
-
-
-SourceSpec = Annotated[
-    Annotated[JdbcSourceSpec, Tag("jdbc")] | Annotated[KafkaSourceSpec, Tag("kafka")], Discriminator(_kind_of)
-]
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        shown = handler(schema)
+        options = handler.resolve_ref_schema(shown)
+        for model in list_dataset_options():
+            own = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+            options["properties"] = {**options["properties"], **own["properties"]}
+        return {**options, "additionalProperties": False}
 
 
 class RetrySpec(SpecModel):
@@ -290,7 +298,7 @@ class JobSpec(SpecModel):
     """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
 
     job: str
-    source: SourceSpec
+    source: AnySource
     destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
     datasets: tuple[DatasetSpec, ...] = ()
     defaults: DatasetSpec = DatasetSpec()

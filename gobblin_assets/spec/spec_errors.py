@@ -9,6 +9,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.source_spec import SOURCE_KIND_ERROR, SourceSpec, list_dataset_options, list_source_specs
 
 PROBLEMS_SHOWN_MAX: Final = 10
 VALUE_SHOWN_LENGTH_MAX: Final = 80
@@ -57,6 +59,8 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
     if detail["type"] == "extra_forbidden":
         *parent, name = location
         return "is not an option.", suggest(str(name), sorted(_options_at(model, parent)))
+    if detail["type"] == SOURCE_KIND_ERROR:
+        return f"{detail['ctx']['said']}.", detail["ctx"]["hint"]
     if detail["type"] == "missing":
         return "is missing.", "Add it."
     expected = detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
@@ -93,7 +97,6 @@ def _within(model: type[BaseModel], location: tuple[int | str, ...]) -> list[int
     for place, part in enumerate(location, 1):
         if isinstance(part, str) and not models:
             break
-        # The kind of a source, by which pydantic chose the model whose fields follow.
         if place < len(location) and isinstance(part, str) and not any(part in each.model_fields for each in models):
             continue
         kept.append(part)
@@ -116,10 +119,15 @@ def _models_below(models: set[type[BaseModel]], part: int | str) -> set[type[Bas
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) is Annotated:
+    if get_origin(annotation) is Annotated:
         yield from _models_in(get_args(annotation)[0])
+    elif annotation is SourceSpec:
+        yield from list_source_specs()
+    elif annotation is DatasetSpec:
+        yield DatasetSpec
+        yield from list_dataset_options()
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
     elif get_origin(annotation) in {Union, UnionType, tuple}:
         for argument in get_args(annotation):
             yield from _models_in(argument)

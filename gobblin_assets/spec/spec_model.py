@@ -15,6 +15,15 @@ class SpecModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+def list_differing(spec: SpecModel) -> set[str]:
+    """The options that are not what they are by default. What was written and changes nothing does no harm."""
+    fields = type(spec).model_fields
+    extra = {name for name, value in (spec.model_extra or {}).items() if value is not None}
+    return extra | {
+        name for name, field in fields.items() if getattr(spec, name) != field.get_default(call_default_factory=True)
+    }
+
+
 def _refuse_number(value: object) -> object:
     """Pydantic would take 2013 for seconds since 1970."""
     if isinstance(value, int | float):

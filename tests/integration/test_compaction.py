@@ -28,14 +28,8 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.postgres import open_stores
-from gobblin_assets.spec.job_spec import (
-    CompactionSpec,
-    DatasetSpec,
-    JdbcSourceSpec,
-    JobSpec,
-    RowPolicySpec,
-    WriterSpec,
-)
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec, JobSpec, RowPolicySpec, WriterSpec
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.publishing import JOB, Publisher

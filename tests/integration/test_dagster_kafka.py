@@ -126,7 +126,7 @@ def test_a_look_ends_before_dagster_ends_the_tick_however_patient_the_connection
         "datasets": [{"topic": "a"}],
     })  # fmt: skip
     with pytest.raises(RetryableError, match=r"answered in 1 s"):
-        patient.open_watch(job, timeout_s_max=1.0).list_topics()
+        patient.open_watch(job, timeout_s_max=1.0).list_names()
 
 
 def test_brokers_that_are_away_are_one_line_in_both_sensors(events: Events) -> None:

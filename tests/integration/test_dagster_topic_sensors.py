@@ -13,17 +13,17 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from sqlalchemy import Engine
 
 from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.log_sensors import EVALUATIONS_PER_TICK_MAX
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
-from gobblin_assets.dagster.topic_sensors import EVALUATIONS_PER_TICK_MAX
 from gobblin_assets.model.state import JobState, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import find_discovery
 from gobblin_assets.sources.kafka.cluster import TopicOffsets
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.state.leases import Holder
 from tests.support.topic_plans import FixedCluster, offsets_of
 

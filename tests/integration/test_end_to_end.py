@@ -15,9 +15,9 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import Role
 from gobblin_assets.sources.discovery import write_discovery
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spark.connect_server import ConnectServer
-from gobblin_assets.spec.job_spec import JdbcSourceSpec
 from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
 from tests.support.shop import CUSTOMERS, ORDERS, WHOLE_ORDERS, ingestion, shop

@@ -1,20 +1,21 @@
 """A login reaches both clients, and shows nowhere: in no message, no table and no log."""
 
+import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData
 
 from demo.kafka.broker import KafkaBroker, start_broker
-from gobblin_assets.dagster.resources.kafka import connection_from_environment
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.environment import read_connection
+from gobblin_assets.sources.kafka.cluster_connection import ClusterConnection
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from tests.support.kafka import make_topic, produce
 from tests.support.topics import Open
 
@@ -45,16 +46,16 @@ def set_login(monkeypatch: pytest.MonkeyPatch, broker: KafkaBroker, password: st
 
 
 def open_source(job: JobSpec) -> Source:
-    resource: Any = connection_from_environment("kafka").process_config_and_initialize()
-    return resource.open_source(job)
+    return read_connection(job.source, os.environ).open_source(job)
 
 
 def open_with_spark_refused(job: JobSpec) -> Source:
     """The password is changed between planning and reading: what the brokers' offsets were asked by is not Spark's."""
-    resource: Any = connection_from_environment("kafka").process_config_and_initialize()
+    given = read_connection(job.source, os.environ)
     assert isinstance(job.source, KafkaSourceSpec)
-    right = resource.connection("kafka")
-    refused = resource.model_copy(update={"password": WRONG}).connection("kafka")
+    assert isinstance(given, ClusterConnection)
+    right = given.connection("kafka")
+    refused = given.model_copy(update={"password": WRONG}).connection("kafka")
     return KafkaSource(ConfluentCluster(right), refused, job.source)
 
 

@@ -12,11 +12,12 @@ from gobblin_assets.model.policy import CommitPolicy, UnitResult, decide_commit
 from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.job_kind import UnitPlan
+from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.description import TableDescription
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.port import SourceRequest, read_plan_of
-from gobblin_assets.spec.job_spec import DatasetSpec, JdbcSourceSpec
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 
 def new_state(urn: str) -> DatasetState:

@@ -40,14 +40,8 @@ from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, Ru
 from gobblin_assets.run.runner import run_job, run_stream
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
-from gobblin_assets.spec.job_spec import (
-    JdbcSourceSpec,
-    JobSpec,
-    LeaseSpec,
-    LogSpec,
-    RetrySpec,
-    StreamSpec,
-)
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.spec.job_spec import JobSpec, LeaseSpec, LogSpec, RetrySpec, StreamSpec
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.extracting import SparklessExtractor

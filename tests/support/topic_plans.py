@@ -23,6 +23,7 @@ from gobblin_assets.sources.kafka.cluster import (
     TopicPartition,
 )
 from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,
     cut_ranges,
@@ -33,7 +34,6 @@ from gobblin_assets.sources.kafka.planning import (
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
-from gobblin_assets.spec.kafka_spec import SizeEstimator
 
 TOPIC = "MyTopic"
 CONNECTION = KafkaConnection(bootstrap_servers="nowhere:9092")

@@ -15,12 +15,12 @@ from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, KeyId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
 from gobblin_assets.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
 from gobblin_assets.sources.kafka.sizes import Sizes
 from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
-from gobblin_assets.spec.kafka_spec import SizeEstimator
 from gobblin_assets.spec.partition_keys import asset_partition
 
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)

@@ -34,6 +34,7 @@ from gobblin_assets.run.runner import run_job, run_stream
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import KafkaConnection
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.port import Source
@@ -42,7 +43,6 @@ from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.spec.partition_keys import asset_partition, open_partition
 from tests.support.spark import SMALL
 

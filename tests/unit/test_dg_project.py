@@ -83,7 +83,7 @@ class TestResources:
 
     def test_one_name_for_a_database_and_a_cluster_is_refused(self, project: Path) -> None:
         files = [scaffold(project, kind, source=kind, connection="sales") for kind in ("jdbc", "kafka")]
-        with pytest.raises(RejectedError, match="'sales' is the connection of tables and of topics"):
+        with pytest.raises(RejectedError, match="'sales' is the connection of sources of different kinds"):
             resources_from_environment([read_job_file(path) for path in files], {})
 
 

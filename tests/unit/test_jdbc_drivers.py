@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gobblin_assets.dagster.environment import find_database
-from gobblin_assets.dagster.resources.connections import list_capabilities, plan_driver_jars
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.sources.environment import find_shown_kind, list_capabilities, plan_driver_jars
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.drivers import DRIVERS
 from gobblin_assets.spark.settings import COORDINATES, plan_jars
@@ -50,8 +49,8 @@ def test_the_url_says_which_driver_spark_needs(url: str, expected: list[str]) ->
     ],
 )
 def test_the_url_says_what_dagster_shows_as_the_kind_of_a_source(url: str, expected: str | None) -> None:
-    assert find_database(parse_job(job()).source, {"GOBBLIN_JDBC_SALES_URL": url}) == expected
-    assert find_database(parse_job(job(type="kafka")).source, {"GOBBLIN_JDBC_SALES_URL": url}) is None
+    assert find_shown_kind(parse_job(job()).source, {"GOBBLIN_JDBC_SALES_URL": url}) == expected
+    assert find_shown_kind(parse_job(job(type="kafka")).source, {"GOBBLIN_JDBC_SALES_URL": url}) is None
 
 
 def test_a_job_brings_drivers_by_coordinates_and_paths(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.dagster.resources.kafka import connection_from_environment
+from gobblin_assets.dagster.resources import KafkaConnectionResource
+from gobblin_assets.dagster.resources.connections import connection_from_environment
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.sources.kafka.connection import READER_OPTIONS, SHARED_OPTIONS, KafkaConnection
 from gobblin_assets.sources.kafka.failures import ClientFailure, explain_partition, judge_client, judge_topic
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 
 _SASL: dict[str, Any] = {
     "bootstrap_servers": "a:1, b:2",
@@ -169,10 +171,12 @@ def test_a_partition_without_a_leader_is_explained() -> None:
 
 def test_of_the_environment_seconds_are_read_and_of_texts_the_names_alone() -> None:
     variables = {"BOOTSTRAP_SERVERS": "a:1", "PASSWORD": "hunter2", "TIMEOUT_S": "2.5", "USERNAME": ""}
-    found = connection_from_environment("shop", {f"GOBBLIN_KAFKA_SHOP_{key}": text for key, text in variables.items()})
+    source = KafkaSourceSpec(type="kafka", connection="shop")
+    found = connection_from_environment(source, {f"GOBBLIN_KAFKA_SHOP_{key}": text for key, text in variables.items()})
 
+    assert isinstance(found, KafkaConnectionResource)
     assert found.timeout_s == 2.5
     assert found.password == dg.EnvVar("GOBBLIN_KAFKA_SHOP_PASSWORD")
     assert found.username is None
     with pytest.raises(RejectedError, match=r"SHOP_TIMEOUT_S: expected a number of seconds, found 'soon'"):
-        connection_from_environment("shop", {"GOBBLIN_KAFKA_SHOP_TIMEOUT_S": "soon"})
+        connection_from_environment(source, {"GOBBLIN_KAFKA_SHOP_TIMEOUT_S": "soon"})

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.run.job_kind import TaskFigures
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator
 from gobblin_assets.sources.kafka.shares import share_out
 from gobblin_assets.sources.kafka.sizes import (
     Sizes,
@@ -17,7 +18,6 @@ from gobblin_assets.sources.kafka.sizes import (
     recall_task_rates,
     track_production,
 )
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec, SizeEstimator
 
 BACKLOGS = st.dictionaries(st.integers(0, 50), st.one_of(st.integers(0, 20), st.integers(0, 10**9)), max_size=20)
 

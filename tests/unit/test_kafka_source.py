@@ -18,9 +18,9 @@ from gobblin_assets.run.job_kind import Staged, TaskFigures, UnitPlan
 from gobblin_assets.run.publishing import learn_facts
 from gobblin_assets.run.slices import Slice, StagedTask
 from gobblin_assets.sources.kafka.cluster import TopicPartition
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.source import KafkaSource
 from gobblin_assets.sources.port import SourceRequest
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.state.leases import Lease
 from tests.support.topic_plans import CONNECTION, FixedCluster, Follower, offsets_of
 

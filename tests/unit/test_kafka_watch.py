@@ -9,15 +9,16 @@ from gobblin_assets.model.watermark import long_watermark, parse_watermark
 from gobblin_assets.run.lag import KEYS_SHOWN_MAX, KeyLag, lag_from_json, lag_to_json, measure_lag
 from gobblin_assets.run.lag_check import check_lag
 from gobblin_assets.sources.kafka.cluster import TopicOffsets
-from gobblin_assets.sources.kafka.watch import TopicNews, TopicWatch, decide_news
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
+from gobblin_assets.sources.kafka.watch import TopicWatch, decide_news
+from gobblin_assets.sources.log_watch import LogNews
 from tests.support.topic_plans import FixedCluster, Follower, offsets_of
 
 SOURCE = KafkaSourceSpec(type="kafka", connection="kafka")
 ENDS = {0: (0, 10), 1: (0, 20)}
 
 
-def news_of(follower: Follower, offsets: TopicOffsets, *, version: int = 1) -> TopicNews:
+def news_of(follower: Follower, offsets: TopicOffsets, *, version: int = 1) -> LogNews:
     request = follower.request()
     return decide_news(replace(request, state=replace(request.state, version=version)), offsets)
 
@@ -34,7 +35,7 @@ class TestNews:
     def test_after_everything_was_read_there_are_none_until_a_record_comes(self) -> None:
         follower = Follower()
         follower.follow(offsets_of(ENDS))
-        assert news_of(follower, offsets_of(ENDS)) == TopicNews(
+        assert news_of(follower, offsets_of(ENDS)) == LogNews(
             {"MyTopic:0": (10, 10), "MyTopic:1": (20, 20)}, begins=False, mark=news_of(follower, offsets_of(ENDS)).mark
         )
         news = news_of(follower, offsets_of({**ENDS, 1: (0, 21)}))
@@ -94,8 +95,8 @@ def test_all_topics_are_asked_about_at_once_and_each_has_its_own_answer() -> Non
     found = TopicWatch(cluster, SOURCE).find_news([Follower(topic=name).request() for name in ("a", "b", "c")])
     assert cluster.asked == [["a", "b", "c"]]
     kinds = {urn: type(each) for urn, each in found.items()}
-    assert kinds == {"a": TopicNews, "b": RetryableError, "c": RejectedError}
-    assert all(isinstance(each, TopicNews | GobblinError) for each in found.values())
+    assert kinds == {"a": LogNews, "b": RetryableError, "c": RejectedError}
+    assert all(isinstance(each, LogNews | GobblinError) for each in found.values())
 
 
 class TestLag:

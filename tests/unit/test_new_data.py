@@ -18,7 +18,7 @@ from gobblin_assets.dagster.new_data import (
 from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.spec.kafka_spec import NewDataSpec
+from gobblin_assets.spec.source_spec import NewDataSpec
 
 A, B = DatasetUrn("a"), DatasetUrn("b")
 NOTHING = Finding(0, begins=False, mark="")

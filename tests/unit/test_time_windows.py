@@ -131,7 +131,7 @@ def check_keys(transition: Transition) -> None:
         bounded = dataset(
             kind, transition.zone.key, spec.partitions.start or dt.date.min, window_of(partitions[-1]).end
         )
-        check_dataset(bounded, "datasets[0]")
+        check_dataset(bounded, "datasets[0]", has_own_positions=False)
         theirs = build_partitions_def(bounded.partitions, job=JobName("j"), urn=URN)
         assert theirs is not None
         keys = theirs.get_partition_keys(current_time=transition.at + 400 * DAY)
@@ -246,9 +246,9 @@ def test_an_end_of_hours_lies_between_two_of_them() -> None:
         partitions = spec.partitions.model_copy(update={"end": dt.datetime.fromisoformat(end)})
         bounded = spec.model_copy(update={"partitions": partitions})
         if expected is None:
-            check_dataset(bounded, "datasets[0]")
+            check_dataset(bounded, "datasets[0]", has_own_positions=False)
             continue
         with pytest.raises(RejectedError, match="no hourly window begins at") as refused:
-            check_dataset(bounded, "datasets[0]")
+            check_dataset(bounded, "datasets[0]", has_own_positions=False)
         assert expected in refused.value.hint
         assert refused.value.field == "datasets[0].partitions.end"

@@ -133,7 +133,7 @@ def test_packing_by_rates_and_capacities_is_accepted_and_read_again() -> None:
 
 @pytest.mark.parametrize("option", [{"topic": "a"}, {"kafka": {"keep": ["key"]}}, {"quality": {"lag_max": 5}}])
 def test_a_table_has_no_options_of_topics(option: dict[str, Any]) -> None:
-    with pytest.raises(RejectedError, match="jdbc source has no such option"):
+    with pytest.raises(RejectedError, match="JDBC source has no such option"):
         parse_job(job({"table": "a", **option}, source={"connection": "shop"}))
 
 
@@ -141,5 +141,5 @@ def test_an_unknown_kind_of_source_is_refused() -> None:
     with pytest.raises(RejectedError) as caught:
         parse_job(job({"topic": "a"}, source={"type": "kafak", "connection": "x"}))
 
-    assert caught.value.field == "source"
+    assert caught.value.field == "source.type"
     assert "kafka" in str(caught.value)

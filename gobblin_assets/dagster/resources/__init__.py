@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
-from gobblin_assets.dagster.resources.connections import ConnectionResource, require_no_written_secret
+from gobblin_assets.dagster.resources.connections import SourceConnectionResource, require_no_written_secret
 from gobblin_assets.dagster.resources.filesystems import FileSystemsResource
 from gobblin_assets.dagster.resources.jdbc import JdbcConnectionResource
 from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
@@ -16,12 +16,13 @@ __all__ = [
     "GobblinSparkResource",
     "JdbcConnectionResource",
     "KafkaConnectionResource",
+    "SourceConnectionResource",
     "gobblin_resources",
 ]
 
 
 def gobblin_resources(
-    connections: Mapping[str, ConnectionResource],
+    connections: Mapping[str, SourceConnectionResource],
     *,
     spark: GobblinSparkResource | None = None,
     stores: CommitStoreResource | None = None,
@@ -44,9 +45,8 @@ def gobblin_resources(
     }
 
 
-def _list_drivers(connections: Mapping[str, ConnectionResource]) -> list[str]:
+def _list_drivers(connections: Mapping[str, SourceConnectionResource]) -> list[str]:
     found = {"postgres"}
     for name, connection in connections.items():
-        if isinstance(connection, JdbcConnectionResource):
-            found.update(connection.list_capabilities(name))
+        found.update(connection.list_capabilities(name))
     return sorted(found)

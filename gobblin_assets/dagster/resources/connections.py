@@ -1,75 +1,130 @@
-"""A job's connection, whatever its kind: the resource that answers to its name."""
+"""A job's connection, whatever its kind: the resource that answers to its name.
 
-from collections.abc import Iterable, Mapping
+Each kind of source has a resource with the fields of its ``SourceConnection``. A kind that names none gets one made
+from those fields.
+"""
 
-from gobblin_assets.dagster.resources import jdbc, kafka
-from gobblin_assets.dagster.resources.jdbc import JdbcConnectionResource
-from gobblin_assets.dagster.resources.kafka import KafkaConnectionResource
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, cast
+
+import dagster as dg
+from pydantic import Field
+from pydantic_core import PydanticUndefined
+
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.spark.settings import plan_jars
-from gobblin_assets.spec.job_spec import JobSpec, SourceSpec
-from gobblin_assets.spec.kafka_spec import Decoder
-
-ConnectionResource = JdbcConnectionResource | KafkaConnectionResource
-
-
-def require_no_written_secret(name: str, resource: ConnectionResource) -> None:
-    """A secret that stands in the code is a RejectedError: Dagster would show it to everybody."""
-    if isinstance(resource, KafkaConnectionResource):
-        kafka.require_no_written_secret(name, resource)
-    else:
-        jdbc.require_no_written_secret(name, resource)
+from gobblin_assets.sources.connection import LogConnection, SourceConnection
+from gobblin_assets.sources.environment import connection_class, list_text_fields, read_numbers, variable_prefix
+from gobblin_assets.sources.log_watch import LogWatch
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.source_kind import SourceKind, kind_of
+from gobblin_assets.spec.source_spec import SourceSpec
 
 
-def connection_from_environment(source: SourceSpec, environment: Mapping[str, str] | None = None) -> ConnectionResource:
-    """The source's connection by the variables of its name. Only which variables there are is looked at."""
-    if source.type == "kafka":
-        return kafka.connection_from_environment(source.connection, environment)
-    return jdbc.connection_from_environment(source.connection, environment)
+class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource"]):
+    """How to reach one source. Subclasses have the fields of ``FIELDS``, the connection that they open.
 
+    Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, and of an EnvVar only
+    the name.
+    """
 
-def require_variables(source: SourceSpec, environment: Mapping[str, str]) -> None:
-    """RejectedError that names the variable which says where the connection leads to, if it is not set."""
-    name = source.connection.upper()
-    if source.type == "kafka":
-        variable, what = f"{kafka.VARIABLE_PREFIX}{name}_BOOTSTRAP_SERVERS", "the brokers"
-        hint = "Set it to host:port,host:port, and beside it …_SECURITY_PROTOCOL, …_USERNAME, …_REGISTRY_URL and so on."
-    else:
-        variable, what = url_variable(source.connection), "the URL"
-        hint = "Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
-    if not environment.get(variable):
-        raise RejectedError(
-            f"expected {what} of the connection {source.connection!r} in the environment, found none",
-            field=variable,
-            hint=hint,
+    FIELDS: ClassVar[type[SourceConnection]]
+    KIND: ClassVar[str]
+
+    def open(self) -> SourceConnection:
+        """The connection as a value. Nothing is connected to yet."""
+        return self.FIELDS.model_validate({name: getattr(self, name) for name in self.FIELDS.model_fields})
+
+    def open_source(self, job: JobSpec) -> Source:
+        """The job's datasets over this connection. Nothing is connected to yet."""
+        self._require_kind(job)
+        return self.open().open_source(job)
+
+    def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
+        """What looks at the job's logs without reading them. Nothing is connected to yet."""
+        self._require_kind(job)
+        connection = self.open()
+        if not isinstance(connection, LogConnection):
+            raise RejectedError("expected a source of logs", field="source.type", hint="Only logs can be watched.")
+        return connection.open_watch(job, timeout_s_max=timeout_s_max)
+
+    def list_capabilities(self, name: str) -> list[str]:
+        """The connectors that Spark needs for it; an address in an environment variable is read now."""
+        address = getattr(self, self.FIELDS.ADDRESS)
+        return list(
+            self.FIELDS.list_capabilities(address.get_value() if isinstance(address, dg.EnvVar) else address, name)
         )
 
+    def _require_kind(self, job: JobSpec) -> None:
+        if job.source.type != self.KIND:
+            raise RejectedError(
+                f"expected a connection of the kind {job.source.type} under this name, which {job.job!r} names; found "
+                f"{self.KIND}",
+                field="source.connection",
+                hint=f"Write source: {{type: {self.KIND}, …}}, or name another resource.",
+            )
 
-def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -> list[str]:
-    """The connectors that Spark needs for these jobs, by the names of ``GobblinSparkResource.capabilities``.
 
-    Of a JDBC connection the URL's database tells; Postgres where no URL is given yet. RejectedError if the URL is none.
+def resource_class(kind: SourceKind) -> type[SourceConnectionResource]:
+    """Dagster's resource of a kind."""
+    return _make_class(kind) if kind.resource is None else _load_class(kind.resource)
+
+
+@cache
+def _load_class(place: str) -> type[SourceConnectionResource]:
+    module, _, name = place.partition(":")
+    return cast("type[SourceConnectionResource]", getattr(import_module(module), name))
+
+
+@cache
+def _make_class(kind: SourceKind) -> type[SourceConnectionResource]:
+    fields = connection_class(kind)
+    values: dict[str, Any] = {
+        name: Field(
+            default=... if each.default is PydanticUndefined and each.default_factory is None else each.get_default(),
+            description=each.description,
+            repr=each.repr,
+        )
+        for name, each in fields.model_fields.items()
+    }
+    own: dict[str, Any] = {name: each.annotation for name, each in fields.model_fields.items()}
+    name = f"{fields.__name__}Resource"
+    place = {"__module__": fields.__module__, "__qualname__": name, "__doc__": fields.__doc__}
+    named = {"FIELDS": fields, "KIND": kind.name}
+    typed = {"FIELDS": ClassVar[type[SourceConnection]], "KIND": ClassVar[str]}
+    make: Any = type(SourceConnectionResource)
+    made = make(name, (SourceConnectionResource,), {**place, **named, **values, "__annotations__": {**typed, **own}})
+    return cast("type[SourceConnectionResource]", made)
+
+
+def require_no_written_secret(name: str, resource: SourceConnectionResource) -> None:
+    """A secret that stands in the code is a RejectedError: Dagster would show it to everybody."""
+    for field in sorted(resource.FIELDS.SECRETS):
+        value = getattr(resource, field)
+        if value is not None and not isinstance(value, dg.EnvVar):
+            raise RejectedError(
+                f"the {'password' if field == 'password' else 'secret'} is written out",
+                field=f"connections[{name}].{field}",
+                hint='Put it into an environment variable, and give dg.EnvVar("ITS_NAME").',
+            )
+
+
+def connection_from_environment(
+    source: SourceSpec, environment: Mapping[str, str] | None = None
+) -> SourceConnectionResource:
+    """The source's connection by the variables of its name, such as GOBBLIN_JDBC_<NAME>_URL; its address must be there.
+
+    Of texts it is only looked at which variables there are; their values are read when a run starts.
     """
-    needed = set()
-    for job in jobs:
-        if job.source.type == "jdbc":
-            name = job.source.connection
-            needed.update(jdbc.list_capabilities(environment.get(url_variable(name)), name))
-            continue
-        needed.add("kafka")
-        for dataset in (job.defaults, *job.datasets):
-            if Decoder.AVRO in (dataset.kafka.key.format, dataset.kafka.value.format):
-                needed.add("avro")
-    return sorted(needed)
-
-
-def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
-    """Spark's configuration for the drivers that the jobs bring themselves, by coordinates and paths."""
-    sources = [job.source for job in jobs if job.source.type == "jdbc"]
-    packages = [package for source in sources for package in source.packages]
-    return plan_jars(packages, [jar for source in sources for jar in source.jars], field="source")
-
-
-def url_variable(connection: str) -> str:
-    """Where the URL of a JDBC connection stands."""
-    return f"{jdbc.VARIABLE_PREFIX}{connection.upper()}_URL"
+    variables = os.environ if environment is None else environment
+    kind = kind_of(source)
+    fields, prefix = connection_class(kind), variable_prefix(source)
+    given: dict[str, Any] = {
+        name: dg.EnvVar(prefix + name.upper())
+        for name in list_text_fields(fields)
+        if name == fields.ADDRESS or variables.get(prefix + name.upper())
+    }
+    return resource_class(kind)(**given, **read_numbers(source, variables))

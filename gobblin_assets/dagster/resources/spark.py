@@ -13,7 +13,6 @@ from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
 from gobblin_assets.commit.sequence import AttemptRecord
-from gobblin_assets.dagster.resources.connections import list_capabilities, plan_driver_jars
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
@@ -21,6 +20,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
+from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.session import open_session, runs_spark_itself

@@ -67,7 +67,8 @@ class _IngestSession:
         spec = self.datasets[request.urn]
         with _losing_sessions():
             plan = self.session.plan(_with_spec(request, spec))
-        judge = QualityJudge(spec, read_plan_of(plan).comments)
+        found = read_plan_of(plan)
+        judge = QualityJudge(spec, found.comments, may_fail_rows=found.may_fail_rows)
         return replace(plan, judge=judge, split=spec.split, lag_max=spec.quality.lag_max)
 
     def open_worker(self) -> Worker:

@@ -29,6 +29,7 @@ class QualityJudge:
 
     spec: DatasetSpec
     comments: SourceComments
+    may_fail_rows: bool = False
 
     def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
         quality = self.spec.quality
@@ -52,7 +53,7 @@ class QualityJudge:
                     samples=_samples(staged),
                 ),
             )
-        if may_have_dead_letters(self.spec):
+        if may_have_dead_letters(self.spec, may_fail_rows=self.may_fail_rows):
             checks += (
                 check_dead_letters(
                     rows=written + quarantined,
@@ -173,10 +174,10 @@ def check_quarantine(
     )
 
 
-def may_have_dead_letters(spec: DatasetSpec) -> bool:
-    """Whether records of this dataset may turn out to be no rows: all of a topic may, others by their event time."""
+def may_have_dead_letters(spec: DatasetSpec, *, may_fail_rows: bool) -> bool:
+    """Whether records may turn out to be no rows, as they are read (``may_fail_rows``) or by their event time."""
     rules = spec.writer.event_time
-    return spec.topic is not None or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
+    return may_fail_rows or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
 
 
 def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, count_max: int) -> CheckResult:

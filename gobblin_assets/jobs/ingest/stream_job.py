@@ -2,13 +2,13 @@
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
+from gobblin_assets.spec.source_spec import LogSourceSpec
 
 
 def plan_stream_job(job: JobSpec) -> JobSpec:
     """The job as a stream runs it: no batch is larger than ``stream.records_max``. RejectedError without a log."""
     source = job.source
-    if not isinstance(source, KafkaSourceSpec):
+    if not isinstance(source, LogSourceSpec):
         raise RejectedError(
             f"a stream follows a log, and {job.job} reads tables",
             field="source.type",

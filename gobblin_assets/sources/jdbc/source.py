@@ -11,19 +11,21 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import UnitPlan
+from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.description import TableDescription, describe_table
+from gobblin_assets.sources.jdbc.description import describe_table
 from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.layout import Layout
 from gobblin_assets.sources.jdbc.planning import Planner
 from gobblin_assets.sources.jdbc.postgres import open_postgres
 from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
 from gobblin_assets.sources.port import PlanSession, SourceRequest
-from gobblin_assets.spec.job_spec import DatasetSpec, JdbcSourceSpec
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 _NOTHING: Final = "1 = 0"
 

@@ -22,6 +22,7 @@ from gobblin_assets.rows.columns import named, require_distinct
 from gobblin_assets.sources.kafka.avro_schemas import find_recursive, is_record, make_whole, wrap
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.sources.kafka.json_inference import infer_json_schema
+from gobblin_assets.sources.kafka.kafka_spec import Decoder, DecoderSpec, KafkaReadSpec, Kept
 from gobblin_assets.sources.kafka.part_decoders import (
     AvroDecoder,
     BytesDecoder,
@@ -34,7 +35,6 @@ from gobblin_assets.sources.kafka.part_decoders import (
 from gobblin_assets.sources.kafka.protobuf_messages import parse_message_type
 from gobblin_assets.sources.kafka.registry import RegisteredSchema, SchemaRegistry
 from gobblin_assets.spark.errors import first_cause, spark_families
-from gobblin_assets.spec.kafka_spec import Decoder, DecoderSpec, KafkaReadSpec, Kept
 
 Part = Literal["key", "value"]
 

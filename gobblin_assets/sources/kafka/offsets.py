@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicPartition
-from gobblin_assets.spec.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
+from gobblin_assets.sources.kafka.kafka_spec import BootstrapWith, KafkaReadSpec, ResetOnOutOfRange
 
 
 @dataclass(frozen=True, slots=True)

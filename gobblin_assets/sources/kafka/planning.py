@@ -15,6 +15,7 @@ from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets, TopicPartition
+from gobblin_assets.sources.kafka.kafka_spec import BootstrapWith, topic_options
 from gobblin_assets.sources.kafka.keys import PartitionKey, Position, find_positions
 from gobblin_assets.sources.kafka.offsets import (
     OffsetRange,
@@ -28,7 +29,6 @@ from gobblin_assets.sources.kafka.offsets import (
 from gobblin_assets.sources.kafka.shares import share_out
 from gobblin_assets.sources.kafka.sizes import STATISTICS_FACTS, Sizes
 from gobblin_assets.sources.port import SourceRequest
-from gobblin_assets.spec.kafka_spec import BootstrapWith
 
 TOPIC_ID_FACT: Final = "topic_id"
 PARTITIONS_FACT: Final = "partitions_at_bootstrap"
@@ -132,7 +132,7 @@ class TopicDecision:
 
 
 def topic_of(request: SourceRequest) -> str:
-    return request.spec.topic or str(request.urn)
+    return topic_options(request.spec).topic or str(request.urn)
 
 
 def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
@@ -171,7 +171,7 @@ def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> T
 
 def find_beginners(request: SourceRequest, memory: TopicMemory, partitions: Collection[int]) -> list[TopicPartition]:
     """The partitions whose beginning the bootstrap rule decides by a time, which the broker is to be asked for."""
-    by_time = request.spec.kafka.bootstrap_with is BootstrapWith.TIMESTAMP
+    by_time = topic_options(request.spec).kafka.bootstrap_with is BootstrapWith.TIMESTAMP
     if not by_time or request.restart is Restart.MOVE_TO_LATEST:
         return []
     return [
@@ -209,7 +209,7 @@ def decide_ranges(
         decision.ends[number] = chosen.high
         if chosen.note is not None:
             decision.notes.append(chosen.note)
-    offsets_max = request.spec.kafka.records_per_partition_max
+    offsets_max = topic_options(request.spec).kafka.records_per_partition_max
     if offsets_max is not None:
         decision.limit(dict.fromkeys(decision.ranges, offsets_max))
     return decision
@@ -276,7 +276,7 @@ def _choose(
     offsets: PartitionOffsets,
     at_time: Mapping[TopicPartition, int | None],
 ) -> OffsetRange | None:
-    spec = request.spec.kafka
+    spec = topic_options(request.spec).kafka
     position = memory.positions.get(name.partition)
     if request.restart is Restart.MOVE_TO_LATEST:
         return skip_range(name, offsets.earliest if position is None else position.offset, offsets)

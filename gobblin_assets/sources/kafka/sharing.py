@@ -10,8 +10,8 @@ from typing import Final
 
 from gobblin_assets.model.work_unit import WorkUnit, sum_bytes, sum_rows
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan
+from gobblin_assets.sources.kafka.kafka_spec import Decoder, topic_options
 from gobblin_assets.spec.job_spec import DatasetSpec
-from gobblin_assets.spec.kafka_spec import Decoder
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 8 * 1024 * 1024
@@ -29,7 +29,8 @@ def decide_sharing_key(spec: DatasetSpec, decoding: DecodingPlan, to_read: Seque
     """Equal for topics that can be read together; None for one that is read by itself."""
     if sum_rows(to_read) > RECORDS_MAX or sum_bytes(to_read) > BYTES_MAX:
         return None
-    if {spec.kafka.key.format, spec.kafka.value.format} & _ALONE:
+    read = topic_options(spec).kafka
+    if {read.key.format, read.value.format} & _ALONE:
         return None
     expressions = [policy.check for policy in spec.quality.rows]
     for link in spec.converters:

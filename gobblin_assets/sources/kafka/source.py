@@ -18,6 +18,7 @@ from gobblin_assets.sources.discovery import Discovery, find_changes
 from gobblin_assets.sources.kafka.cluster import Cluster, TopicOffsets, TopicPartition
 from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.decoding import decoded_columns
+from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec, SizeEstimator, topic_options
 from gobblin_assets.sources.kafka.odd_times import RecordReader
 from gobblin_assets.sources.kafka.planning import (
     TopicDecision,
@@ -41,7 +42,6 @@ from gobblin_assets.sources.kafka.sizes import (
 from gobblin_assets.sources.kafka.topic_reader import TopicReader
 from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.port import PlanSession, ReadPlan, SourceRequest
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec, SizeEstimator
 
 _GROUP_ID_PREFIX: Final = "gobblin"
 
@@ -150,7 +150,7 @@ class KafkaPlanSession:
         to_read = [unit for unit in work_units if not unit.is_empty]
         reader = self._readers.get(request.urn)
         if reader is None:
-            reader = TopicReader(self._records, self._registry, request.urn, topic, request.spec.kafka)
+            reader = TopicReader(self._records, self._registry, request.urn, topic, topic_options(request.spec).kafka)
             self._readers[request.urn] = reader
         columns: Mapping[str, str] = {}
         sharing: Sharing | None = None
@@ -169,7 +169,7 @@ class KafkaPlanSession:
             replaces=reading is Reading.REREAD,
             is_snapshot=False,
             work_units=tuple(work_units),
-            payload=ReadPlan(request.spec, reader),
+            payload=ReadPlan(request.spec, reader, may_fail_rows=True),
             columns=columns,
             notes=tuple(found.notes),
             facts=found.facts,
@@ -237,7 +237,7 @@ class KafkaPlanSession:
         beginners = find_beginners(request, memory, offsets.partitions)
         if not beginners:
             return {}
-        given = request.spec.kafka.bootstrap_timestamp
+        given = topic_options(request.spec).kafka.bootstrap_timestamp
         if not isinstance(given, dt.datetime):
             given = dt.datetime.combine(given or dt.date.min, dt.time())
         moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)

@@ -13,13 +13,13 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.kafka.consumer import read_ranges
 from gobblin_assets.sources.kafka.decoding import decode
 from gobblin_assets.sources.kafka.decoding_plan import DecodingPlan, PlanningTools, learn_schemas, plan_decoding
+from gobblin_assets.sources.kafka.kafka_spec import KafkaReadSpec
 from gobblin_assets.sources.kafka.odd_times import RecordReader, as_frame, is_time_overflow, no_records
 from gobblin_assets.sources.kafka.part_decoders import find_missing_schema
 from gobblin_assets.sources.kafka.read_failures import judge_read
 from gobblin_assets.sources.kafka.reading import join_ranges
 from gobblin_assets.sources.kafka.registry import SchemaRegistry
 from gobblin_assets.sources.port import ReadPlan, SharedRows
-from gobblin_assets.spec.kafka_spec import KafkaReadSpec
 
 
 class TopicReader:

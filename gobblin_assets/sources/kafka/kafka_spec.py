@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.source_spec import LogSourceSpec
 from gobblin_assets.spec.spec_model import Moment, SpecModel
 
 
@@ -112,29 +114,24 @@ class KafkaReadSpec(SpecModel):
     )
 
 
-class NewDataSpec(SpecModel):
-    """When the job's sensor for new data asks for a run of a topic."""
+class TopicOptions(SpecModel):
+    """What a dataset says of its topic, besides the options that all datasets have."""
 
-    running: bool = Field(False, description="Whether the sensor runs from the start; else somebody turns it on.")
-    interval_s: int = Field(30, ge=5, description="How often it looks, at most.")
-    records_min: int = Field(1, ge=1, description="A topic with fewer new offsets waits for more.")
-    wait_s_max: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="It waits no longer than this; default: as long as it takes."
-    )
+    topic: str | None = Field(None, description="Kafka: the topic; default: the URN.")
+    kafka: KafkaReadSpec = KafkaReadSpec()
 
 
-class KafkaSourceSpec(SpecModel):
+def topic_options(dataset: DatasetSpec) -> TopicOptions:
+    return TopicOptions.model_validate(dataset.model_extra or {})
+
+
+class KafkaSourceSpec(LogSourceSpec):
     """Topics of one Kafka cluster."""
 
     type: Literal["kafka"]
     connection: str = Field(description="Name of a Kafka connection resource.")
     include: tuple[str, ...] = Field((), description="Patterns of topic names, such as page_*; from discovery.")
-    exclude: tuple[str, ...] = ()
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    records_per_run_max: int | None = Field(
-        None, ge=1, description="Offsets of all topics in one run, shared out fairly; the rest follows in the next."
-    )
-    new_data: NewDataSpec = NewDataSpec()
     size_estimator: SizeEstimator = SizeEstimator.AVERAGE_RECORD_SIZE
     catch_up_sla_hours: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="produce_rate: the lag is to be read within this time."
@@ -142,3 +139,7 @@ class KafkaSourceSpec(SpecModel):
     produce_rate_scaling: float = Field(
         1.3, ge=0, allow_inf_nan=False, description="produce_rate: counts what is produced meanwhile this many times."
     )
+
+    @property
+    def packs_by_rate(self) -> bool:
+        return self.size_estimator is SizeEstimator.PRODUCE_RATE

@@ -1,7 +1,7 @@
-"""The sensors of a Kafka job: one asks for runs of topics that have something new, one finds topics that came or went.
+"""The sensors of a job of logs: one asks for runs of logs that have something new, one finds logs that came or went.
 
-A tick asks the brokers one question, which ends by itself long before Dagster would end the tick. What the brokers or a
-file refuse is the tick's reason to skip.
+A tick asks the source one question, which ends by itself long before Dagster would end the tick. What the source or a
+file refuses is the tick's reason to skip.
 """
 
 import datetime as dt
@@ -26,7 +26,7 @@ from gobblin_assets.dagster.new_data import (
     read_memory,
     write_memory,
 )
-from gobblin_assets.dagster.ports import STORES_KEY, TopicConnection, connection_key
+from gobblin_assets.dagster.ports import STORES_KEY, WatchedConnection, connection_key
 from gobblin_assets.dagster.run_config import MODE_TAG
 from gobblin_assets.dagster.sensors import UNFINISHED
 from gobblin_assets.errors import GobblinError
@@ -38,13 +38,14 @@ from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.lag_check import LAG_CHECK, check_lag
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import describe_changes, select_tables, write_discovery
-from gobblin_assets.sources.kafka.watch import TopicNews, TopicWatch
+from gobblin_assets.sources.log_watch import LogNews, LogWatch
 from gobblin_assets.sources.port import SourceRequest
-from gobblin_assets.spec.kafka_spec import KafkaSourceSpec
 from gobblin_assets.spec.partition_keys import open_partition
+from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.source_spec import LogSourceSpec
 
 ANSWER_S_MAX: Final = 20.0
-"""The brokers' time for a tick's question. Dagster ends a tick after 60 s, and forgets its cursor."""
+"""The source's time for a tick's question. Dagster ends a tick after 60 s, and forgets its cursor."""
 
 DISCOVERY_INTERVAL_S: Final = 60
 RUNS_READ_MAX: Final = 1_000
@@ -57,13 +58,13 @@ _CHOICE_DIGITS: Final = 16
 
 
 def build_new_data_sensor(
-    layout: JobLayout, source: KafkaSourceSpec, jobs: Sequence[UnresolvedAssetJobDefinition]
+    layout: JobLayout, source: LogSourceSpec, jobs: Sequence[UnresolvedAssetJobDefinition]
 ) -> dg.SensorDefinition:
-    """Asks for one run of the topics that have something new, or for one of each kind of partitions, in the windows
+    """Asks for one run of the logs that have something new, or for one of each kind of partitions, in the windows
     that are open. Stopped until somebody turns it on, or the job says so: what it starts reads from a cluster and
     writes to a lake. ``jobs`` are the layout's, one for each of its ``group_by_partitions``.
     """
-    rules = source.new_data
+    rules, nouns = source.new_data, f"{kind_of(source).noun}s"
 
     @dg.sensor(
         name=f"{layout.job.job}_new_data_sensor",
@@ -71,7 +72,7 @@ def build_new_data_sensor(
         minimum_interval_seconds=rules.interval_s,
         default_status=dg.DefaultSensorStatus.RUNNING if rules.running else dg.DefaultSensorStatus.STOPPED,
         required_resource_keys={STORES_KEY, connection_key(layout.job)},
-        description=f"Asks for runs of the topics of {layout.job.job} that have something new.",
+        description=f"Asks for runs of the {nouns} of {layout.job.job} that have something new.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
@@ -88,11 +89,11 @@ def build_new_data_sensor(
         left_out = describe_left_out(due, [urn for urn, finding in findings.items() if finding is None])
         if requests:
             wanted = list(due.wanted)
-            said = f"Something is new in {len(wanted)} topics: {name_some(wanted)}. {left_out}"
+            said = f"Something is new in {len(wanted)} {nouns}: {name_some(wanted)}. {left_out}"
             context.log.info(said.rstrip())
         return dg.SensorResult(
             run_requests=requests or None,
-            skip_reason=None if requests else left_out or f"Nothing is new in the {len(news)} topics of the job.",
+            skip_reason=None if requests else left_out or f"Nothing is new in the {len(news)} {nouns} of the job.",
             cursor=write_memory(due.memory),
             asset_events=_find_lag_changes(context.instance, layout, news, busy),
         )
@@ -101,32 +102,35 @@ def build_new_data_sensor(
 
 
 def build_discovery_sensor(
-    layout: JobLayout, source: KafkaSourceSpec, *, known: Collection[str], path: Path | None
+    layout: JobLayout, source: LogSourceSpec, *, known: Collection[str], path: Path | None
 ) -> dg.SensorDefinition:
-    """Says once which topics came or went since the definitions were made from ``known``, and keeps the state file
+    """Says once which logs came or went since the definitions were made from ``known``, and keeps the state file
     ``path`` as `gobblin-assets discover` would; it runs unless it is stopped.
 
     No sensor can reload a code location: its process does not know who serves it. So that is left to a person.
     """
+    nouns = f"{kind_of(source).noun}s"
 
     @dg.sensor(
         name=f"{layout.job.job}_discovery_sensor",
         minimum_interval_seconds=DISCOVERY_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={connection_key(layout.job)},
-        description=f"Looks for topics that {layout.job.job} should have, or has and are gone.",
+        description=f"Looks for {nouns} that {layout.job.job} should have, or has and are gone.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
-            names = _open_watch(context, layout).list_topics()
+            names = _open_watch(context, layout).list_names()
             chosen = select_tables(names, source)
             changes = describe_changes(known, chosen)
             choice = _digest(chosen)
             if changes is None:
-                said = f"The brokers have the job's {len(chosen)} topics, and no others for it."
+                said = f"The source has the job's {len(chosen)} {nouns}, and no others for it."
                 return dg.SensorResult(skip_reason=said, cursor=choice)
             if context.cursor == choice:
-                return dg.SensorResult(skip_reason="Topics have changed; the code location is still to be reloaded.")
+                return dg.SensorResult(
+                    skip_reason=f"The {nouns} have changed; the code location is still to be reloaded."
+                )
             said = _keep_discovery(path, names, chosen, source, changes)
         except GobblinError as error:
             return dg.SensorResult(skip_reason=_in_one_line(error))
@@ -155,8 +159,8 @@ def find_busy(
     return busy | {urn for urn, state in states.items() if state.dataset_id in held}
 
 
-def _open_watch(context: dg.SensorEvaluationContext, layout: JobLayout) -> TopicWatch:
-    connection: TopicConnection = getattr(context.resources, connection_key(layout.job))
+def _open_watch(context: dg.SensorEvaluationContext, layout: JobLayout) -> LogWatch:
+    connection: WatchedConnection = getattr(context.resources, connection_key(layout.job))
     return connection.open_watch(layout.job, timeout_s_max=ANSWER_S_MAX)
 
 
@@ -199,7 +203,7 @@ def _request_runs(
 def _find_lag_changes(
     instance: dg.DagsterInstance,
     layout: JobLayout,
-    news: Mapping[DatasetUrn, TopicNews | GobblinError],
+    news: Mapping[DatasetUrn, LogNews | GobblinError],
     busy: Collection[DatasetUrn],
 ) -> list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation]:
     """Evaluations of the check ``lag`` that say something else than what Dagster knows, bad news first.
@@ -228,18 +232,19 @@ def _find_lag_changes(
 
 
 def _keep_discovery(
-    path: Path | None, names: Sequence[str], chosen: Sequence[str], source: KafkaSourceSpec, changes: str
+    path: Path | None, names: Sequence[str], chosen: Sequence[str], source: LogSourceSpec, changes: str
 ) -> str:
-    """Write the state file, unless that would leave the job without topics; what to say of it."""
+    """Write the state file, unless that would leave the job without logs; what to say of it."""
+    nouns = f"{kind_of(source).noun}s"
     if not chosen:
         return (
-            f"None of the {len(names)} topics that the brokers show is chosen by source.include ({changes}). Nothing "
-            "was written: look whether topics were deleted, or this user may not see them any more."
+            f"None of the {len(names)} {nouns} that the source shows is chosen by source.include ({changes}). Nothing "
+            f"was written: look whether {nouns} were deleted, or this user may not see them any more."
         )
     if path is None:
-        return f"Topics have changed ({changes}). Run gobblin-assets discover, then reload the code location."
+        return f"The {nouns} have changed ({changes}). Run gobblin-assets discover, then reload the code location."
     write_discovery(path, names, source, dt.datetime.now(dt.UTC))
-    return f"Topics have changed ({changes}). {path} says so now: reload the code location, and its assets follow."
+    return f"The {nouns} have changed ({changes}). {path} says so now: reload the code location, and its assets follow."
 
 
 def _digest(names: Sequence[str]) -> str:

@@ -1,0 +1,100 @@
+"""What packages offer by entry points: kinds of sources, of destinations, and file systems.
+
+A package offers one by an entry point whose name is what people write in a job, and whose value is the object:
+
+    [project.entry-points."gobblin_assets.sources"]
+    csv_folder = "gobblin_csv_folder:CSV_FOLDER"
+
+So every process in whose environment the package is installed knows it. A package is imported when something first
+asks for what it offers. Kinds of commit steps have a registry of their own, ``commit.step_kinds``: the log outlives
+packages, and keeps who provided a kind.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from gobblin_assets.errors import RejectedError
+
+_Offered = TypeVar("_Offered")
+
+
+@dataclass(slots=True)
+class Extensions(Generic[_Offered]):
+    """The offers of one ``group``. ``noun``: what errors call one; ``option``: where people write its name.
+
+    ``built_in``: ours by name, as ``module:attribute``, imported like a package's. From a table, so that a source tree
+    that is not installed has them too. ``accepts``: whether an object is what the group is of.
+    """
+
+    group: str
+    noun: str
+    option: str
+    accepts: Callable[[object], bool]
+    built_in: Mapping[str, str] = field(default_factory=dict)
+    _known: dict[str, _Offered] = field(default_factory=dict)
+
+    def register(self, name: str, offered: _Offered) -> None:
+        """Make it known to this process alone. Another one of the same name: RejectedError."""
+        if name in self.built_in or self._known.setdefault(name, offered) is not offered:
+            raise RejectedError(
+                f"expected a new {self.noun}, found {name!r}, which is registered",
+                field=self.option,
+                hint=f"Known: {', '.join(self.list_names())}.",
+            )
+
+    def list_names(self) -> list[str]:
+        """All that this process can have, sorted."""
+        return sorted({*self.built_in, *self._known, *(offer.name for offer in entry_points(group=self.group))})
+
+    def get(self, name: str) -> _Offered:
+        """RejectedError that names what there is, or the package that offers it and can't be used."""
+        if name not in self._known:
+            self._known[name] = self._load(name)
+        return self._known[name]
+
+    def _load(self, name: str) -> _Offered:
+        if name in self.built_in:
+            module, _, attribute = self.built_in[name].partition(":")
+            found: _Offered = getattr(import_module(module), attribute)
+            return found
+        offers = list(entry_points(group=self.group, name=name))
+        if not offers:
+            raise RejectedError(
+                f"expected a {self.noun} of {', '.join(self.list_names())}; found {name!a}",
+                field=self.option,
+                hint=f"Correct it, or install the package that offers it (entry point of the group {self.group}).",
+            )
+        if len({offer.value for offer in offers}) > 1:
+            packages = ", ".join(sorted(map(_package_of, offers)))
+            raise RejectedError(
+                f"the {self.noun} {name!a} is offered by several packages: {packages}",
+                field=self.option,
+                hint="Uninstall all but one of them.",
+            )
+        return self._open(offers[0])
+
+    def _open(self, offer: EntryPoint) -> _Offered:
+        try:
+            found = offer.load()
+        except Exception as error:
+            raise RejectedError(
+                f"the {self.noun} {offer.name!a} of the package {_package_of(offer)!r} can't be loaded: "
+                f"{type(error).__name__}",
+                field=self.option,
+                hint=f"Look at `python -c 'import {offer.module}'`, and mend it.",
+            ) from error
+        if not self.accepts(found):
+            raise RejectedError(
+                f"the entry point {offer.name!a} of the package {_package_of(offer)!r} is no {self.noun}",
+                field=self.option,
+                hint=f"Look at {offer.value}: it is of the type {type(found).__name__}.",
+            )
+        opened: _Offered = found
+        return opened
+
+
+def _package_of(offer: EntryPoint) -> str:
+    return "?" if offer.dist is None else offer.dist.name

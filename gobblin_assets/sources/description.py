@@ -1,0 +1,66 @@
+"""What a source can say of a dataset before it is read, for the person who writes the job. The port of `discover`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.spec.job_spec import DatasetSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDescription:
+    """``spark_type``: in the dataset, by Spark's name, before converters; None where Spark can't hold the column.
+
+    Then ``problem`` says why, and ``cast`` is what to write for it under ``casts``. ``key_place``: in the primary key,
+    from 1; None: not in it. ``watermark_type``: how its values compare as positions; None: not in a usable way.
+    """
+
+    name: str
+    source_type: str
+    nullable: bool
+    spark_type: str | None
+    key_place: int | None = None
+    watermark_type: WatermarkType | None = None
+    problem: str | None = None
+    cast: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """``table``: its full name at the source. ``watermark``: a column that may be one, by its type and its name alone.
+
+    ``error``: why the source could not tell; the table then has no columns here.
+    """
+
+    urn: DatasetUrn
+    table: str
+    columns: tuple[ColumnDescription, ...] = ()
+    watermark: str | None = None
+    comment: str | None = None
+    error: str | None = None
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        keys = [(column.key_place, column.name) for column in self.columns if column.key_place is not None]
+        return tuple(name for _place, name in sorted(keys))
+
+    @property
+    def casts(self) -> dict[str, str]:
+        """What to add to the dataset's ``casts``."""
+        return {column.name: column.cast for column in self.columns if column.cast is not None}
+
+
+@runtime_checkable
+class DescribedSource(Protocol):
+    """A source that knows the columns of its datasets before they are read."""
+
+    def describe(
+        self, spark: Callable[[], SparkSession], datasets: Mapping[DatasetUrn, DatasetSpec]
+    ) -> Sequence[TableDescription]:
+        """What the source says of each dataset's table, some questions each: for those that a person asks about."""
+        ...

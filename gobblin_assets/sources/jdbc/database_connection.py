@@ -1,0 +1,72 @@
+"""How a database is reached over JDBC: the fields of its connection."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from pydantic import Field
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.settings import read_settings
+from gobblin_assets.sources.connection import SourceConnection
+from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_subprotocol
+from gobblin_assets.sources.jdbc.drivers import DRIVERS, find_driver
+from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.source_spec import SourceSpec
+
+_DAGSTERS_NAMES: Final = MappingProxyType({"postgresql": "postgres"})
+
+
+class DatabaseConnection(SourceConnection):
+    """``url`` is without user and password; a password inside the URL is refused."""
+
+    ADDRESS: ClassVar[str] = "url"
+    ADDRESS_IS: ClassVar[str] = "the URL"
+    ADDRESS_HINT: ClassVar[str] = "Set it to jdbc:postgresql://host:5432/database, and beside it …_USER and …_PASSWORD."
+    SECRETS: ClassVar[frozenset[str]] = frozenset({"password"})
+
+    url: str = Field(repr=False)
+    user: str | None = None
+    password: str | None = Field(None, repr=False)
+    driver: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict, repr=False)
+
+    def connection(self, name: str) -> JdbcConnection:
+        """The connection as a value; ``name`` is what errors call it. RejectedError names the field and the fix."""
+        return JdbcConnection(
+            url=self.url,
+            user=self.user,
+            password=self.password,
+            driver=self.driver,
+            properties=dict(self.properties),
+            name=name,
+        )
+
+    def open_source(self, job: JobSpec) -> Source:
+        source = job.source
+        if not isinstance(source, JdbcSourceSpec):
+            raise RejectedError("expected jdbc", field="source.type", hint="Name the connection of its own kind.")
+        known = find_discovery(read_settings().discovery_path(job.job)) if source.include else None
+        return JdbcSource(self.connection(source.connection), source, known=known)
+
+    @classmethod
+    def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:
+        """Postgres' where there is no URL yet, nothing where Spark has the driver."""
+        if not address:
+            return ["postgres"]
+        known = find_driver(find_subprotocol(address, name=name))
+        return [known.capability] if known is not None and known.capability is not None else []
+
+    @classmethod
+    def list_jars(cls, source: SourceSpec) -> tuple[Sequence[str], Sequence[str]]:
+        return (source.packages, source.jars) if isinstance(source, JdbcSourceSpec) else ((), ())
+
+    @classmethod
+    def find_shown_kind(cls, address: str | None) -> str | None:
+        """What database the URL names, as Dagster calls it."""
+        named = (address or "").removeprefix("jdbc:").partition(":")[0]
+        return _DAGSTERS_NAMES.get(named, named) if named in DRIVERS else None

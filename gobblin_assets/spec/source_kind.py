@@ -1,0 +1,59 @@
+"""A kind of source: what a job may say to it, its rules, and what opens its connections. One object is all of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_spec import SOURCES, SourceOptions, SourceSpec
+
+
+def _accept_job(_job: JobSpec) -> None:
+    pass
+
+
+def _accept_dataset(_dataset: DatasetSpec, _where: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaffold:
+    """What `dg scaffold defs` writes for a kind: ``dataset``, the name of a first one; ``address``, what the variable
+    of the connection's address may hold; ``beside``, the ends of further variables; ``datasets``, the text under
+    ``datasets:``, with ``{datasets}`` where they stand.
+    """
+
+    dataset: str
+    address: str
+    beside: str = ""
+    datasets: str = "  datasets:\n{datasets}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceKind(SourceOptions):
+    """Offered by an entry point of the group ``gobblin_assets.sources``, under its ``name``.
+
+    Imports neither Spark nor a client: every process that reads a job file loads it. ``connection`` names the
+    ``SourceConnection`` that opens it, as ``module:class``, imported when something connects. ``resource`` names
+    Dagster's resource of it; None: one is made from the connection's fields. ``title`` is its name in sentences.
+    ``shown_as`` is what Dagster shows as the kind of what is read, where no address tells more; None: the noun.
+    ``check_job`` and ``check_dataset`` (with its place in the job) raise RejectedError for what does not hold together.
+    ``has_dead_letters``: records may turn out to be no rows.
+    """
+
+    title: str
+    connection: str
+    scaffold: Scaffold
+    resource: str | None = None
+    shown_as: str | None = None
+    check_job: Callable[[JobSpec], None] = field(default=_accept_job)
+    check_dataset: Callable[[DatasetSpec, str], None] = field(default=_accept_dataset)
+    has_dead_letters: bool = False
+
+
+def kind_of(source: SourceSpec) -> SourceKind:
+    """The kind of a source that was read from a job. RejectedError where its package can't be loaded."""
+    kind = SOURCES.get(source.type)
+    if not isinstance(kind, SourceKind):
+        raise CorruptionError(f"the kind of source {source.type!r} is {type(kind).__name__}, and no SourceKind")
+    return kind

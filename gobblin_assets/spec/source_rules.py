@@ -1,0 +1,65 @@
+"""What a job promises about its source, whatever kind that is, each rule with its own message."""
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.source_kind import SourceKind
+from gobblin_assets.spec.source_spec import LogSourceSpec, list_dataset_options
+from gobblin_assets.spec.spec_model import list_differing
+
+
+def check_words(written: DatasetSpec, where: str, kind: SourceKind) -> None:
+    """Refuse what only other kinds of source have; ``written`` as the person wrote it, without defaults of a job."""
+    given = list_differing(written)
+    for name in sorted(kind.refused.keys() & given):
+        raise RejectedError(
+            f"a {kind.title} source has no such option",
+            field=f"{where}.{name}",
+            hint=f"Take it out: {kind.refused[name]}.",
+        )
+    others = {
+        name for model in list_dataset_options() if model is not kind.dataset_options for name in model.model_fields
+    }
+    foreign = sorted(given & others)
+    if not kind.is_log and written.quality.lag_max is not None:
+        foreign.append("quality.lag_max")
+    if foreign:
+        raise RejectedError(
+            f"a {kind.title} source has no such option", field=f"{where}.{foreign[0]}", hint="Take it out."
+        )
+
+
+def check_new_data(job: JobSpec) -> None:
+    """RejectedError for a longest wait where nothing waits."""
+    source = job.source
+    if not isinstance(source, LogSourceSpec) or source.new_data.wait_s_max is None:
+        return
+    if source.new_data.records_min == 1:
+        raise RejectedError(
+            "ends the wait for records_min, and one new record is waited for by nobody",
+            field="source.new_data.wait_s_max",
+            hint="Raise records_min, or take it out.",
+        )
+
+
+def check_packing(job: JobSpec) -> None:
+    """What the packer and the source's sizes promise together. RejectedError for the first rule that does not hold."""
+    packer = job.packer
+    if packer.type != "topic_grouping" and (idle := sorted(list_differing(packer) - {"type"})):
+        raise RejectedError(
+            f"the packer {packer.type} has no such option",
+            field=f"packer.{idle[0]}",
+            hint="Take it out, or write type: topic_grouping.",
+        )
+    if not job.source.packs_by_rate and "capacity_strategy" in list_differing(packer):
+        raise RejectedError(
+            "chooses among the rates of earlier tasks, which only the size estimator produce_rate compares with",
+            field="packer.capacity_strategy",
+            hint="Take it out, or write source.size_estimator: produce_rate.",
+        )
+    tasks_max = max(each.split.max_multi_work_units for each in (job.defaults, *job.datasets))
+    if packer.containers_min > tasks_max:
+        raise RejectedError(
+            f"expected at most split.max_multi_work_units, {tasks_max}; found {packer.containers_min}",
+            field="packer.containers_min",
+            hint="Lower it, or raise max_multi_work_units in the defaults.",
+        )

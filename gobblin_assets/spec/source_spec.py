@@ -1,0 +1,169 @@
+"""What every job says of its source, and how the options of one kind of source are found.
+
+The options of a kind (``source:``, and what a dataset says to it) are the kind's own, in its folder. A job is checked
+against those of the kind that its ``source.type`` names.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SerializeAsAny
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError, core_schema
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.extensions import Extensions
+from gobblin_assets.spec.spec_model import SpecModel
+
+DEFAULT_TYPE: Final = "jdbc"
+"""Of jobs that say nothing of it."""
+
+SOURCE_KIND_ERROR: Final = "source_kind"
+"""Pydantic's error for a kind that there is none of; its context has ``said`` and ``hint``."""
+
+
+class SourceSpec(SpecModel):
+    """Datasets of one connection. Each kind of source has a model of its own below this one, with its ``type``."""
+
+    type: str
+    connection: str = Field(description="Name of a connection resource.")
+    include: tuple[str, ...] = Field((), description="Patterns of names, from discovery.")
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def packs_by_rate(self) -> bool:
+        """Whether WorkUnits are packed by the rates at which they must be read."""
+        return False
+
+
+class NewDataSpec(SpecModel):
+    """When the job's sensor for new data asks for a run of a log."""
+
+    running: bool = Field(False, description="Whether the sensor runs from the start; else somebody turns it on.")
+    interval_s: int = Field(30, ge=5, description="How often it looks, at most.")
+    records_min: int = Field(1, ge=1, description="A log with fewer new positions waits for more.")
+    wait_s_max: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="It waits no longer than this; default: as long as it takes."
+    )
+
+
+class LogSourceSpec(SourceSpec):
+    """A source whose datasets are logs: they have positions of their own, every run appends, streams follow them."""
+
+    records_per_run_max: int | None = Field(
+        None, ge=1, description="Positions of all logs in one run, shared out fairly; the rest follows in the next."
+    )
+    new_data: NewDataSpec = NewDataSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a job may say to one kind of source.
+
+    ``name``: what ``source.type`` says. ``noun``: what a dataset is there, such as table; a dataset's option of this
+    name says which one is read. ``dataset_options``: what a dataset may say besides the options that all have.
+    ``refused``: options of a dataset that this kind has no use for, each with what to do instead.
+    """
+
+    name: str
+    noun: str
+    spec: type[SourceSpec]
+    dataset_options: type[SpecModel] | None = None
+    refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def is_log(self) -> bool:
+        return issubclass(self.spec, LogSourceSpec)
+
+
+SOURCES: Final = Extensions[SourceOptions](
+    group="gobblin_assets.sources",
+    noun="kind of source",
+    option="source.type",
+    accepts=lambda found: isinstance(found, SourceOptions),
+    built_in={
+        "jdbc": "gobblin_assets.sources.jdbc.kind:JDBC",
+        "kafka": "gobblin_assets.sources.kafka.kind:KAFKA",
+    },
+)
+
+
+def read_source(written: object) -> object:
+    """The ``source`` of a job by the model of its kind. For pydantic, whose errors name places within it."""
+    if isinstance(written, SourceSpec) or not isinstance(written, Mapping):
+        return written
+    name = written.get("type", DEFAULT_TYPE)
+    try:
+        kind = SOURCES.get(name if isinstance(name, str) else "")
+    except RejectedError as error:
+        raise _refuse(("type",), name, error) from None
+    return kind.spec.model_validate(written)
+
+
+def read_dataset_options(given: Mapping[str, object]) -> tuple[dict[str, object], list[InitErrorDetails]]:
+    """Options that not every dataset has, each by the model of the kind of source that has it; and what is wrong."""
+    read: dict[str, object] = {}
+    problems: list[InitErrorDetails] = []
+    models = list_dataset_options() if given else []
+    for name, value in given.items():
+        model = next((each for each in models if name in each.model_fields), None)
+        if model is None:
+            problems.append(InitErrorDetails(type="extra_forbidden", loc=(name,), input=value))
+            continue
+        try:
+            read[name] = getattr(model.model_validate({name: value}), name)
+        except ValidationError as error:
+            problems += keep_errors(error)
+    return read, problems
+
+
+def keep_errors(error: ValidationError) -> list[InitErrorDetails]:
+    """What pydantic found, to be raised again together with something else."""
+    return [
+        InitErrorDetails(type=each["type"], loc=each["loc"], input=each["input"], ctx=each.get("ctx", {}))
+        for each in error.errors(include_url=False)
+    ]
+
+
+def list_dataset_options() -> list[type[SpecModel]]:
+    """The models of what datasets may say to some kind of source alone."""
+    return [kind.dataset_options for kind in _list_kinds() if kind.dataset_options is not None]
+
+
+def list_source_specs() -> list[type[SourceSpec]]:
+    """The models of what a source may be."""
+    return [kind.spec for kind in _list_kinds()]
+
+
+def _list_kinds() -> Iterator[SourceOptions]:
+    for name in SOURCES.list_names():
+        # A package that can't be loaded is refused where a job names its kind.
+        with suppress(RejectedError):
+            yield SOURCES.get(name)
+
+
+def _refuse(location: tuple[str, ...], value: object, error: RejectedError) -> ValidationError:
+    said = PydanticCustomError(
+        SOURCE_KIND_ERROR, "{said}", {"said": error.message.removeprefix(f"{error.field}: "), "hint": error.hint or ""}
+    )
+    return ValidationError.from_exception_data("SourceSpec", [InitErrorDetails(type=said, loc=location, input=value)])
+
+
+class _OfItsKind:
+    """The annotation of a source: read by ``read_source``, and shown as any of the kinds that there are."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(read_source, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [handler(spec.__pydantic_core_schema__) for spec in list_source_specs()]}
+
+
+AnySource = Annotated[SerializeAsAny[SourceSpec], _OfItsKind]
