@@ -10,8 +10,10 @@ asks for what it offers. Kinds of commit steps have a registry of their own, ``c
 packages, and keeps who provided a kind.
 """
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -38,16 +40,21 @@ class Extensions(Generic[_Offered]):
 
     def register(self, name: str, offered: _Offered) -> None:
         """Make it known to this process alone. Another one of the same name: RejectedError."""
-        if name in self.built_in or self._known.setdefault(name, offered) is not offered:
+        if name in self.built_in or name in self._known:
             raise RejectedError(
                 f"expected a new {self.noun}, found {name!r}, which is registered",
                 field=self.option,
                 hint=f"Known: {', '.join(self.list_names())}.",
             )
+        self._known[name] = offered
 
     def list_names(self) -> list[str]:
         """All that this process can have, sorted."""
-        return sorted({*self.built_in, *self._known, *(offer.name for offer in entry_points(group=self.group))})
+        return sorted({*self.built_in, *self._known, *(offer.name for offer in self._find_offers())})
+
+    def has(self, name: str) -> bool:
+        """Whether there is one, loaded or not."""
+        return name in self.built_in or name in self._known or bool(self._find_offers(name))
 
     def get(self, name: str) -> _Offered:
         """RejectedError that names what there is, or the package that offers it and can't be used."""
@@ -60,7 +67,7 @@ class Extensions(Generic[_Offered]):
             module, _, attribute = self.built_in[name].partition(":")
             found: _Offered = getattr(import_module(module), attribute)
             return found
-        offers = list(entry_points(group=self.group, name=name))
+        offers = self._find_offers(name)
         if not offers:
             raise RejectedError(
                 f"expected a {self.noun} of {', '.join(self.list_names())}; found {name!a}",
@@ -75,6 +82,10 @@ class Extensions(Generic[_Offered]):
                 hint="Uninstall all but one of them.",
             )
         return self._open(offers[0])
+
+    def _find_offers(self, name: str | None = None) -> list[EntryPoint]:
+        offers = _list_offers(self.group, tuple(sys.path))
+        return [offer for offer in offers if name in (None, offer.name)]
 
     def _open(self, offer: EntryPoint) -> _Offered:
         try:
@@ -94,6 +105,12 @@ class Extensions(Generic[_Offered]):
             )
         opened: _Offered = found
         return opened
+
+
+@cache
+def _list_offers(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:  # noqa: ARG001  where packages are looked for
+    """Looking takes as long as there are packages: once, until there is another place to look at."""
+    return list(entry_points(group=group))
 
 
 def _package_of(offer: EntryPoint) -> str:

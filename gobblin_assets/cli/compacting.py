@@ -13,7 +13,7 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.dagster.selection import find_datasets
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
@@ -52,7 +52,9 @@ def compact(
 
     with open_log() as log:
         stores = log.stores
-        destination = PosixDestination(name, job.destination, fs, root, stores, open_file_system, SystemClock().new_id)
+        destination = open_destination(
+            DestinationRequest(name, job.destination, fs, root, stores, open_file_system, SystemClock().new_id)
+        )
 
         def check(urn: DatasetUrn, lease: Lease) -> None:
             check_log(stores.commits, fs, root, name, urn, lease)

@@ -16,7 +16,7 @@ from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource, find_warm
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.model.clock import SystemClock
@@ -125,8 +125,10 @@ def open_ports(
     with open_log() as log:
         yield RunPorts(
             stores=log.stores,
-            destination=PosixDestination(
-                JobName(job.job), job.destination, fs, root, log.stores, open_file_system, SystemClock().new_id
+            destination=open_destination(
+                DestinationRequest(
+                    JobName(job.job), job.destination, fs, root, log.stores, open_file_system, SystemClock().new_id
+                )
             ),
             open_file_system=open_file_system,
             kind=IngestKind(

@@ -37,7 +37,7 @@ from gobblin_assets.dagster.run_config import (
     is_by_hand,
     require_stream,
 )
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
@@ -176,8 +176,10 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
 
     ports = RunPorts(
         stores=stores,
-        destination=PosixDestination(
-            JobName(job.job), job.destination, fs, root, stores, file_systems.open, SystemClock().new_id
+        destination=open_destination(
+            DestinationRequest(
+                JobName(job.job), job.destination, fs, root, stores, file_systems.open, SystemClock().new_id
+            )
         ),
         open_file_system=file_systems.open,
         kind=IngestKind(

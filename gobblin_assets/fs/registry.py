@@ -1,4 +1,8 @@
-"""From a destination as a person writes it to the file system and the path that the protocol works with."""
+"""From a destination as a person writes it to the file system and the path that the protocol works with.
+
+The scheme of the URI chooses. A package offers another one by an entry point of the group
+``gobblin_assets.file_systems`` whose name is the scheme and whose value is a ``FileSystemFactory``.
+"""
 
 import os
 import re
@@ -7,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix import PosixFileSystem
 
@@ -17,18 +22,24 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _USER: Final = re.compile(r"//[^/]*@")
 _EXPANDED_BY_SPARK: Final = frozenset("*?[]{}\\")
 
-_factories: Final[dict[str, FileSystemFactory]] = {}
+FILE_SYSTEMS: Final = Extensions[FileSystemFactory](
+    group="gobblin_assets.file_systems",
+    noun="scheme",
+    option="destination",
+    accepts=callable,
+    built_in={"file": "gobblin_assets.fs.registry:open_posix"},
+)
 
 
 def register_file_system(scheme: str, factory: FileSystemFactory) -> None:
-    """Make URIs of another scheme usable. A scheme that is known already is a RejectedError."""
-    if scheme in _factories:
-        raise RejectedError(
-            f"expected a new scheme, found {scheme!r}, which is registered",
-            field="scheme",
-            hint=f"Known: {', '.join(sorted(_factories))}.",
-        )
-    _factories[scheme] = factory
+    """Make URIs of another scheme usable in this process. A scheme that is known already is a RejectedError."""
+    FILE_SYSTEMS.register(scheme, factory)
+
+
+def scheme_of(uri: str) -> str:
+    """``file`` of an absolute path."""
+    scheme = _SCHEME.match(uri)
+    return scheme[1].lower() if scheme else "file"
 
 
 def open_file_system(uri: str, *, umask: int | None = None) -> tuple[FileSystem, str]:
@@ -41,16 +52,15 @@ def open_file_system(uri: str, *, umask: int | None = None) -> tuple[FileSystem,
         raise _refuse(uri, "no control characters", "Remove them.")
     if found := sorted(set(uri) & _EXPANDED_BY_SPARK):
         raise _refuse(uri, f"none of {' '.join(found)}", "Choose another folder: Spark would take these as patterns.")
-    scheme = _SCHEME.match(uri)
-    name = scheme[1].lower() if scheme else "file"
-    if name not in _factories:
-        raise _refuse(
-            uri, f"one of the schemes {', '.join(sorted(_factories))}", "Correct it, or register that scheme."
-        )
-    return _factories[name](uri, umask)
+    name = scheme_of(uri)
+    if not FILE_SYSTEMS.has(name):
+        known = ", ".join(FILE_SYSTEMS.list_names())
+        raise _refuse(uri, f"one of the schemes {known}", "Correct it, or install the package that offers it.")
+    return FILE_SYSTEMS.get(name)(uri, umask)
 
 
-def _open_posix(uri: str, umask: int | None) -> tuple[FileSystem, str]:
+def open_posix(uri: str, umask: int | None) -> tuple[FileSystem, str]:
+    """The ``FileSystemFactory`` of absolute paths and of file:/// URIs."""
     scheme = _SCHEME.match(uri)
     text = uri[scheme.end() :] if scheme else uri
     if text.startswith("//") and scheme:
@@ -79,6 +89,3 @@ def _refuse(uri: str, expected: str, fix: str) -> RejectedError:
     # What stands before an @ may be somebody's key.
     shown = _USER.sub("//…@", uri)
     return RejectedError(f"expected {expected}, found {shown!r}", field="destination", hint=fix)
-
-
-register_file_system("file", _open_posix)

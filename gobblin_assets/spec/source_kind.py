@@ -57,3 +57,8 @@ def kind_of(source: SourceSpec) -> SourceKind:
     if not isinstance(kind, SourceKind):
         raise CorruptionError(f"the kind of source {source.type!r} is {type(kind).__name__}, and no SourceKind")
     return kind
+
+
+def register_source(kind: SourceKind) -> None:
+    """Make a kind known to this process alone. One of a name that is known: RejectedError."""
+    SOURCES.register(kind.name, kind)

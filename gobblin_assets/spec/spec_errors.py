@@ -108,7 +108,7 @@ def _options_at(model: type[BaseModel], location: Location) -> set[str]:
     models = {model}
     for part in location:
         models = _models_below(models, part)
-    return {name for each in models for name in each.model_fields}
+    return {field.alias or name for each in models for name, field in each.model_fields.items()}
 
 
 def _models_below(models: set[type[BaseModel]], part: int | str) -> set[type[BaseModel]]:

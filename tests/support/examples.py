@@ -12,6 +12,6 @@ def install_example(name: str, site: Path) -> None:
     """What `pip install --no-deps --target` does with the package's wheel."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(site)]
     subprocess.run(command, cwd=EXAMPLES / name, check=True, capture_output=True, timeout=100)
-    (wheel,) = site.glob("*.whl")
+    (wheel,) = site.glob(f"{name}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)

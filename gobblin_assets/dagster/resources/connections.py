@@ -70,7 +70,9 @@ class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource
 
 def resource_class(kind: SourceKind) -> type[SourceConnectionResource]:
     """Dagster's resource of a kind."""
-    return _make_class(kind) if kind.resource is None else _load_class(kind.resource)
+    if kind.resource is not None:
+        return _load_class(kind.resource)
+    return _make_class(connection_class(kind), kind.name)
 
 
 @cache
@@ -80,8 +82,7 @@ def _load_class(place: str) -> type[SourceConnectionResource]:
 
 
 @cache
-def _make_class(kind: SourceKind) -> type[SourceConnectionResource]:
-    fields = connection_class(kind)
+def _make_class(fields: type[SourceConnection], kind: str) -> type[SourceConnectionResource]:
     values: dict[str, Any] = {
         name: Field(
             default=... if each.default is PydanticUndefined and each.default_factory is None else each.get_default(),
@@ -93,7 +94,7 @@ def _make_class(kind: SourceKind) -> type[SourceConnectionResource]:
     own: dict[str, Any] = {name: each.annotation for name, each in fields.model_fields.items()}
     name = f"{fields.__name__}Resource"
     place = {"__module__": fields.__module__, "__qualname__": name, "__doc__": fields.__doc__}
-    named = {"FIELDS": fields, "KIND": kind.name}
+    named = {"FIELDS": fields, "KIND": kind}
     typed = {"FIELDS": ClassVar[type[SourceConnection]], "KIND": ClassVar[str]}
     make: Any = type(SourceConnectionResource)
     made = make(name, (SourceConnectionResource,), {**place, **named, **values, "__annotations__": {**typed, **own}})

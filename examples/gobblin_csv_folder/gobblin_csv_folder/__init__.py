@@ -1,0 +1,1 @@
+"""Folders of CSV files as a source of gobblin_assets."""

@@ -1,0 +1,70 @@
+"""From a job's destination to the ``Destination`` that publishes there: the scheme of its URI chooses.
+
+A package offers one by an entry point of the group ``gobblin_assets.destinations`` whose name is the scheme and whose
+value is a ``DestinationFactory``. It offers a file system of the same scheme too: what looks at published files, and
+what recovers a sequence, opens the URI by ``fs.registry``. A scheme with a file system alone gets directories of it.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.extensions import Extensions
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import scheme_of
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.stores import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationRequest:
+    """What a run of ``job`` publishes to: ``root_uri`` as its owner wrote it, which is ``root`` of ``fs``."""
+
+    job: JobName
+    root_uri: str
+    fs: FileSystem
+    root: str
+    stores: Stores
+    open_file_system: OpenFileSystem
+    new_id: Callable[[], uuid.UUID]
+
+
+DestinationFactory = Callable[[DestinationRequest], Destination]
+"""Connects to nothing. RejectedError names the field ``destination``."""
+
+
+def open_posix_destination(request: DestinationRequest) -> PosixDestination:
+    """Directories of any file system that can rename them."""
+    return PosixDestination(
+        request.job,
+        request.root_uri,
+        request.fs,
+        request.root,
+        request.stores,
+        request.open_file_system,
+        request.new_id,
+    )
+
+
+DESTINATIONS: Final = Extensions[DestinationFactory](
+    group="gobblin_assets.destinations",
+    noun="scheme",
+    option="destination",
+    accepts=callable,
+    built_in={"file": "gobblin_assets.destinations.registry:open_posix_destination"},
+)
+
+
+def register_destination(scheme: str, factory: DestinationFactory) -> None:
+    """Make a scheme known to this process alone. One that is known already: RejectedError."""
+    DESTINATIONS.register(scheme, factory)
+
+
+def open_destination(request: DestinationRequest) -> Destination:
+    """The destination of a run. Nothing is connected to or made yet."""
+    scheme = scheme_of(request.root_uri)
+    return DESTINATIONS.get(scheme)(request) if DESTINATIONS.has(scheme) else open_posix_destination(request)
