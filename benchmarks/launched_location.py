@@ -56,7 +56,7 @@ class MarkedConnection(JdbcConnectionResource):
 
 class MarkedSpark(GobblinSparkResource):
     def get_session(self, job: JobSpec | None = None) -> SparkSession:
-        if self._session is not None:
+        if self.engine.has_session:
             return super().get_session(job)
         _marks.note(Mark.SESSION_ASKED)
         session = super().get_session(job)

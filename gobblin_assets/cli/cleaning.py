@@ -36,7 +36,7 @@ def cleanup(
     log does not have its rules.
     """
     known = read_known_job(job_file, job)
-    spec = None if known.layout is None else known.layout.job
+    spec = known.spec
     bounds = LogSpec().bounds if spec is None else spec.log.bounds
     cleaned: dict[str, Cleaned] = {}
     with open_log() as log:

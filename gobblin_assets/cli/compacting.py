@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_upkeep, read_layout, spark_options
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
@@ -47,7 +47,7 @@ def compact(
     job, name = layout.job, JobName(layout.job.job)
     spec = job.compaction or CompactionSpec()
     spark = SparkChoice(master, remote)
-    engine = spark.open(job)
+    engine = spark.open()
     fs, root = open_file_system(job.destination, umask=job.umask)
 
     with open_log() as log:
@@ -78,7 +78,7 @@ def compact(
             found = (compaction.compact(urn, each, lease, spec=spec) for each in partitions)
             return [publication for publication in found if publication is not None]
 
-        known = stores.datasets.load(name, find_datasets(layout, datasets))
+        known = stores.datasets.load(name, layout.find_datasets(datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
         with open_upkeep(log, spark, name, layout) as upkeep:
             done, failures = upkeep.compact(ids, check, prepare, work)

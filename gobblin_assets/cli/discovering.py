@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from pyspark.sql import SparkSession
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_source, spark_options
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.ingest.running import open_source
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.settings import make_home, read_settings
@@ -44,11 +46,15 @@ def discover(
     can't hold. That takes some questions for each table: of a database that is read through Spark, a second or so.
     """
     job = read_job_file(job_file)
-    engine = SparkChoice(master, remote).open(job)
+    engine = SparkChoice(master, remote).open()
     source = open_source(job)
+
+    def get_session() -> SparkSession:
+        return engine.get_session(job)
+
     option = "--columns" if with_columns else "--dataset"
     tables = _require_tables(job, source, option) if with_columns or datasets else None
-    names = source.discover(engine.get_session)
+    names = source.discover(get_session)
     settings = read_settings()
     make_home(settings.home)
     path = settings.discovery_path(job.job)
@@ -56,7 +62,7 @@ def discover(
     chosen = select_tables(found.tables, job.source)
     described: Sequence[TableDescription] = ()
     if tables is not None:
-        described = tables.describe(engine.get_session, _choose(job, found, datasets))
+        described = tables.describe(get_session, _choose(job, found, datasets))
     if as_json:
         shown = {"path": str(path), "tables": found.tables, "chosen": chosen}
         print_json({**shown, **({} if tables is None else {"columns": list(map(_to_plain, described))})})

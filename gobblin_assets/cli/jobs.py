@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
+from gobblin_assets.cli.layouts import open_ports, read_layout
 from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
@@ -124,7 +125,7 @@ def run(
     if missing_only:
         request = _leave_out_published(request)
     with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
-        with open_ports(layout.job, layout.datasets, SparkChoice(master, remote), telling.report_publication) as ports:
+        with open_ports(layout, SparkChoice(master, remote), telling.report_publication) as ports:
             report = _run(replace(request, dagster_run_id=telling.run_id), ports)
             telling.report_dead(layout, ports.stores)
         telling.end(report)
@@ -223,7 +224,7 @@ def plan(
     layout = read_layout(job_file)
     request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
     spark = SparkChoice(master, remote)
-    with open_ports(layout.job, layout.datasets, spark, lambda _report: None) as ports:
+    with open_ports(layout, spark, lambda _report: None) as ports:
         slices = plan_dry(request, ports.stores.datasets, ports.kind, say)
     if as_json:
         print_json(slices)

@@ -1,18 +1,19 @@
 """A job that a command is given by its file, or by its name alone where the log remembers enough of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.cli.connections import read_layout
 from gobblin_assets.cli.log import Log
-from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name, parse_urn
+from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_parsing import find_datasets
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -27,15 +28,16 @@ def job_file_or_name(command: _Command) -> _Command:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """``layout`` is that of its file; None: only its name was given."""
+    """``spec`` is that of its file, ``datasets`` the file's; None: only its name was given."""
 
     name: JobName
-    layout: JobLayout | None
+    spec: JobSpec | None = None
+    datasets: Mapping[DatasetUrn, DatasetSpec] | None = None
 
     def find_destination(self, log: Log) -> str:
         """Where it publishes. RejectedError where there is no file, and the log has never seen the job publish."""
-        if self.layout is not None:
-            return self.layout.job.destination
+        if self.spec is not None:
+            return self.spec.destination
         binding = log.stores.destinations.find(self.name)
         if binding is None:
             raise RejectedError(
@@ -50,8 +52,8 @@ class KnownJob:
 
         Without a file: those that the log has, of whatever file they were.
         """
-        if self.layout is not None:
-            return find_datasets(self.layout, urns)
+        if self.datasets is not None:
+            return find_datasets(self.name, self.datasets, urns, field="--dataset")
         known = [urn for _job, urn in log.stores.datasets.list_urns(self.name)]
         for urn in urns:
             if parse_urn(urn) not in known:
@@ -67,16 +69,16 @@ def read_known_job(job_file: Path | None, job: str | None) -> KnownJob:
     """RejectedError where neither is given, or where they are of different jobs."""
     name = None if job is None else parse_job_name(job)
     if job_file is not None:
-        layout = read_layout(job_file)
-        return KnownJob(name_of(layout, name, file_field="JOB_FILE"), layout)
+        spec = read_job_file(job_file)
+        return KnownJob(name_of(spec, name, file_field="JOB_FILE"), spec, read_job_datasets(spec))
     if name is None:
         raise RejectedError("expected a job", field="JOB_FILE", hint="Give the job's file, or its name by --job.")
-    return KnownJob(name, None)
+    return KnownJob(name)
 
 
-def name_of(layout: JobLayout, expected: JobName | None, *, file_field: str) -> JobName:
+def name_of(job: JobSpec, expected: JobName | None, *, file_field: str) -> JobName:
     """The name of a file's job. RejectedError where another one was meant."""
-    found = JobName(layout.job.job)
+    found = JobName(job.job)
     if expected not in (None, found):
         raise RejectedError(
             f"expected the file of the job {expected!r}, found that of {found!r}",

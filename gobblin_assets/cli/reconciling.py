@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_upkeep, read_layout, spark_options
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.forgotten import Finding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
-from gobblin_assets.dagster.selection import find_datasets
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -49,7 +49,7 @@ def reconcile(
     with open_log() as log:
         require_bound_root(log.stores.destinations, open_file_system, job, layout.job.destination)
         examination = examination_of(log.stores, job, fs, root)
-        found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_datasets(layout, datasets)]
+        found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in layout.find_datasets(datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
             with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, open_upkeep, read_layout, spark_options
+from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import name_of
+from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.log import Log, open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.sequences import sequence_argument
@@ -63,7 +64,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
 def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Sequence[JobName]:
     """Those whose sequences are to be recovered: the named one, else all that have something to recover."""
     if layout is not None:
-        return [name_of(layout, job, file_field="--job-file")]
+        return [name_of(layout.job, job, file_field="--job-file")]
     if job is not None:
         return [job]
     return sorted(log.stores.commits.count_recoverable(jobs=None))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
-from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_ports, read_layout, spark_options
+from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.layouts import open_ports, read_layout
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_events
@@ -49,7 +50,7 @@ def stream(
     request = RunRequest(job, selection, mode=Mode.APPEND, by_hand=False)
     with (
         telling_events(layout, by="gobblin-assets stream", is_wanted=with_dagster) as telling,
-        open_ports(job, layout.datasets, SparkChoice(master, remote), telling.report_publication) as ports,
+        open_ports(layout, SparkChoice(master, remote), telling.report_publication, job) as ports,
     ):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.kind.prepare()

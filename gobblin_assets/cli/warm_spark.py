@@ -6,7 +6,7 @@ import click
 
 from gobblin_assets.cli.connections import find_jar_options, jar_options
 from gobblin_assets.cli.output import json_option, print_json, say
-from gobblin_assets.dagster.resources.spark import GobblinSparkResource
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.settings import COORDINATES
@@ -30,8 +30,8 @@ def spark() -> None:
 @jar_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
-    resource = GobblinSparkResource(master=master, capabilities=list(capabilities), spark_config=find_jar_options())
-    server = connect_server.start(read_settings().home, resource.settings(), say)
+    engine = SparkEngine(master=master, capabilities=capabilities, conf=find_jar_options())
+    server = connect_server.start(read_settings().home, engine.settings(), say)
     say(
         f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "
         "that Dagster launches."

@@ -33,7 +33,7 @@ def select_partitions(
     by_partition = bool(keys or ranges)
     if kind_of(layout.job.source).is_log and not by_partition:
         return select_open_partitions(layout, urns=urns)
-    chosen = find_datasets(layout, urns) if urns else _choose(layout, by_partition=by_partition)
+    chosen = layout.find_datasets(urns) if urns else _choose(layout, by_partition=by_partition)
     selection = {}
     for urn in chosen:
         spec = layout.datasets[urn]
@@ -58,21 +58,7 @@ def _require_begun(urn: DatasetUrn, partitions: Sequence[AssetPartition], now: d
 def select_open_partitions(layout: JobLayout, *, urns: Sequence[str]) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
     """Of topics, what they are read into now. RejectedError for a dataset that is not the job's."""
     now = dt.datetime.now(dt.UTC)
-    return {urn: (open_partition(layout.datasets[urn], now),) for urn in find_datasets(layout, urns)}
-
-
-def find_datasets(layout: JobLayout, urns: Sequence[str]) -> list[DatasetUrn]:
-    """Those that are named, each once; all of them where none is. RejectedError for one that is not the job's."""
-    return [_find(layout, urn) for urn in dict.fromkeys(urns)] or list(layout.datasets)
-
-
-def _find(layout: JobLayout, urn: str) -> DatasetUrn:
-    if not layout.has_dataset(DatasetUrn(urn)):
-        known = ", ".join(layout.datasets)
-        raise RejectedError(
-            f"the job {layout.job.job} has no dataset {urn!r}", field="--dataset", hint=f"It has: {known}."
-        )
-    return DatasetUrn(urn)
+    return {urn: (open_partition(layout.datasets[urn], now),) for urn in layout.find_datasets(urns)}
 
 
 def _choose(layout: JobLayout, *, by_partition: bool) -> list[DatasetUrn]:

@@ -74,6 +74,18 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
     return MappingProxyType({DatasetUrn(str(dataset.urn)): dataset for dataset in (*explicit, *found)})
 
 
+def find_datasets(
+    job: str, datasets: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str], *, field: str = "datasets"
+) -> list[DatasetUrn]:
+    """Those that are named, each once; all of them where none is. RejectedError for one that is not the job's."""
+    for urn in urns:
+        if DatasetUrn(urn) not in datasets:
+            raise RejectedError(
+                f"the job {job} has no dataset {urn!r}", field=field, hint=f"It has: {', '.join(datasets) or 'none'}."
+            )
+    return [DatasetUrn(urn) for urn in dict.fromkeys(urns)] or list(datasets)
+
+
 def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
     """The written datasets with defaults, URN and table. RejectedError for what has no name or a used one."""
     datasets = []

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gobblin_assets.cli import main
-from gobblin_assets.dagster.resources.spark import find_warm
 from gobblin_assets.db import embedded
+from gobblin_assets.jobs.ingest.spark_engine import find_warm
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support import postgres
 from tests.support.lake import JOB as LAKE_JOB

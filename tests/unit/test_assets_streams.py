@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.cli.layouts import read_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import GobblinRunConfig, find_stream_s, require_stream
 from gobblin_assets.errors import RejectedError

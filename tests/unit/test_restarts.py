@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gobblin_assets.cli import main
-from gobblin_assets.cli.connections import read_layout
+from gobblin_assets.cli.layouts import read_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_restart
 from gobblin_assets.errors import RejectedError

@@ -1,0 +1,175 @@
+"""Ingestion put together: what a run of a job needs, by the environment. Dagster's assets put it together of resources.
+
+from gobblin_assets import run_job
+report = run_job("shop.yaml", partitions=["2026-01"])
+"""
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
+from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import AssetPartition, PartitionKind
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run import runner
+from gobblin_assets.run.log import open_log
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.run.streaming import WaitForStop
+from gobblin_assets.settings import read_settings
+from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.environment import read_connection
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_parsing import find_datasets, parse_job, resolve_datasets
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.partition_keys import asset_partition, open_partition
+from gobblin_assets.spec.source_kind import kind_of
+
+Job = JobSpec | Mapping[str, object] | str | Path
+"""A job, its options, or the path of its file."""
+
+_Report = Callable[[str], None]
+
+
+def _ignore(_said: object) -> None:
+    pass
+
+
+def run_job(
+    job: Job,
+    *,
+    datasets: Sequence[str] = (),
+    partitions: Sequence[str] = (),
+    mode: Mode | str = Mode.AUTO,
+    spark: SparkEngine | None = None,
+    report: _Report = _ignore,
+    on_publication: Callable[[DatasetReport], None] = _ignore,
+) -> RunReport:
+    """Materialize datasets of the job, after completing what earlier runs left open, as `gobblin-assets run` does.
+
+    ``datasets``: URNs; without them, all that have partitions where ``partitions`` are given, else all that have none
+    (of logs: all, in the windows that are open). ``partitions``: keys. ``spark``: where Spark runs; its session stays
+    open. ``report`` is shown progress, ``on_publication`` each publication, at least once.
+
+    What fails for one dataset is in the report. Raises a family of ``GobblinError`` for what concerns the whole run:
+    RejectedError for a job or a selection that can't be run, before anything is begun.
+    """
+    spec = read_job(job)
+    specs = read_job_datasets(spec)
+    selection = _select(spec, specs, datasets, partitions)
+    engine = spark or SparkEngine(report=report)
+    with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
+        return runner.run_job(RunRequest(spec, selection, mode=_parse_mode(mode)), ports)
+
+
+def run_stream(
+    job: Job,
+    wait_for_stop: WaitForStop,
+    *,
+    datasets: Sequence[str] = (),
+    spark: SparkEngine | None = None,
+    report: _Report = _ignore,
+    on_publication: Callable[[DatasetReport], None] = _ignore,
+) -> RunReport:
+    """Publish what comes to the job's logs, at the job's pace, until ``wait_for_stop`` says so.
+
+    ``wait_for_stop(seconds)`` waits as long, or less, and says whether to stop: ``threading.Event().wait`` is one.
+    Otherwise as ``run_job``.
+    """
+    spec = plan_stream_job(read_job(job))
+    specs = read_job_datasets(spec)
+    now = dt.datetime.now(dt.UTC)
+    selection = {urn: (open_partition(specs[urn], now),) for urn in find_datasets(spec.job, specs, datasets)}
+    engine = spark or SparkEngine(report=report)
+    with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
+        return runner.run_stream(RunRequest(spec, selection, mode=Mode.APPEND, by_hand=False), ports, wait_for_stop)
+
+
+def read_job(job: Job) -> JobSpec:
+    """RejectedError names the file, or the field in it."""
+    return read_job_file(Path(job)) if isinstance(job, str | Path) else parse_job(job)
+
+
+def read_job_datasets(job: JobSpec) -> Mapping[DatasetUrn, DatasetSpec]:
+    """Every dataset of the job, those that patterns choose as `gobblin-assets discover` found them."""
+    return resolve_datasets(job, find_discovered(job))
+
+
+def find_discovered(job: JobSpec) -> Sequence[str] | None:
+    """The names that the job's patterns choose of those that were discovered; None without patterns or discovery."""
+    found = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
+    return None if found is None else found.selected(job.source)
+
+
+def open_source(job: JobSpec) -> Source:
+    """The job's source, by the variables of its connection's name. Nothing is connected to yet."""
+    return read_connection(job.source, os.environ).open_source(job)
+
+
+@contextmanager
+def open_run(
+    job: JobSpec,
+    datasets: Mapping[DatasetUrn, DatasetSpec],
+    engine: SparkEngine,
+    stores: Stores,
+    report: _Report,
+    on_publication: Callable[[DatasetReport], None],
+) -> Iterator[RunPorts]:
+    """What a run of ``job`` needs."""
+    fs, root = open_file_system(job.destination, umask=job.umask)
+    clock = SystemClock()
+    yield RunPorts(
+        stores=stores,
+        destination=open_destination(
+            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
+        ),
+        open_file_system=open_file_system,
+        kind=IngestKind(
+            datasets,
+            open_source(job),
+            lambda: engine.get_session(job),
+            lambda: engine.open_extractor(job, stores),
+            lambda: engine.open_rewriter(job, datasets),
+        ),
+        interrupt=engine.interrupt,
+        clock=clock,
+        report=report,
+        on_publication=on_publication,
+    )
+
+
+def _select(
+    job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str], keys: Sequence[str]
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    chosen = find_datasets(job.job, specs, urns)
+    if kind_of(job.source).is_log and not keys:
+        now = dt.datetime.now(dt.UTC)
+        return {urn: (open_partition(specs[urn], now),) for urn in chosen}
+    if not urns:
+        chosen = [urn for urn in chosen if (specs[urn].partitions.kind is not PartitionKind.NONE) == bool(keys)]
+    if not chosen:
+        have = "no dataset with partitions" if keys else "only datasets with partitions"
+        raise RejectedError(f"the job {job.job} has {have}", field="partitions", hint="Leave it out, or name some.")
+    wanted: Sequence[str | None] = list(dict.fromkeys(keys)) or [None]
+    return {urn: tuple(asset_partition(specs[urn], key) for key in wanted) for urn in chosen}
+
+
+def _parse_mode(mode: Mode | str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise RejectedError(
+            f"expected one of {', '.join(each.value for each in Mode)}, found {mode!r}",
+            field="mode",
+            hint="Correct it, or leave it out.",
+        ) from None

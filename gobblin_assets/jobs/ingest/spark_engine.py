@@ -1,0 +1,131 @@
+"""The Spark of a run: inside its process, on a cluster's master, or on a Spark Connect server; and its workers."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.extractor import SparkExtractor
+from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.job_kind import Rewriter, Worker
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.settings import make_home, read_settings
+from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
+from gobblin_assets.spark import connect_server
+from gobblin_assets.spark.cancellation import interrupt_described
+from gobblin_assets.spark.session import open_session, runs_spark_itself
+from gobblin_assets.spark.settings import SparkSettings, merge_jars
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+
+def _say_nothing(_line: str) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class SparkEngine:
+    """Nothing starts before the first use; any thread may call.
+
+    ``master``: ``local[n]``, ``spark://host:7077``, …, for a session inside this process. ``remote``: a Spark Connect
+    server, ``sc://host:port/;token=…``. Without both: the warm server of GOBBLIN_HOME if it runs and has the
+    connectors that the job needs, else ``local[*]``. ``conf`` is Spark's own configuration. ``capabilities`` are
+    connectors beside those that a job needs, ``coordinates`` their Maven coordinates where those are not ours.
+    ``jars``: a folder with jars instead of the resolver. ``work_folder``: for logs and Spark's warehouse; default:
+    GOBBLIN_HOME/spark. ``report`` is shown a line on which Spark is taken.
+    """
+
+    master: str | None = None
+    remote: str | None = field(default=None, repr=False)
+    conf: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Sequence[str] = ()
+    coordinates: Mapping[str, str] = field(default_factory=dict)
+    jars: str | None = None
+    work_folder: str | None = None
+    report: Callable[[str], None] = _say_nothing
+    _session: SparkSession | None = field(default=None, init=False, repr=False)
+    _url: str | None = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    @property
+    def has_session(self) -> bool:
+        return self._session is not None
+
+    def settings(self, job: JobSpec | None = None) -> SparkSettings:
+        """``job``: its connectors belong to it as well."""
+        jobs = [] if job is None else [job]
+        needed = list_capabilities(jobs, os.environ)
+        folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
+        return SparkSettings(
+            work_folder=folder.expanduser().absolute(),
+            master=self.master or "local[*]",
+            remote=self.remote,
+            conf=merge_jars(plan_driver_jars(jobs), self.conf),
+            capabilities=tuple(dict.fromkeys([*self.capabilities, *needed])),
+            coordinates=self.coordinates,
+            jars=None if self.jars is None else Path(self.jars),
+        )
+
+    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+        """The session, opened at the first call. RejectedError names what Java or Spark miss."""
+        with self._lock:
+            if self._session is None:
+                if self.work_folder is None:
+                    make_home(read_settings().home)
+                settings = self.settings(job)
+                self._url = self.remote or self._find_warm(settings)
+                self._session = open_session(replace(settings, remote=self._url))
+            return self._session
+
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
+        """What reads what was planned, and writes it into the job's staging."""
+        fs, _root = open_file_system(job.destination, umask=job.umask)
+        return SparkExtractor(self.get_session(job), fs, stores.published)
+
+    def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
+        """What writes the job's published rows anew, for compaction."""
+        fs, _root = open_file_system(job.destination, umask=job.umask)
+        return SparkRewriter(self.get_session(job), fs, datasets)
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        """End what a dead attempt may still be writing on the Connect server, if there is one."""
+        remote = self.remote or self._url
+        if remote is None and attempt.interruption is not None:
+            # Whoever made it may have had the warm server's session, whatever this process would take.
+            server = connect_server.find(read_settings().home)
+            remote = None if server is None else server.url
+        interrupt_described(remote, attempt.interruption)
+
+    def close(self) -> None:
+        """Give a server's session back. One inside this process is the process's, which may have more to do."""
+        if self._session is not None and self._url is not None:
+            self._session.stop()
+        self._session = None
+
+    def _find_warm(self, settings: SparkSettings) -> str | None:
+        """The warm server's URL. Who says how its session shall be gets one of its own."""
+        if self.master or self.conf or self.coordinates or self.jars or runs_spark_itself():
+            return None
+        return find_warm(settings.capabilities, self.report)
+
+
+def find_warm(needed: Iterable[str], report: Callable[[str], None]) -> str | None:
+    """The URL of GOBBLIN_HOME's warm server, if it answers and has these connectors."""
+    server = connect_server.find(read_settings().home)
+    if server is None:
+        return None
+    missing = sorted(set(needed) - set(server.capabilities))
+    if missing:
+        options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
+        report(
+            f"Spark: a session of this process, since the warm server has no connector for {', '.join(missing)}; "
+            f"to use it: gobblin-assets spark stop, then spark start {options}"
+        )
+        return None
+    report(f"Spark: the warm Connect server on port {server.port}")
+    return server.url

@@ -1,0 +1,40 @@
+"""The commit log as programs open it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gobblin_assets.db.engine import connect
+from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.settings import read_settings
+from gobblin_assets.state.overview.port import Overview
+from gobblin_assets.state.overview.postgres import PostgresOverview
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The commit log, to work with and to look at."""
+
+    stores: Stores
+    overview: Overview
+
+
+def _say_nothing(_line: str) -> None:
+    pass
+
+
+@contextmanager
+def open_log(report: Callable[[str], None] = _say_nothing) -> Iterator[Log]:
+    """The log that GOBBLIN_DATABASE_URL names, else the embedded one, started if need be. ``report`` hears of that.
+
+    Raises:
+        RetryableError: the server does not answer.
+        RejectedError: the URL, the login or the schema's version is not right.
+
+    """
+    engine = connect(read_settings(), report)
+    try:
+        yield Log(open_stores(engine), PostgresOverview(engine))
+    finally:
+        engine.dispose()
