@@ -1,3 +1,103 @@
-"""Exactly-once data ingestion: partitioned Dagster assets, read by Spark, published through a log in Postgres."""
+"""Exactly-once data ingestion: partitioned Dagster assets, read by Spark, published through a log in Postgres.
+
+What stands here is for programs that use it. docs/PYTHON.md has an example of each. A name is imported when it is first
+used: errors and jobs without Spark, Dagster only by ``gobblin_assets.dagster``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gobblin_assets.commit.step_kinds import register_step
+    from gobblin_assets.commit.steps import CommitStep, StepKind
+    from gobblin_assets.destinations.registry import register_destination
+    from gobblin_assets.errors import (
+        ConflictError,
+        CorruptionError,
+        FencedError,
+        GobblinError,
+        OutcomeUnknownError,
+        RejectedError,
+        RetryableError,
+    )
+    from gobblin_assets.fs.registry import register_file_system
+    from gobblin_assets.jobs.ingest.running import run_job, run_stream
+    from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
+    from gobblin_assets.model.urn import Role
+    from gobblin_assets.rows.dataset_reader import read_dataset
+    from gobblin_assets.run.log import Log, open_log
+    from gobblin_assets.run.run_values import DatasetReport, RunReport
+    from gobblin_assets.spec.job_files import read_job_file
+    from gobblin_assets.spec.job_parsing import parse_job
+    from gobblin_assets.spec.job_spec import JobSpec
+    from gobblin_assets.spec.source_kind import SourceKind, register_source
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CommitStep",
+    "ConflictError",
+    "CorruptionError",
+    "DatasetReport",
+    "FencedError",
+    "GobblinError",
+    "JobSpec",
+    "Log",
+    "OutcomeUnknownError",
+    "RejectedError",
+    "RetryableError",
+    "Role",
+    "RunReport",
+    "SourceKind",
+    "SparkEngine",
+    "StepKind",
+    "open_log",
+    "parse_job",
+    "read_dataset",
+    "read_job_file",
+    "register_destination",
+    "register_file_system",
+    "register_source",
+    "register_step",
+    "run_job",
+    "run_stream",
+]
+
+_MODULES = {
+    "CommitStep": "commit.steps",
+    "ConflictError": "errors",
+    "CorruptionError": "errors",
+    "DatasetReport": "run.run_values",
+    "FencedError": "errors",
+    "GobblinError": "errors",
+    "JobSpec": "spec.job_spec",
+    "Log": "run.log",
+    "OutcomeUnknownError": "errors",
+    "RejectedError": "errors",
+    "RetryableError": "errors",
+    "Role": "model.urn",
+    "RunReport": "run.run_values",
+    "SourceKind": "spec.source_kind",
+    "SparkEngine": "jobs.ingest.spark_engine",
+    "StepKind": "commit.steps",
+    "open_log": "run.log",
+    "parse_job": "spec.job_parsing",
+    "read_dataset": "rows.dataset_reader",
+    "read_job_file": "spec.job_files",
+    "register_destination": "destinations.registry",
+    "register_file_system": "fs.registry",
+    "register_source": "spec.source_kind",
+    "register_step": "commit.step_kinds",
+    "run_job": "jobs.ingest.running",
+    "run_stream": "jobs.ingest.running",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

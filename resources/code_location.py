@@ -4,11 +4,11 @@ import os
 
 import dagster as dg
 
-from gobblin_assets.definitions import build_definitions, read_jobs
-from gobblin_assets.settings import read_settings
+from gobblin_assets.dagster.code_location import build_definitions
+from gobblin_assets.definitions import read_jobs
 from resources.profiles import find_spark
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    return build_definitions(read_jobs(), read_settings(), spark=find_spark(os.environ))
+    return build_definitions(read_jobs(), spark=find_spark(os.environ))

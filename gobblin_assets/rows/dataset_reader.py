@@ -30,6 +30,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, 
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.row_quality import FAILED_COLUMN, FAILED_TYPE
 from gobblin_assets.rows.schema_merge import merge_schemas, parse_schema, type_to_read
+from gobblin_assets.run.log import open_log
 
 FILES_MAX: Final = 200_000
 """Spark keeps every path of a query in the driver, and asks for each file's state when the query is made."""
@@ -48,12 +49,13 @@ def read_dataset(
     urn: str,
     *,
     job: str,
-    database: Database,
+    database: Database | None = None,
     role: Role = Role.DATA,
     partitions: Sequence[str] | None = None,
 ) -> DataFrame:
     """The rows of a dataset, lazily; ``database`` is an engine on the commit log, or a PublishedFiles.
 
+    None: the log that GOBBLIN_DATABASE_URL names, else the embedded one, asked once.
     ``partitions`` are asset partition keys (None: all); one without files gives no rows. A dataset without
     files gives an empty frame of its last known schema.
 
@@ -62,6 +64,9 @@ def read_dataset(
         CorruptionError: a published file is missing, or the log's record of one can't be read.
 
     """
+    if database is None:
+        with open_log() as log:
+            return read_dataset(spark, urn, job=job, database=log.stores.published, role=role, partitions=partitions)
     job_name, name = parse_job_name(job), parse_urn(urn)
     port = published_files_of(database)
     found = port.find(job_name, name, role=role, partitions=partitions)

@@ -110,11 +110,10 @@ def test_dagster_has_the_connection_as_a_resource_of_the_source_s_own_fields(off
     script = """
 import os
 from pathlib import Path
-from gobblin_assets.definitions import build_definitions
-from gobblin_assets.settings import read_settings
+from gobblin_assets.dagster import build_definitions
 from gobblin_assets.spec.job_files import read_job_file
 job = read_job_file(Path("office.yaml"))
-definitions = build_definitions([job], read_settings(), os.environ)
+definitions = build_definitions([job], os.environ)
 resource = definitions.resources["office"].process_config_and_initialize()
 print(type(resource).__name__, resource.open_source(job).discover(None))
 print(sorted(str(spec.key.to_user_string()) for spec in definitions.resolve_all_asset_specs()))

@@ -1,0 +1,47 @@
+"""Jobs as one code location: definitions with everything that they ask for, by the environment."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from gobblin_assets.dagster.environment import resources_from_environment
+from gobblin_assets.dagster.factory import build_gobblin_definitions
+from gobblin_assets.dagster.ports import SPARK_KEY
+from gobblin_assets.dagster.resources import GobblinSparkResource
+from gobblin_assets.jobs.ingest.running import Job, find_discovered, read_job
+from gobblin_assets.settings import read_settings
+from gobblin_assets.sources.environment import find_shown_kind
+from gobblin_assets.spec.job_files import require_distinct_jobs
+
+
+def build_definitions(
+    jobs: Sequence[Job],
+    environment: Mapping[str, str] | None = None,
+    *,
+    spark: GobblinSparkResource | None = None,
+) -> dg.Definitions:
+    """All jobs in one code location, sharing connections, Spark and the commit log. Nothing connects.
+
+    ``jobs``: each a job, its options, or the path of its file. ``environment`` None: the process's. ``spark`` None: by
+    the environment. RejectedError names the job's field, what was expected and the fix.
+    """
+    variables = os.environ if environment is None else environment
+    specs = [read_job(job) for job in jobs]
+    require_distinct_jobs(specs)
+    resources = resources_from_environment(specs, variables)
+    if spark is not None:
+        resources[SPARK_KEY] = spark
+    settings = read_settings()
+    return dg.Definitions.merge(
+        dg.Definitions(resources=resources, executor=dg.in_process_executor),
+        *(
+            build_gobblin_definitions(
+                job,
+                discovered=find_discovered(job),
+                discovery_path=settings.discovery_path(job.job),
+                database=find_shown_kind(job.source, variables),
+            )
+            for job in specs
+        ),
+    )

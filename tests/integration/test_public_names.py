@@ -1,0 +1,88 @@
+"""What docs/PYTHON.md shows runs as it stands, and shows every public name."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import gobblin_assets
+import gobblin_assets.dagster
+from gobblin_assets.db.embedded import EmbeddedServer
+from tests.support import postgres
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "PYTHON.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+MODULES = [gobblin_assets, gobblin_assets.dagster]
+BEGINNING = """
+import sys
+from pathlib import Path
+folder = sys.argv[1]
+"""
+
+
+def test_every_block_runs_after_those_before_it(server: EmbeddedServer, database_url: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(BEGINNING + "\n".join(BLOCKS), encoding="utf-8")
+    with postgres.temporary_database(server, migrated=False) as name:
+        url = server.url(name).replace("postgresql+psycopg://", "postgresql://")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "CREATE TABLE orders AS SELECT id::bigint, 2 * id AS amount FROM generate_series(1, 3) id"
+            )
+        source = postgres.describe_database(server, name)
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("GOBBLIN_", "DAGSTER_"))},
+            "GOBBLIN_DATABASE_URL": database_url,
+            "GOBBLIN_HOME": str(tmp_path / "home"),
+            "GOBBLIN_SPARK_MASTER": "local[1]",
+            "GOBBLIN_JDBC_SHOP_URL": source.jdbc_url,
+            "GOBBLIN_JDBC_SHOP_USER": source.user,
+            "GOBBLIN_JDBC_SHOP_PASSWORD": source.password,
+        }
+        done = subprocess.run(
+            [sys.executable, str(program), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=250
+        )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "public.orders" in done.stdout
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__))
+def test_every_name_is_there_and_has_an_example(module: object) -> None:
+    imported = {
+        alias.name
+        for block in BLOCKS
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.ImportFrom) and node.module == module.__name__
+        for alias in node.names
+    }
+    assert imported == set(module.__all__)
+    assert all(getattr(module, name).__name__ == name for name in module.__all__)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__))
+def test_what_checkers_see_is_what_is_imported(module: object) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    seen = {
+        alias.name: (node.module or "").removeprefix(f"{module.__name__}.")
+        for branch in tree.body
+        if isinstance(branch, ast.If)
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == module._MODULES
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, gobblin_assets; gobblin_assets.RejectedError, gobblin_assets.open_log; "
+        "sys.exit(str([n for n in ('dagster', 'pandas', 'pyspark', 'pydantic') if n in sys.modules]) "
+        "if {'dagster', 'pandas', 'pyspark', 'pydantic'} & sys.modules.keys() else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
