@@ -1,6 +1,5 @@
 """What kind of reading a dataset gets."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -30,15 +29,3 @@ class OnNull(StrEnum):
     FAIL = "fail"
     IGNORE = "ignore"
     SNAPSHOT_ONLY = "snapshot_only"
-
-
-@dataclass(frozen=True, slots=True)
-class Extract:
-    """Identity of one extraction: which dataset, read how, with which keys."""
-
-    namespace: str
-    table: str
-    type: ExtractType
-    primary_key: tuple[str, ...] = ()
-    delta_fields: tuple[str, ...] = ()
-    is_full: bool = False

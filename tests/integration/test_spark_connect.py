@@ -15,7 +15,7 @@ import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.rows.observation import EVERYTHING, observe_positions
+from gobblin_assets.rows.observation import observe_positions
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.spark import connect_server, session
@@ -50,12 +50,12 @@ def _write_and_observe(server: ConnectServer, target: str) -> dict[str, Any]:
     for number, columns in enumerate((("id",), ("wall",), ("day",), ("name",), ("at", "id"))):
         observed_frame, observed = observe_positions(frame, columns)
         write_parquet(observed_frame, FS.to_uri(f"{target}-{number}"), partition_columns=("p",))
-        highs[",".join(columns)] = str(observed.get()[EVERYTHING].high)
+        highs[",".join(columns)] = str(observed.get().high)  # type: ignore[union-attr]  # it was sent
     nothing, observed = observe_positions(frame.where("id < 0"), ("at", "id"))
     write_parquet(nothing, FS.to_uri(f"{target}-none"))
     answer = {
         "highs": highs,
-        "none": observed.get()[EVERYTHING].high,
+        "none": observed.get().high,  # type: ignore[union-attr]  # the same
         "rows": [directory.row_count for directory in collect_output(FS, f"{target}-0")],
         "empty": collect_output(FS, f"{target}-none"),
         "zone": spark.conf.get("spark.sql.session.timeZone"),

@@ -17,21 +17,19 @@ from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetState,
-    JobState,
     KeyId,
     KeyState,
     RunId,
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
+from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
-from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
+from tests.simulation.database import Guard, SimDatabase, json_text
 from tests.simulation.log_looking import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()
-_RUN_STATES: Final = frozenset(WorkingState) - {WorkingState.SUCCESSFUL, WorkingState.SKIPPED}
 
 
 class SimLeaseStore:
@@ -189,12 +187,11 @@ class SimRunStore:
     def __init__(self, db: SimDatabase) -> None:
         self._db = db
 
-    def begin(self, run: JobState, *, owner: str) -> None:
-        if run.state not in _RUN_STATES:
-            raise ConstraintError(f"a run is never {run.state}")
+    def begin(self, run: NewRun) -> None:
         with self._db.transaction() as db:
             if run.run_id not in db.runs:
-                row = RunRow(run.run_id, run.job, run.state, owner, run.dagster_run_id, started_at=db.now_s)
+                state = WorkingState.RUNNING
+                row = RunRow(run.run_id, run.job, state, run.owner, run.dagster_run_id, started_at=db.now_s)
                 db.runs.put(run.run_id, row)
 
     def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:
@@ -223,8 +220,6 @@ class SimRunStore:
             row = db.runs.get(run_id)
             if row is None:
                 return
-            if state not in _RUN_STATES:
-                raise ConstraintError(f"a run is never {state}")
             ended = replace(row, state=state, error=error, figures=json_text(figures), ended_at=db.now_s)
             db.runs.put(run_id, ended)
 

@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "positions of many numbers": (
         _job(_orders(watermark={**TIMED, "type": "multi_long"})),
         "datasets[0].watermark.type",
-        "one position",
+        "found 'multi_long'",
     ),
     "key that is not read": (
         _job(_orders(columns=["a"], primary_key=["id"])),

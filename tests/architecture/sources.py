@@ -1,0 +1,47 @@
+"""The product's sources, each parsed once for all tests of this directory."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "gobblin_assets"
+
+
+@cache
+def parse_package() -> Mapping[str, ast.Module]:
+    """The modules of gobblin_assets by dotted name, migrations aside: Alembic finds those by their files."""
+    return {
+        name: tree for name, tree in parse_tree(ROOT / PACKAGE).items() if not name.startswith("gobblin_assets.db.migr")
+    }
+
+
+def parse_tree(folder: Path) -> dict[str, ast.Module]:
+    """What lies below ``folder``, by the names under which it is imported."""
+    return {
+        module_name(path.relative_to(folder.parent)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+def module_name(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def names_of(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module or a class defines; imports define none."""
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield statement.name
+        case ast.Assign():
+            for target in statement.targets:
+                yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.If() | ast.Try():
+            for inner in statement.body:
+                yield from names_of(inner)
+        case _:
+            return
