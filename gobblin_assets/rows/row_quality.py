@@ -102,7 +102,7 @@ def dead_letter_columns(names: Iterable[str]) -> tuple[str, ...]:
     return (DEAD_LETTER_COLUMN, *(name for name in known if name.startswith(f"{DEAD_LETTER_COLUMN}_")))
 
 
-def hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
+def find_hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
     """All hidden columns among ``names``: those of dead letters, and whose row it is."""
     known = list(names)
     return (*dead_letter_columns(known), *([SHARE_COLUMN] if SHARE_COLUMN in known else []))
@@ -266,7 +266,7 @@ def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, datas
             _ = frame.select("*", _passes(policy).alias(_PROBE)).schema
             return
     except AnalysisException as error:
-        hidden = hidden_columns(frame.columns)
+        hidden = find_hidden_columns(frame.columns)
         available = [name for name in frame.columns if name not in hidden]
         raise refuse_expression(error, label=label, field=field, available=available) from error
     raise RejectedError(

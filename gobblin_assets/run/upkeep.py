@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.forgotten import Examination, Finding
+from gobblin_assets.commit.forgotten import Examination, LogFinding
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
@@ -124,7 +124,7 @@ class Upkeep:
             record.give_up(sequence, reason)
 
     def reconcile(
-        self, reconciliation: Reconciliation, findings: Sequence[Finding], way: Way
+        self, reconciliation: Reconciliation, findings: Sequence[LogFinding], way: Way
     ) -> tuple[Sequence[Reconciled], Mapping[DatasetUrn, GobblinError]]:
         """Bring the log together with storage, dataset by dataset; returns what was done, and what could not be."""
         done: list[Reconciled] = []

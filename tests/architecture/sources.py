@@ -8,6 +8,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "gobblin_assets"
 
+# Decorators that leave a function to its callers. Any other one hands it to somebody: click, pydantic, Dagster.
+_PLAIN_DECORATORS = {
+    "abstractmethod",
+    "cache",
+    "cached_property",
+    "classmethod",
+    "contextmanager",
+    "dataclass",
+    "final",
+    "lru_cache",
+    "overload",
+    "override",
+    "property",
+    "runtime_checkable",
+    "staticmethod",
+    "total_ordering",
+    "wraps",
+}
+
 
 @cache
 def parse_package() -> Mapping[str, ast.Module]:
@@ -45,3 +64,19 @@ def names_of(statement: ast.stmt) -> Iterator[str]:
                 yield from names_of(inner)
         case _:
             return
+
+
+def is_handed_over(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    return any(_decorator_name(each) not in _PLAIN_DECORATORS for each in statement.decorator_list)
+
+
+def _decorator_name(decorator: ast.expr) -> str:
+    match decorator:
+        case ast.Call(func=inner):
+            return _decorator_name(inner)
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ast.unparse(decorator)

@@ -12,28 +12,9 @@ from functools import cache
 
 import pytest
 
-from tests.architecture.sources import PACKAGE, ROOT, names_of, parse_package, parse_tree
+from tests.architecture.sources import PACKAGE, ROOT, is_handed_over, names_of, parse_package, parse_tree
 
 _WORD = re.compile(r"\w+")
-
-# Decorators that leave a function to its callers. Any other one hands it to somebody: click, pydantic, Dagster.
-_PLAIN_DECORATORS = {
-    "abstractmethod",
-    "cache",
-    "cached_property",
-    "classmethod",
-    "contextmanager",
-    "dataclass",
-    "final",
-    "lru_cache",
-    "overload",
-    "override",
-    "property",
-    "runtime_checkable",
-    "staticmethod",
-    "total_ordering",
-    "wraps",
-}
 
 _OF_STEPS = "for packages that bring a kind of step"
 _OF_OWNERS = "for people who look into the embedded server with tools of their own"
@@ -121,22 +102,6 @@ def _quoted_names(annotation: ast.expr) -> Iterator[str]:
     for each in ast.walk(annotation):
         if isinstance(each, ast.Constant) and isinstance(each.value, str):
             yield from _WORD.findall(each.value)
-
-
-def is_handed_over(statement: ast.stmt) -> bool:
-    if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    return any(_decorator_name(each) not in _PLAIN_DECORATORS for each in statement.decorator_list)
-
-
-def _decorator_name(decorator: ast.expr) -> str:
-    match decorator:
-        case ast.Call(func=inner):
-            return _decorator_name(inner)
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-        case _:
-            return ast.unparse(decorator)
 
 
 @cache

@@ -206,7 +206,7 @@ def defer(connection: Connection, sequence_id: SequenceId, fence: int, *, error:
     connection.execute(_DEFER, {"sequence_id": sequence_id, "error": error, "retry_in_s": retry_in_s})
 
 
-def resume(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+def resume_blocked(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
     _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.RESUME)
     if state is SequenceState.PREPARED:
         return

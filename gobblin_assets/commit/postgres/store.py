@@ -182,7 +182,7 @@ class PostgresCommitStepStore:
         )
 
     def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
-        transact(self._engine, "resume sequence", lambda c: finishing.resume(c, sequence_id, fence))
+        transact(self._engine, "resume sequence", lambda c: finishing.resume_blocked(c, sequence_id, fence))
 
     def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
         transact(
