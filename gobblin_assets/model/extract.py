@@ -16,7 +16,11 @@ class ExtractType(StrEnum):
 
 
 class Mode(StrEnum):
-    """What one materialization does to a partition: DESIGN §3."""
+    """What one materialization does to a partition.
+
+    ``APPEND`` publishes what is new, ``REFRESH`` replaces what is published. ``AUTO`` leaves it to planning: a window
+    that is over and published is refreshed if a person asks for it again; what has no positions is always replaced.
+    """
 
     APPEND = "append"
     REFRESH = "refresh"

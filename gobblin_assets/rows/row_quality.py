@@ -3,7 +3,7 @@
 A check that gives NULL counts as a failure. Any number of policies may fail for one row:
 
     fail      the task fails, and with it nothing of the attempt is published. The first such row ends it; how many
-              there are is then counted by another read (``spark.failed_rows``), which a good task never needs.
+              there are is then counted by another read (``rows.failed_rows``), which a good task never needs.
     err_file  the row is set aside: it goes to the quarantine role, published in the same sequence.
     optional  the row stays, annotated.
 

@@ -29,17 +29,21 @@ _PLAIN_DECORATORS = {
 
 
 @cache
-def parse_package() -> Mapping[str, ast.Module]:
+def read_package() -> Mapping[str, str]:
     """The modules of gobblin_assets by dotted name, migrations aside: Alembic finds those by their files."""
-    return {
-        name: tree for name, tree in parse_tree(ROOT / PACKAGE).items() if not name.startswith("gobblin_assets.db.migr")
-    }
+    texts = read_tree(ROOT / PACKAGE)
+    return {name: text for name, text in texts.items() if not name.startswith(f"{PACKAGE}.db.migrations")}
 
 
-def parse_tree(folder: Path) -> dict[str, ast.Module]:
+@cache
+def parse_package() -> Mapping[str, ast.Module]:
+    return {name: ast.parse(text) for name, text in read_package().items()}
+
+
+def read_tree(folder: Path) -> dict[str, str]:
     """What lies below ``folder``, by the names under which it is imported."""
     return {
-        module_name(path.relative_to(folder.parent)): ast.parse(path.read_text(encoding="utf-8"))
+        module_name(path.relative_to(folder.parent)): path.read_text(encoding="utf-8")
         for path in sorted(folder.rglob("*.py"))
     }
 

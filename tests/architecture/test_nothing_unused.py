@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.architecture.sources import PACKAGE, ROOT, is_handed_over, names_of, parse_package, parse_tree
+from tests.architecture.sources import PACKAGE, ROOT, is_handed_over, names_of, parse_package, read_tree
 
 _WORD = re.compile(r"\w+")
 
@@ -108,7 +108,7 @@ def _quoted_names(annotation: ast.expr) -> Iterator[str]:
 def find_unused() -> frozenset[str]:
     modules = parse_package()
     uses: Counter[str] = Counter()
-    for tree in (*modules.values(), *parse_tree(ROOT / "resources").values()):
+    for tree in (*modules.values(), *map(ast.parse, read_tree(ROOT / "resources").values())):
         uses.update(count_uses(tree))
     return frozenset(
         place
