@@ -9,7 +9,7 @@ from gobblin_assets.cli.connections import SparkChoice, job_file_argument, open_
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.commit.forgotten import LogFinding, Remembered
+from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.dagster.selection import find_datasets

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
-from gobblin_assets.commit.forgotten import Examination, LogFinding, Remembered, is_replaced
+from gobblin_assets.commit.examination import Examination, LogFinding, Remembered, is_replaced
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from gobblin_assets.commit.batches import TOGETHER_MAX, do_together
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SealOrder
-from gobblin_assets.commit.together import TOGETHER_MAX, do_together
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
-from gobblin_assets.run.publishing import SealForgottenError, check_failure, decide_slice, explain_unpublished
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
+from gobblin_assets.run.seal_decision import SealForgottenError, check_failure, decide_slice, explain_unpublished
 from gobblin_assets.run.slices import Slice, failure_of, family_of
 
 PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024

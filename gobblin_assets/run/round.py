@@ -14,11 +14,11 @@ from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
-from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.extract import Mode

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.forgotten import Examination, LogFinding
+from gobblin_assets.commit.examination import Examination, LogFinding
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.recovery import Recovered, recover_dataset

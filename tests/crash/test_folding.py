@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gobblin_assets.commit.examination import Examination
 from gobblin_assets.commit.folding import FoldBounds
-from gobblin_assets.commit.forgotten import Examination
 from gobblin_assets.commit.markers import list_markers
 from gobblin_assets.commit.published.verification import Verification, VerificationProgress
 from gobblin_assets.failpoints import Failpoint

@@ -26,7 +26,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
 from tests.simulation.database import Guard, SimDatabase, json_text
-from tests.simulation.log_looking import where
+from tests.simulation.log_queries import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()

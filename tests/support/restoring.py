@@ -11,7 +11,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from gobblin_assets import failpoints
-from gobblin_assets.commit.forgotten import Examination, LogFinding
+from gobblin_assets.commit.examination import Examination, LogFinding
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.fs.registry import open_file_system

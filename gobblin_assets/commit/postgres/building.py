@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from gobblin_assets.commit.batches import in_weight
 from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import (
     hold_fences,
@@ -23,7 +24,6 @@ from gobblin_assets.commit.postgres.guards import (
     unexpected_state,
 )
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
-from gobblin_assets.commit.together import in_weight
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.sequence_states import result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
