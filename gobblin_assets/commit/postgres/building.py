@@ -34,6 +34,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 # Of segments in one statement: the client writes an array's bytes as text.
 _PAYLOAD_BYTES_MAX: Final = 1 << 20
 
+# What is there already was written by an earlier try of the same transaction, whose acknowledgement was lost.
 _BEGIN = text(f"""
     INSERT INTO gobblin.commit_sequence
            (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, details)
@@ -78,7 +79,8 @@ _REGISTER_ATTEMPTS = text("""
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
-# One whose owner was taken for dead has no end yet: it gets its writer's own word, if that comes after all.
+# Under no fence and no lock of the sequence: only the attempt's own writer could stage it, and it is the one that says
+# this. One whose owner was taken for dead has no end yet: it gets its writer's own word, if that comes after all.
 _FAIL_ATTEMPTS = text("""
     UPDATE gobblin.attempt
        SET state = :state, error = :error, ended_at = clock_timestamp()
@@ -94,6 +96,7 @@ _FAIL_WORK_UNITS = text("""
        AND w.multi_work_unit = a.multi_work_unit
 """)
 
+# After the sequence's row, as the abort does it, which ends the attempts then; and in the order of that end.
 _ATTEMPT_STATES = text("""
     SELECT attempt_id, state FROM gobblin.attempt
      WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[])) ORDER BY attempt_id FOR UPDATE

@@ -1,4 +1,9 @@
-"""After the seal: T3, failures, blocking, resuming and abandoning."""
+"""After the seal: T3, failures, blocking, resuming and abandoning.
+
+T3 does, after the locks of ``guards``, in this order: the version, which refuses what was planned on another one; then
+what is replaced retires, since the ledger refuses two active intervals that overlap; then watermarks and ledger; the
+state last, since DONE is what marks the entries of earlier sequences that retire.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,6 +17,7 @@ from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import SequenceId
 
+# Compare-and-set: two sequences that were planned on one version can't both be finished.
 # The schemas that the next run compares with move together with the version they belong to.
 _MOVE_VERSIONS = text("""
     UPDATE gobblin.dataset d
@@ -25,6 +31,7 @@ _MOVE_VERSIONS = text("""
  RETURNING s.sequence_id, d.version
 """)
 
+# All that earlier sequences published in the partition. The sequence's own segments are sealed already, and stay.
 _RETIRE_SEGMENTS = text("""
     UPDATE gobblin.segment g
        SET retired_by = s.sequence_id, retired_at = clock_timestamp()
@@ -48,12 +55,14 @@ TOUCHES_KEY: Final = """
         SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
 """
 
+# How many _MOVE_WATERMARKS has to move: one that is not where this sequence left from is not found by it.
 _COUNT_MOVES = text(f"""
     SELECT m.sequence_id, count(*) AS planned FROM gobblin.planned_move m
      WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {TOUCHES_KEY}
      GROUP BY m.sequence_id
 """)
 
+# Compare-and-set by the bytes that positions are compared by; NULL is a key's first position.
 _MOVE_WATERMARKS = text(f"""
     UPDATE gobblin.watermark_key k
        SET watermark = coalesce(m.new_watermark, k.watermark),
@@ -125,6 +134,7 @@ _ABANDON = text(f"""
      WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.ABANDON)}
 """)
 
+# Before anything is captured: a capture is found by the fence in its name, also after its owner has died.
 _MARK_FOR_CAPTURE = text("""
     UPDATE gobblin.attempt
        SET cleanup_fences = cleanup_fences || CAST(:fence AS bigint)
@@ -137,6 +147,7 @@ _GIVE_UP = text(f"""
      WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.GIVE_UP)}
 """)
 
+# What was undone is published by nobody: readers and retirements ask for sealed segments.
 _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")
 
 

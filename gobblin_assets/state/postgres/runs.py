@@ -18,6 +18,7 @@ _BEGIN_RUN = text("""
         ON CONFLICT (run_id) DO NOTHING
 """)
 
+# History, under no fence: an owner that was taken over still says how its datasets left its run.
 _RECORD_DATASETS = text("""
     INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
     SELECT :run_id, dataset_id, partition, outcome, sequence_id, error, CAST(figures AS jsonb)
@@ -55,7 +56,8 @@ _LIST_LAPSED = text("""
 """)
 
 
-# A stream that began long ago is not over while it holds a lease.
+# A stream that began long ago is not over while it holds a lease. Locked, so that no sequence of a run begins while it
+# goes: the reference to the run waits for the lock. Two cleanups take different ones.
 _FORGET_RUNS = text("""
     WITH old AS (
         SELECT r.run_id FROM gobblin.run r
