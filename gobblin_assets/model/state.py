@@ -18,12 +18,19 @@ KeyId = NewType("KeyId", int)
 
 
 class WorkingState(StrEnum):
-    """Where a run of a job is. ``COMMITTED``: every dataset that it was for left it well."""
+    """Where a run of a job is, or a WorkUnit.
 
+    A run is RUNNING until it ends: COMMITTED if every dataset left it well. A WorkUnit is PENDING until its task has
+    ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED one is not read.
+    """
+
+    PENDING = "PENDING"
     RUNNING = "RUNNING"
+    SUCCESSFUL = "SUCCESSFUL"
     COMMITTED = "COMMITTED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
 
 
 class DatasetOutcome(StrEnum):

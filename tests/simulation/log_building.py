@@ -20,7 +20,7 @@ from tests.simulation.log_guards import (
     require_fence,
     unexpected_state,
 )
-from tests.simulation.rows import AttemptRow, KeyRow, MoveRow, SegmentRow, SequenceRow, WorkUnitRow, WorkUnitState
+from tests.simulation.rows import AttemptRow, KeyRow, MoveRow, SegmentRow, SequenceRow, WorkUnitRow
 
 
 def begin(db: SimDatabase, new: NewSequence) -> None:
@@ -111,7 +111,7 @@ def stage(db: SimDatabase, staged: StagedAttempt) -> None:
     for unit_id, high in staged.actual_highs.items():
         unit = db.work_units.get(unit_id)
         if unit is not None:
-            db.work_units.put(unit_id, replace(unit, state=WorkUnitState.SUCCESSFUL, actual_high=high))
+            db.work_units.put(unit_id, replace(unit, state=WorkingState.SUCCESSFUL, actual_high=high))
 
 
 def _same_work(mine: AttemptRow, other: AttemptRow) -> bool:
@@ -255,5 +255,5 @@ def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: W
         number=unit.number,
         low=None if unit.interval is None else unit.interval.low,
         expected_high=None if unit.interval is None else unit.interval.high,
-        state=WorkUnitState.SKIPPED if unit.skipped else WorkUnitState.PENDING,
+        state=WorkingState.SKIPPED if unit.skipped else WorkingState.PENDING,
     )

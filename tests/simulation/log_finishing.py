@@ -7,11 +7,11 @@ from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
-from gobblin_assets.model.state import KeyId, SequenceId
+from gobblin_assets.model.state import KeyId, SequenceId, WorkingState
 from gobblin_assets.model.watermark import Watermark
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.log_guards import get_sequence, require_event, require_fence
-from tests.simulation.rows import LedgerRow, MoveRow, SequenceRow, WorkUnitState
+from tests.simulation.rows import LedgerRow, MoveRow, SequenceRow
 
 
 def finish(db: SimDatabase, sequence_id: SequenceId, fence: int) -> int:
@@ -131,10 +131,10 @@ def _commit_work_units(db: SimDatabase, sequence_id: SequenceId) -> None:
     for unit in list(db.work_units.values()):
         if (
             unit.sequence_id == sequence_id
-            and unit.state is WorkUnitState.SUCCESSFUL
+            and unit.state is WorkingState.SUCCESSFUL
             and unit.multi_work_unit in published
         ):
-            db.work_units.put(unit.work_unit_id, replace(unit, state=WorkUnitState.COMMITTED))
+            db.work_units.put(unit.work_unit_id, replace(unit, state=WorkingState.COMMITTED))
 
 
 def record_failure(

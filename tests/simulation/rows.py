@@ -7,7 +7,6 @@ equal values are one text. Rows are replaced, never changed, so that copies of a
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.model.extract import Mode
@@ -145,13 +144,6 @@ class AttemptRow:
     cleaned_at: float | None = None
 
 
-class WorkUnitState(StrEnum):
-    PENDING = "PENDING"
-    SUCCESSFUL = "SUCCESSFUL"
-    COMMITTED = "COMMITTED"
-    SKIPPED = "SKIPPED"
-
-
 @dataclass(frozen=True, slots=True)
 class WorkUnitRow:
     work_unit_id: uuid.UUID
@@ -161,7 +153,7 @@ class WorkUnitRow:
     number: int
     low: Watermark | None
     expected_high: Watermark | None
-    state: WorkUnitState
+    state: WorkingState
     actual_high: Watermark | None = None
 
 

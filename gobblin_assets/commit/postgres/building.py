@@ -28,7 +28,7 @@ from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.sequence_states import result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.sequence_state import INITIAL_STATE, SequenceEvent, SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId, WorkingState
 from gobblin_assets.model.work_unit import WorkUnit
 
 # Of segments in one statement: the client writes an array's bytes as text.
@@ -128,9 +128,9 @@ _ADD_SEGMENTS = text("""
                      digest, step_count, file_count, row_count, file_bytes, file_schema, version)
 """)
 
-_STAGE_WORK_UNITS = text("""
+_STAGE_WORK_UNITS = text(f"""
     UPDATE gobblin.work_unit w
-       SET state = 'SUCCESSFUL', actual_high = CAST(given.actual_high AS jsonb)
+       SET state = '{WorkingState.SUCCESSFUL}', actual_high = CAST(given.actual_high AS jsonb)
       FROM unnest(CAST(:work_unit_id AS uuid[]), CAST(:actual_high AS text[])) AS given (work_unit_id, actual_high)
      WHERE w.work_unit_id = given.work_unit_id
 """)
@@ -285,5 +285,5 @@ def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: W
         "expected_high": watermark_to_jsonb(None if interval is None else interval.high),
         "reread_from": watermark_to_jsonb(unit.reread_from),
         "estimated_row_count": unit.estimated_row_count,
-        "state": "SKIPPED" if unit.skipped else "PENDING",
+        "state": (WorkingState.SKIPPED if unit.skipped else WorkingState.PENDING).value,
     }

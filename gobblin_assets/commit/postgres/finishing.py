@@ -15,7 +15,7 @@ from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock
 from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import SequenceId, WorkingState
 
 # Compare-and-set: two sequences that were planned on one version can't both be finished.
 # The schemas that the next run compares with move together with the version they belong to.
@@ -85,10 +85,10 @@ _WRITE_LEDGER = text("""
        AND (i.key_id IS NULL OR i.low_bytes <> i.high_bytes)
 """)
 
-_COMMIT_WORK_UNITS = text("""
+_COMMIT_WORK_UNITS = text(f"""
     UPDATE gobblin.work_unit w
-       SET state = 'COMMITTED'
-     WHERE w.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND w.state = 'SUCCESSFUL'
+       SET state = '{WorkingState.COMMITTED}'
+     WHERE w.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND w.state = '{WorkingState.SUCCESSFUL}'
        AND EXISTS (
            SELECT FROM gobblin.attempt a JOIN gobblin.segment s USING (attempt_id)
             WHERE a.sequence_id = w.sequence_id AND a.multi_work_unit = w.multi_work_unit AND a.state = 'STAGED'
