@@ -55,7 +55,6 @@ EXCEPTIONS = {
     "db.tables.work_unit": _DECLARED,
     "failpoints.install": "for tests, which are what failpoints are for",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
-    "model.policy.CommitPolicy.SUCCESSFUL": _WRITTEN,
     "rows.dataset_reader.read_dataset": "for whoever reads what was published",
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,
     "state.overview.port.DatasetLine.open_sequence": _SHOWN,

@@ -30,6 +30,7 @@ from tests.simulation.log_queries import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()
+_RUN_STATES: Final = frozenset(WorkingState) - {WorkingState.SUCCESSFUL, WorkingState.SKIPPED}
 
 
 class SimLeaseStore:
@@ -220,6 +221,8 @@ class SimRunStore:
             row = db.runs.get(run_id)
             if row is None:
                 return
+            if state not in _RUN_STATES:
+                raise ConstraintError(f"a run is never {state}")
             ended = replace(row, state=state, error=error, figures=json_text(figures), ended_at=db.now_s)
             db.runs.put(run_id, ended)
 
