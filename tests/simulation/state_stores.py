@@ -25,7 +25,7 @@ from gobblin_assets.model.state import (
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
-from tests.simulation.database import Guard, SimDatabase, json_text
+from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
 from tests.simulation.log_queries import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
