@@ -6,7 +6,6 @@ that is the product's own: the fold of cleanup, the look for published files, an
 
 import time
 import uuid
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +24,13 @@ from gobblin_assets.destinations.posix import job_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.path_names import path_of
-from gobblin_assets.model.state import AttemptId, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import AttemptId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.rows.dataset_reader import locate_files
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease
 
 PUBLICATIONS: Final = 200_000
@@ -169,8 +169,7 @@ class _Made:
         self.count = 0
         self._dataset_id = self._stores.datasets.register(self._job, [_URN])[_URN]
         self._run_id = RunId(uuid.uuid4())
-        started = JobState(self._run_id, self._job, WorkingState.RUNNING, datetime.now(UTC))
-        self._stores.runs.begin(started, owner="benchmark")
+        self._stores.runs.begin(NewRun(self._run_id, self._job, "benchmark"))
         (lease,) = self._stores.leases.take([self._dataset_id], Holder("benchmark", self._run_id), ttl_s=36_000.0)
         self._lease: Lease = lease
         with world.engine.begin() as connection:

@@ -5,7 +5,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -25,11 +24,12 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import path_of
-from gobblin_assets.model.state import AttemptId, DatasetId, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.upkeep import Upkeep
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 
 SEQUENCES = 100_000
@@ -93,7 +93,7 @@ class _Newcomer:
         self._stores = stores
         self._dataset_id = stores.datasets.register(job, [urn])[urn]
         self._holder = Holder("newcomer", RunId(uuid.uuid4()))
-        stores.runs.begin(JobState(self._holder.run_id, job, WorkingState.RUNNING, datetime.now(UTC)), owner="bench")
+        stores.runs.begin(NewRun(self._holder.run_id, job, "bench"))
         self.samples: list[float] = []
         self.over = False
 
@@ -138,7 +138,7 @@ def _make_open_sequences(world: World, job: JobName, count: int) -> float:
     engine = open_external(world.engine.url.render_as_string(hide_password=False))
     run_id = RunId(uuid.uuid4())
     stores = open_stores(engine)
-    stores.runs.begin(JobState(run_id, job, WorkingState.RUNNING, datetime.now(UTC)), owner="benchmark")
+    stores.runs.begin(NewRun(run_id, job, "benchmark"))
     urns = [DatasetUrn(f"table {number:06d}") for number in range(count)]
     ids = stores.datasets.register(job, urns)
     with ThreadPoolExecutor(_MAKERS) as pool:

@@ -32,7 +32,7 @@ _START = ("interpreter and imports", POSTGRES, SESSION, FRESH_ALL)
 def measure(world: World, options: Options) -> list[Table]:
     world.make_events(ROWS)
     settings = SparkSettings(world.home / "spark", master="local[2]", capabilities=("postgres",))
-    server = connect_server.start(world.home, settings, lambda _line: None)
+    server = connect_server.start_connect(world.home, settings, lambda _line: None)
     try:
         warm, fresh = Samples(), Samples()
         job = new_job()
@@ -44,7 +44,7 @@ def measure(world: World, options: Options) -> list[Table]:
                 fresh.add_all(laps)
         launched = daemon_launch.measure(world, options, server.url, job)
     finally:
-        connect_server.stop(world.home)
+        connect_server.stop_connect(world.home)
     return [
         Table(
             f"{ROWS:,} rows, in a warm process with an open Connect session",

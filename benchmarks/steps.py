@@ -4,7 +4,6 @@ import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import text
@@ -23,9 +22,10 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile, FileIdentity
-from gobblin_assets.model.state import AttemptId, DatasetId, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease
 
 FILES_PER_DIRECTORY = 1_000
@@ -122,7 +122,7 @@ def _begin(world: World) -> Begun:
     job, urn = JobName(new_job()), DatasetUrn("steps")
     dataset_id = stores.datasets.register(job, [urn])[urn]
     run_id = RunId(uuid.uuid4())
-    stores.runs.begin(JobState(run_id, job, WorkingState.RUNNING, datetime.now(UTC)), owner="benchmark")
+    stores.runs.begin(NewRun(run_id, job, "benchmark"))
     (lease,) = stores.leases.take([dataset_id], Holder("benchmark", run_id), ttl_s=_LEASE_TTL_S)
     begun = Begun(SequenceId(uuid.uuid4()), AttemptId(uuid.uuid4()), dataset_id, lease)
     root = str(world.destination)

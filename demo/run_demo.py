@@ -59,7 +59,7 @@ def main() -> int:
 
 def start_anew() -> None:
     if HOME.exists():
-        connect_server.stop(HOME)
+        connect_server.stop_connect(HOME)
         embedded.stop(HOME)
     if DEMO.exists():
         shutil.rmtree(DEMO)

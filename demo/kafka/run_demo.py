@@ -131,7 +131,7 @@ def start_anew() -> None:
 
 def stop_servers() -> None:
     if HOME.exists():
-        connect_server.stop(HOME)
+        connect_server.stop_connect(HOME)
         embedded.stop(HOME)
 
 

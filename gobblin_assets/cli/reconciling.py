@@ -10,7 +10,7 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.commit.forgotten import Finding, Remembered
+from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.errors import GobblinError
@@ -66,7 +66,7 @@ def reconcile(
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _print_findings(behind: Sequence[Finding]) -> None:
+def _print_findings(behind: Sequence[LogFinding]) -> None:
     columns = (
         "dataset",
         "version in the log",
@@ -101,7 +101,7 @@ def _sequence_cells(each: Remembered) -> tuple[object, ...]:
 
 
 def _print_outcome(
-    behind: Sequence[Finding],
+    behind: Sequence[LogFinding],
     done: Sequence[Reconciled],
     failures: Mapping[DatasetUrn, GobblinError],
     way: Way | None,
@@ -127,7 +127,7 @@ def _print_outcome(
         say("The log explains all that storage remembers.")
 
 
-def _advice(finding: Finding, way: Way | None) -> str:
+def _advice(finding: LogFinding, way: Way | None) -> str:
     adopt = f"--adopt would carry {len(finding.chain)} publications out again, under their own ids, reading nothing"
     aside = (
         f"--set-aside would move {len(finding.forgotten)} publications out of sight, deleting nothing, so that the "
@@ -141,7 +141,7 @@ def _advice(finding: Finding, way: Way | None) -> str:
     return f"{shown}. Nothing was changed; add --yes to do it."
 
 
-def _finding_to_plain(finding: Finding) -> dict[str, object]:
+def _finding_to_plain(finding: LogFinding) -> dict[str, object]:
     return {
         "version": finding.version,
         "fence": finding.fence,

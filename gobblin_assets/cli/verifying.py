@@ -9,7 +9,13 @@ from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
 from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.commit.published.verification import FAULTS_NAMED_MAX, Damage, Progress, Verification, Verified
+from gobblin_assets.commit.published.verification import (
+    FAULTS_NAMED_MAX,
+    Damage,
+    Verification,
+    VerificationProgress,
+    Verified,
+)
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 
@@ -40,7 +46,7 @@ def verify(
             open_file_system=open_file_system,
             destination=known.find_destination(log),
             job=known.name,
-            progress=Progress(SystemClock(), say),
+            progress=VerificationProgress(SystemClock(), say),
         )
         states = log.stores.datasets.load(known.name, known.find_datasets(log, datasets))
         for urn, state in sorted(states.items()):

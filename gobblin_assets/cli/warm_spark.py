@@ -31,7 +31,7 @@ def spark() -> None:
 def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
     engine = SparkEngine(master=master, capabilities=capabilities, conf=find_jar_options())
-    server = connect_server.start(read_settings().home, engine.settings(), say)
+    server = connect_server.start_connect(read_settings().home, engine.settings(), say)
     say(
         f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "
         "that Dagster launches."
@@ -41,7 +41,7 @@ def start_spark(master: str, capabilities: Sequence[str]) -> None:
 @spark.command("stop")
 def stop_spark() -> None:
     """Stop it."""
-    say("stopped" if connect_server.stop(read_settings().home) else "none was running")
+    say("stopped" if connect_server.stop_connect(read_settings().home) else "none was running")
 
 
 @spark.command("status")

@@ -13,11 +13,11 @@ from typing import Final
 
 from gobblin_assets.commit.abandonment import capture
 from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
-from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.execution import Execution, Executor
 from gobblin_assets.commit.sequence import Publication, SealedSequence, SequenceRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.sequence_state import SequenceState

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from gobblin_assets.commit.batches import in_weight
 from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.markers import put_markers, sync_markers
 from gobblin_assets.commit.segment import Segment, decode_segment
@@ -22,7 +23,6 @@ from gobblin_assets.commit.step_calls import directories_to_sync, execute_steps,
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.together import in_weight
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, MARKERS_NAME
+from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.commit.destination import (
     Binding,
     DestinationAwayError,
@@ -38,7 +39,6 @@ from gobblin_assets.commit.destination import (
 from gobblin_assets.commit.marker_text import encode_marker
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import FileIdentity

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
-from gobblin_assets.commit.forgotten import Examination, Finding, Remembered, is_replaced
+from gobblin_assets.commit.examination import Examination, LogFinding, Remembered, is_replaced
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt
@@ -108,7 +108,7 @@ class Reconciliation:
     # Adopt ----------------------------------------------------------------------------------------------
 
     def _adopt(
-        self, finding: Finding, dataset_id: DatasetId, keeper: LeaseKeeper, lease: Lease
+        self, finding: LogFinding, dataset_id: DatasetId, keeper: LeaseKeeper, lease: Lease
     ) -> tuple[Publication, ...]:
         _require_adoptable(finding)
         if finding.chain:
@@ -120,7 +120,7 @@ class Reconciliation:
             reach(Failpoint.LOST_SEQUENCE_ADOPTED)
         return tuple(published)
 
-    def _end_what_history_ended(self, finding: Finding, dataset_id: DatasetId, lease: Lease) -> None:
+    def _end_what_history_ended(self, finding: LogFinding, dataset_id: DatasetId, lease: Lease) -> None:
         """What the log has unfinished and storage has no marker of was never published: it came to nothing."""
         store, chain = self.operations.store, {each.sequence_id for each in finding.chain}
         for sequence in store.find_unfinished(dataset_id):
@@ -194,7 +194,7 @@ class Reconciliation:
 
     # Set aside ------------------------------------------------------------------------------------------
 
-    def _set_aside(self, finding: Finding, keeper: LeaseKeeper, lease: Lease) -> tuple[tuple[str, ...], str]:
+    def _set_aside(self, finding: LogFinding, keeper: LeaseKeeper, lease: Lease) -> tuple[tuple[str, ...], str]:
         """Move names below one that is new with each fence, keeping their places relative to the job's directory."""
         job_directory = self._job_directory()
         aside = "/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}"))
@@ -213,7 +213,7 @@ class Reconciliation:
         moved += self._move(markers, job_directory, aside, Failpoint.LOST_MARKER_MOVED, keeper, lease)
         return tuple(moved), aside
 
-    def _undo_what_has_no_files(self, finding: Finding, lease: Lease) -> None:
+    def _undo_what_has_no_files(self, finding: LogFinding, lease: Lease) -> None:
         """What a step did elsewhere than in the dataset's files can't be moved: it is undone, the newest first."""
         fs, root = self.examination.fs, self.examination.root
         with StepPorts(self.operations.open_file_system) as ports:
@@ -254,7 +254,7 @@ class Reconciliation:
         return moved
 
 
-def _require_adoptable(finding: Finding) -> None:
+def _require_adoptable(finding: LogFinding) -> None:
     if finding.refusal is not None:
         raise ConflictError(
             f"the lost history of {finding.urn} can't be adopted: {finding.refusal}",

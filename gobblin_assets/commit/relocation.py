@@ -74,7 +74,7 @@ class Place:
         if verdict is Verdict.READY:
             return identity
         if verdict is Verdict.BIND:
-            require_apart(self.destinations, self.open_file_system, self.job, self.root)
+            require_apart_from_others(self.destinations, self.open_file_system, self.job, self.root)
         return binding
 
     def settle(self, binding: Binding | None, new_id: Callable[[], uuid.UUID]) -> str:
@@ -126,7 +126,9 @@ def states_of(datasets: DatasetStore, job: JobName) -> list[DatasetState]:
     return list(datasets.load(job, [urn for _job, urn in datasets.list_urns(job)]).values())
 
 
-def require_apart(destinations: DestinationStore, open_file_system: OpenFileSystem, job: JobName, root: str) -> None:
+def require_apart_from_others(
+    destinations: DestinationStore, open_file_system: OpenFileSystem, job: JobName, root: str
+) -> None:
     """RejectedError for a destination inside of another job's data, or around it."""
     others = {
         other.job: (_job_directory(other_root, other.job), other_root)
@@ -184,7 +186,7 @@ class Relocation:
             )
         open_file_system = self.operations.open_file_system
         (old_fs, old_root), (fs, root) = open_file_system(binding.root_uri), open_file_system(new_uri)
-        require_apart(self.destinations, open_file_system, job, root)
+        require_apart_from_others(self.destinations, open_file_system, job, root)
         with ExitStack() as stack:
             states = states_of(self.datasets, job)
             leases = {

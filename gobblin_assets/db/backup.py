@@ -22,7 +22,7 @@ from gobblin_assets.db.cluster import (
     adopt_tree,
     get_binary,
     new_directory_beside,
-    sync_directory,
+    sync_folder,
     write_private,
 )
 from gobblin_assets.db.embedded import Report, files_of, hold_start_lock, require_stopped, start
@@ -72,7 +72,7 @@ def backup(home: Path, target_directory: Path, report: Report) -> None:
         _check_manifest(unfinished / "data")
         write_private(unfinished / "pgpass", server.password_file.read_text(encoding="utf-8"))
         unfinished.rename(target)
-        sync_directory(target.parent)
+        sync_folder(target.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -128,7 +128,7 @@ def _copy_into_place(files: ClusterFiles, source: Path) -> None:
         _sync_tree(unfinished)
         write_private(files.password_file, (source / "pgpass").read_text(encoding="utf-8"))
         unfinished.rename(files.data)
-        sync_directory(files.root)
+        sync_folder(files.root)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -141,7 +141,7 @@ def _sync_tree(directory: Path) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        sync_directory(Path(folder))
+        sync_folder(Path(folder))
 
 
 def _run(*command: str | Path, password_file: Path) -> subprocess.CompletedProcess[str]:

@@ -202,10 +202,10 @@ def write_private(path: Path, text: str) -> None:
         os.fsync(descriptor)
     _give_to_folder_owner(temporary)
     temporary.replace(path)
-    sync_directory(path.parent)
+    sync_folder(path.parent)
 
 
-def sync_directory(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -325,7 +325,7 @@ def _init_cluster(files: ClusterFiles, account: Account, start_lock: int) -> Non
                 hint="Mend what it says (disk space, permissions) and start again; nothing is left of the try.",
             )
         unfinished.rename(files.data)
-        sync_directory(files.root)
+        sync_folder(files.root)
     finally:
         password_copy.unlink(missing_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -20,7 +20,6 @@ metadata = MetaData(
 # Only a range type can stand in an exclusion constraint; the embedded server has no btree_gist, so the key
 # joins in as a one-number int8range.
 CREATE_RANGE_TYPE: Final = f"CREATE TYPE {SCHEMA}.wm_range AS RANGE (subtype = bytea)"
-DROP_RANGE_TYPE: Final = f"DROP TYPE {SCHEMA}.wm_range"
 
 event.listen(metadata, "before_create", DDL(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves DDL untyped
 event.listen(metadata, "before_create", DDL(CREATE_RANGE_TYPE))  # type: ignore[no-untyped-call]  # the same

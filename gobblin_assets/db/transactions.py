@@ -36,7 +36,7 @@ BACKOFF_S_MAX: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
-class Fault(StrEnum):
+class TransactionFault(StrEnum):
     """What an exception tells about the transaction in which it was raised."""
 
     ROLLED_BACK = "rolled back"
@@ -76,9 +76,9 @@ def transact(
                 failpoints.reach(committed)
         except (DBAPIError, psycopg.Error, PoolTimeoutError, OSError) as error:
             fault = decide_fault(error, commit_sent=commit_sent)
-            if fault is Fault.FINAL:
+            if fault is TransactionFault.FINAL:
                 raise
-            in_doubt = in_doubt or (fault is Fault.LOST and commit_sent)
+            in_doubt = in_doubt or (fault is TransactionFault.LOST and commit_sent)
             if number == tries:
                 raise _exhausted(name, tries, error, in_doubt=in_doubt) from error
             wait_s = _backoff_s(number)
@@ -97,31 +97,31 @@ def transact(
     raise ValueError(f"transaction {name}: tries must be at least 1, not {tries}")
 
 
-def decide_fault(error: Exception, *, commit_sent: bool) -> Fault:
+def decide_fault(error: Exception, *, commit_sent: bool) -> TransactionFault:
     """What ``error`` says, judged by its SQLSTATE; pure."""
     if isinstance(error, PoolTimeoutError):
-        return Fault.ROLLED_BACK
+        return TransactionFault.ROLLED_BACK
     if isinstance(error, OSError):
         # Bodies may touch other things than Postgres; a broken connection, or anything at the COMMIT, is ours.
-        return Fault.LOST if commit_sent or isinstance(error, ConnectionError) else Fault.FINAL
+        return TransactionFault.LOST if commit_sent or isinstance(error, ConnectionError) else TransactionFault.FINAL
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return Fault.LOST
+        return TransactionFault.LOST
     cause = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(cause, psycopg.OperationalError):
-        return Fault.FINAL
+        return TransactionFault.FINAL
     match cause.sqlstate:
         case None | "57P01" | "57P02" | "57P03":
             # Without a SQLSTATE libpq itself is speaking; the others are a server that stops, died, or starts.
-            return Fault.LOST
+            return TransactionFault.LOST
         case "40001" | "40P01":
-            return Fault.ROLLED_BACK
+            return TransactionFault.ROLLED_BACK
         case state if state.startswith("08"):
-            return Fault.LOST
+            return TransactionFault.LOST
         case state if state.startswith("53"):
             # No disk, memory or connections left: the server says so, and it may pass.
-            return Fault.ROLLED_BACK
+            return TransactionFault.ROLLED_BACK
         case _:
-            return Fault.FINAL
+            return TransactionFault.FINAL
 
 
 def _backoff_s(number: int) -> float:

@@ -16,7 +16,7 @@ from uuid import uuid4
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
 from gobblin_assets.fs.port import RenameOutcome
-from gobblin_assets.fs.posix_errors import families, family_of
+from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_probe import prove_publication
 from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file
 from gobblin_assets.model.files import FileIdentity, FileStat
@@ -105,12 +105,12 @@ class PosixFileSystem:
                 return _outcome_of(self._exclusive_rename, source, target)
             except OSError as error:
                 if error.errno not in UNSUPPORTED:
-                    raise family_of(error, action=f"rename {source} to", path=target, changes=True) from error
+                    raise translate_error(error, action=f"rename {source} to", path=target, changes=True) from error
         by_other_means = _rename_directory if stat.S_ISDIR(found.st_mode) else _rename_by_link
         try:
             return _outcome_of(by_other_means, source, target)
         except OSError as error:
-            raise family_of(error, action=f"rename {source} to", path=target, changes=True) from error
+            raise translate_error(error, action=f"rename {source} to", path=target, changes=True) from error
 
     def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
         """Written under hidden names beside them first; a crash leaves such a name, which no other call looks at."""

@@ -33,7 +33,7 @@ _WAITS: Final = {
 _SILENT_ABOUT_EFFECT: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR})
 
 
-def family_of(error: OSError, *, action: str, path: str, changes: bool) -> GobblinError:
+def translate_error(error: OSError, *, action: str, path: str, changes: bool) -> GobblinError:
     """The error to raise in its place; ``changes`` says that ``action`` would have left a trace if it had worked."""
     code = error.errno or 0
     name = errno.errorcode.get(code, str(code))
@@ -53,4 +53,4 @@ def families(action: str, path: str, *, changes: bool = False) -> Iterator[None]
     try:
         yield
     except OSError as error:
-        raise family_of(error, action=action, path=path, changes=changes) from error
+        raise translate_error(error, action=action, path=path, changes=changes) from error

@@ -1,6 +1,5 @@
 """What kind of reading a dataset gets."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -17,7 +16,11 @@ class ExtractType(StrEnum):
 
 
 class Mode(StrEnum):
-    """What one materialization does to a partition: DESIGN §3."""
+    """What one materialization does to a partition.
+
+    ``APPEND`` publishes what is new, ``REFRESH`` replaces what is published. ``AUTO`` leaves it to planning: a window
+    that is over and published is refreshed if a person asks for it again; what has no positions is always replaced.
+    """
 
     APPEND = "append"
     REFRESH = "refresh"
@@ -30,15 +33,3 @@ class OnNull(StrEnum):
     FAIL = "fail"
     IGNORE = "ignore"
     SNAPSHOT_ONLY = "snapshot_only"
-
-
-@dataclass(frozen=True, slots=True)
-class Extract:
-    """Identity of one extraction: which dataset, read how, with which keys."""
-
-    namespace: str
-    table: str
-    type: ExtractType
-    primary_key: tuple[str, ...] = ()
-    delta_fields: tuple[str, ...] = ()
-    is_full: bool = False

@@ -1,4 +1,4 @@
-"""Paths and asset keys for datasets: derived from the job, the URN and the role, and readable back.
+"""Paths and asset keys for datasets: derived from the job, the URN and the role.
 
 Two datasets never meet in one directory, nor is one's directory inside the other's, also on a file system
 that ignores case and for readers that skip names with a leading dot or underscore:
@@ -14,13 +14,11 @@ that ignores case and for readers that skip names with a leading dot or undersco
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote
 
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 SEGMENT_BYTES_MAX: Final = 180
 """Of the 255 that file systems allow; the rest is for what tools put around a name (``.x.crc``, ``x._COPYING_``)."""
@@ -31,7 +29,6 @@ _CAPITALS: Final = "~"
 _LETTER: Final = re.compile(r"[A-Za-z]")
 _SAFE: Final = re.compile(r"[A-Za-z0-9._-]")
 _HIDES: Final = frozenset("._")
-_ENCODED: Final = re.compile(r"(?P<body>(?:[A-Za-z0-9._-]|%[0-9A-F]{2})*)(?:~[0-9A-F]+)?")
 _KEY_UNSAFE: Final = re.compile(r'[/%"\\*\x00-\x1f\x7f-\x9f\u2028\u2029]|^ +| +\Z')
 
 
@@ -46,32 +43,9 @@ def encode_segment(text: str) -> tuple[str, ...]:
     return tuple(_fill_segments(units))
 
 
-def decode_segments(segments: Sequence[str]) -> str:
-    """The text that ``encode_segment`` was given. Segments that it never makes are a RejectedError."""
-    if tuple(segments) == (_EMPTY,):
-        return ""
-    found = _ENCODED.fullmatch("".join(segment.removesuffix(_CONTINUED) for segment in segments))
-    if found is not None:
-        text = unquote(found["body"], errors="replace")
-        # Encoding it again covers all else at once: where segments break, how they open, the bits of capitals.
-        if text and encode_segment(text) == tuple(segments):
-            return text
-    raise _never_made("path", "/".join(segments))
-
-
 def path_of(root: str, job: JobName, urn: DatasetUrn, role: Role = Role.DATA) -> str:
     """The directory of one dataset's published files in one role: ``<root>/<job>/<role>/<urn>``."""
     return "/".join((root.rstrip("/"), *encode_segment(job), role.value, *encode_segment(urn)))
-
-
-def parse_path(root: str, path: str) -> tuple[JobName, DatasetUrn, Role]:
-    """What ``path_of`` was given, from its directory or any path below it. Any other path: RejectedError."""
-    inside = root.rstrip("/") + "/"
-    parts = path.removeprefix(inside).split("/")
-    if not path.startswith(inside) or len(parts) < 3 or parts[1] not in set(Role):
-        raise _never_made("path", path)
-    job = parse_job_name(decode_segments(parts[:1]))
-    return job, parse_urn(decode_segments(list(_take_name(parts[2:])))), Role(parts[1])
 
 
 def asset_key_of(job: JobName, urn: DatasetUrn, role: Role = Role.DATA) -> tuple[str, ...]:
@@ -94,16 +68,6 @@ def source_key_of(kind: str, connection: str, name: str) -> tuple[str, ...]:
     return ("source", *(_KEY_UNSAFE.sub(lambda unsafe: _escape(unsafe[0]), each) for each in (kind, connection, name)))
 
 
-def parse_asset_key(components: Sequence[str]) -> tuple[JobName, DatasetUrn, Role]:
-    """What ``asset_key_of`` was given. Components that it never makes are a RejectedError."""
-    if len(components) in {2, 3} and set(components[2:]) <= set(Role):
-        role = Role(components[2]) if len(components) == 3 else Role.DATA
-        job, urn = parse_job_name(components[0]), parse_urn(unquote(components[1], errors="replace"))
-        if asset_key_of(job, urn, role) == tuple(components):
-            return job, urn, role
-    raise _never_made("asset_key", "/".join(components))
-
-
 def _escape(text: str) -> str:
     return "".join(f"%{octet:02X}" for octet in text.encode("utf-8"))
 
@@ -117,21 +81,6 @@ def _fill_segments(units: Iterable[str]) -> Iterator[str]:
             segment = ""
         segment += _escape(unit) if not segment and unit in _HIDES else unit
     yield segment
-
-
-def _take_name(segments: Iterable[str]) -> Iterator[str]:
-    for segment in segments:
-        yield segment
-        if not segment.endswith(_CONTINUED):
-            return
-
-
-def _never_made(field: str, found: str) -> RejectedError:
-    return RejectedError(
-        f"expected a name that this product makes, found {found!a}",
-        field=field,
-        hint="Nothing of ours has that name; look who put it there.",
-    )
 
 
 def list_upwards(directories: Iterable[str], root: str) -> list[str]:

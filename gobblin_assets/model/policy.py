@@ -16,25 +16,23 @@ from gobblin_assets.model.work_unit import WorkUnit
 
 class CommitPolicy(StrEnum):
     """``FULL``: all or nothing of a dataset partition. ``SUCCESSFUL``: the contiguous prefix of good
-    WorkUnits per watermark key. ``PARTIAL``: the same, ending at the failed unit's vouched high.
+    WorkUnits per watermark key.
+
+    Gobblin's third one, ``partial``, would publish what a failed task has as well. An attempt that failed has nothing
+    that anybody vouches for.
     """
 
     FULL = "full"
     SUCCESSFUL = "successful"
-    PARTIAL = "partial"
 
 
 @dataclass(frozen=True, slots=True)
 class UnitResult:
-    """How one WorkUnit ended. ``attempt`` is the staged attempt that holds its rows; None: nothing staged.
-
-    ``vouched_high``: a failed reader's word that everything below was read and staged (log readers only).
-    """
+    """How one WorkUnit ended. ``attempt`` is the staged attempt that holds its rows; None: nothing staged."""
 
     unit: WorkUnit
     succeeded: bool
     attempt: AttemptId | None
-    vouched_high: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,9 @@ def decide_commit(policy: CommitPolicy, results: Sequence[UnitResult], *, replac
     complete = all(result.succeeded for result in results)
     if not complete and (policy is CommitPolicy.FULL or replaces):
         return Decision(publish=False, complete=False, winners=(), discarded=staged, advances=())
-    vouching = policy is CommitPolicy.PARTIAL
     excluded: set[AttemptId] = set()
     while True:
-        prefixes = _prefixes(results, excluded, vouching=vouching)
+        prefixes = _prefixes(results, excluded)
         inside = {result.unit.id for prefix in prefixes.values() for result in prefix}
         outside = {r.attempt for r in results if r.attempt is not None and r.unit.id not in inside}
         if outside <= excluded:
@@ -91,9 +88,7 @@ def decide_commit(policy: CommitPolicy, results: Sequence[UnitResult], *, replac
     )
 
 
-def _prefixes(
-    results: Sequence[UnitResult], excluded: set[AttemptId], *, vouching: bool
-) -> dict[str, list[UnitResult]]:
+def _prefixes(results: Sequence[UnitResult], excluded: set[AttemptId]) -> dict[str, list[UnitResult]]:
     prefixes: dict[str, list[UnitResult]] = {}
     ended: set[str] = set()
     for result in sorted(results, key=lambda r: (r.unit.key, r.unit.number)):
@@ -101,29 +96,18 @@ def _prefixes(
         prefix = prefixes.setdefault(key, [])
         if key in ended:
             continue
-        if result.attempt in excluded:
-            ended.add(key)
-        elif result.succeeded:
+        if result.succeeded and result.attempt not in excluded:
             prefix.append(result)
         else:
             ended.add(key)
-            if vouching and result.attempt is not None and result.vouched_high is not None:
-                prefix.append(result)
     return prefixes
 
 
 def _advance(key: str, prefix: Sequence[UnitResult]) -> KeyAdvance:
-    intervals = [each for each in map(_published, prefix) if each is not None]
+    intervals = [result.unit.interval for result in prefix if result.unit.interval is not None]
     if not intervals:
         return KeyAdvance(key, None, (), None)
     joined = join_neighbours(intervals)
     read = tuple(each for each in joined if not each.is_empty)
     # One without positions is kept where there is no other: it tells that the key was asked for.
     return KeyAdvance(key, intervals[-1].high, read or joined[-1:], prefix[0].unit.reread_from)
-
-
-def _published(result: UnitResult) -> Interval | None:
-    interval = result.unit.interval
-    if interval is None or result.succeeded or result.vouched_high is None:
-        return interval
-    return Interval(interval.low, result.vouched_high)

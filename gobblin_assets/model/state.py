@@ -1,6 +1,5 @@
-"""Gobblin's states as values: of a job run, of its tasks, and of a dataset between runs."""
+"""Gobblin's states as values: of a job's run, of a dataset in it, and of a dataset between runs."""
 
-import datetime as dt
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,11 @@ KeyId = NewType("KeyId", int)
 
 
 class WorkingState(StrEnum):
-    """Where a job run, a task or a WorkUnit is."""
+    """Where a run of a job is, or a WorkUnit.
+
+    A run is RUNNING until it ends: COMMITTED if every dataset left it well. A WorkUnit is PENDING until its task has
+    ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED one is not read.
+    """
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -86,32 +89,3 @@ class DatasetState:
     def find_watermark(self, key: str, partition: str) -> Watermark | None:
         state = self.keys.get((key, partition))
         return None if state is None else state.watermark
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """One attempt at one MultiWorkUnit for one dataset partition, with its figures."""
-
-    attempt_id: AttemptId
-    multi_work_unit: int
-    try_number: int
-    state: WorkingState
-    started_at: dt.datetime
-    ended_at: dt.datetime | None = None
-    row_count: int = 0
-    file_bytes: int = 0
-    file_count: int = 0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """One run of a job."""
-
-    run_id: RunId
-    job: JobName
-    state: WorkingState
-    started_at: dt.datetime
-    ended_at: dt.datetime | None = None
-    dagster_run_id: str | None = None
-    error: str | None = None

@@ -8,7 +8,6 @@ chained. UTF-8 keeps code point order, which is also what ``COLLATE "C"`` compar
 A value of each type, as it stands in JSON:
 
     long             {"type": "long", "value": 42}
-    multi_long       {"type": "multi_long", "value": [3, 9]}
     timestamp        {"type": "timestamp", "value": "2013-01-01T05:00:00.000000Z"}        an instant, in UTC
     local_timestamp  {"type": "local_timestamp", "value": "2013-01-01T05:00:00.000000"}   the source's wall clock
     date             {"type": "date", "value": "2013-01-01"}
@@ -36,7 +35,6 @@ class WatermarkType(StrEnum):
     """What the column of positions holds."""
 
     LONG = "long"
-    MULTI_LONG = "multi_long"
     TIMESTAMP = "timestamp"
     LOCAL_TIMESTAMP = "local_timestamp"
     DATE = "date"
@@ -50,7 +48,7 @@ class WatermarkType(StrEnum):
 
 
 Scalar = int | dt.datetime | dt.date | str
-Value = Scalar | tuple[int, ...] | tuple["Watermark", "Watermark"]
+Value = Scalar | tuple["Watermark", "Watermark"]
 
 
 @total_ordering
@@ -87,10 +85,7 @@ class Watermark:
             case str() as text:
                 return _encode_text(text)
             case tuple() as parts:
-                if self.type is WatermarkType.MULTI_LONG:
-                    # Each number is announced by a byte above the end mark, so that a shorter list sorts first.
-                    return b"".join(b"\x02" + part.encode() for part in _as_longs(parts)) + b"\x01"
-                return b"".join(part.encode() for part in parts if isinstance(part, Watermark))
+                return b"".join(part.encode() for part in parts)
             case _:
                 assert_never(self.value)
 
@@ -115,11 +110,8 @@ class Watermark:
                 # The smallest text above another is that text with the smallest character behind it; sources
                 # that can't hold U+0000 have no row between the two.
                 return Watermark(self.type, text + "\x00")
-            case tuple() as parts:
-                *rest, last = parts
-                if isinstance(last, Watermark):
-                    return Watermark(self.type, (*rest, last.successor()))  # type: ignore[arg-type]  # a composite stays a pair of positions
-                return Watermark(self.type, (*rest, min(last + 1, _LONG_MAX)))
+            case (lead, key):
+                return Watermark(self.type, (lead, key.successor()))
             case _:
                 assert_never(self.value)
 
@@ -174,7 +166,7 @@ def parse_position(kind: WatermarkType, text: str, *, field: str) -> Watermark:
                 return Watermark(kind, moment)
             case WatermarkType.STRING:
                 return Watermark(kind, text)
-            case WatermarkType.MULTI_LONG | WatermarkType.COMPOSITE:
+            case WatermarkType.COMPOSITE:
                 raise ValueError("positions of this type are not written by hand")
             case _:
                 assert_never(kind)
@@ -215,10 +207,6 @@ def _encode_text(text: str) -> bytes:
     return text.encode("utf-8").replace(b"\x00", b"\x00\xff") + b"\x00\x01"
 
 
-def _as_longs(parts: tuple[object, ...]) -> list["Watermark"]:
-    return [long_watermark(part) for part in parts if isinstance(part, int)]
-
-
 def _value_to_json(value: Value) -> object:
     match value:
         case dt.datetime() as moment:
@@ -231,7 +219,7 @@ def _value_to_json(value: Value) -> object:
         case int():
             return value
         case tuple() as parts:
-            return [part.to_json() if isinstance(part, Watermark) else part for part in parts]
+            return [part.to_json() for part in parts]
         case _:
             assert_never(value)
 
@@ -240,8 +228,6 @@ def _value_from_json(kind: WatermarkType, data: object) -> Value:
     match kind, data:
         case WatermarkType.LONG, int():
             return data
-        case WatermarkType.MULTI_LONG, list():
-            return tuple(data)
         case WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP, str():
             return dt.datetime.fromisoformat(data)
         case WatermarkType.DATE, str():
@@ -259,8 +245,6 @@ def _value_from_json(kind: WatermarkType, data: object) -> Value:
 def _require_valid(kind: WatermarkType, value: Value) -> None:
     match kind, value:
         case WatermarkType.LONG, int() if _is_long(value):
-            return
-        case WatermarkType.MULTI_LONG, tuple() if value and all(_is_long(part) for part in value):
             return
         case WatermarkType.TIMESTAMP, dt.datetime() if value.utcoffset() == dt.timedelta(0):
             return

@@ -47,7 +47,7 @@ def require_column(frame_columns: Sequence[str], wanted: str, *, label: str, fie
     return found
 
 
-def require_distinct(names: Sequence[str], *, label: str, field: str) -> None:
+def require_distinct_columns(names: Sequence[str], *, label: str, field: str) -> None:
     """Refuse names that Spark can't tell apart: it ignores case, and Parquet files can't hold both."""
     alike = find_alike(names)
     if alike is not None:
@@ -59,11 +59,11 @@ def require_distinct(names: Sequence[str], *, label: str, field: str) -> None:
 
 
 def require_distinct_fields(schema: t.StructType, *, label: str, field: str) -> None:
-    """``require_distinct`` for the columns and for the fields of every struct below them.
+    """``require_distinct_columns`` for the columns and for the fields of every struct below them.
 
     Spark writes a struct with fields that it can't tell apart, and then can't read the file.
     """
-    require_distinct(schema.names, label=label, field=field)
+    require_distinct_columns(schema.names, label=label, field=field)
     for column in schema.fields:
         _require_distinct_below(column.dataType, f"{label}, column {column.name!r}", field)
 

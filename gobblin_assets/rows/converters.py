@@ -32,9 +32,9 @@ from gobblin_assets.rows.columns import (
     named,
     refuse_expression,
     require_column,
-    require_distinct,
+    require_distinct_columns,
 )
-from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, hidden_columns, is_dead_letter
+from gobblin_assets.rows.row_quality import DEAD_LETTER_COLUMN, dead_letter_columns, find_hidden_columns, is_dead_letter
 from gobblin_assets.spec.function_modules import require_allowed_module
 from gobblin_assets.spec.job_spec import ConverterSpec
 
@@ -48,7 +48,7 @@ def convert(frame: DataFrame, links: Sequence[ConverterSpec], *, dataset: str) -
     """Apply the links in order. RejectedError names dataset, link (counted from 0), column and what there is."""
     if any(link.cast or link.sql or link.where for link in links):
         _require_ansi(frame, dataset)
-    hidden = hidden_columns(frame.columns)
+    hidden = find_hidden_columns(frame.columns)
     if dead_letter_columns(hidden) and any(link.function for link in links):
         rows = frame.where(~is_dead_letter()).drop(*hidden)
         letters = frame.where(is_dead_letter()).select(*(named(name) for name in hidden))
@@ -98,7 +98,7 @@ class _Link:
         except AnalysisException as error:
             field = self._find_culprit(frame)
             raise refuse_expression(error, label=self._label, field=field, available=available) from error
-        if hidden_columns(schema.names) != tuple(self._hidden):
+        if find_hidden_columns(schema.names) != tuple(self._hidden):
             raise RejectedError(
                 f"{self._label}: a column would be called {DEAD_LETTER_COLUMN!r}, which marks dead letters",
                 field=self._field,
@@ -108,7 +108,7 @@ class _Link:
             raise RejectedError(
                 f"{self._label}: no column is left", field=self._field, hint=f"There were {', '.join(available)}."
             )
-        require_distinct(schema.names, label=self._label, field=self._field)
+        require_distinct_columns(schema.names, label=self._label, field=self._field)
         return converted
 
     def _find_culprit(self, frame: DataFrame) -> str:
@@ -145,7 +145,9 @@ class _Link:
     def _rename(self, frame: DataFrame) -> DataFrame:
         """All at once, so that two columns can exchange their names."""
         new_names = {self._require(frame, old): new for old, new in (self._spec.rename or {}).items()}
-        require_distinct([new_names.get(name, name) for name in frame.columns], label=self._label, field=self._field)
+        require_distinct_columns(
+            [new_names.get(name, name) for name in frame.columns], label=self._label, field=self._field
+        )
         return frame.select(*(named(name).alias(new_names.get(name, name)) for name in frame.columns))
 
     def _cast(self, frame: DataFrame) -> DataFrame:
@@ -177,7 +179,7 @@ class _Link:
             if field.name not in self._hidden
             for column in _leaves(named(field.name), field.name, field.dataType, separator, 0)
         ]
-        require_distinct([name for name, _column in columns], label=self._label, field=self._field)
+        require_distinct_columns([name for name, _column in columns], label=self._label, field=self._field)
         return self._beside_hidden(frame, (column.alias(name) for name, column in columns))
 
     def _call(self, frame: DataFrame) -> DataFrame:

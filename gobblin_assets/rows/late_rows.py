@@ -64,9 +64,7 @@ def without_published(
 
 
 def _parts(position: Watermark) -> tuple[Watermark, ...]:
-    if position.type is WatermarkType.COMPOSITE and isinstance(position.value, tuple):
-        return tuple(part for part in position.value if isinstance(part, Watermark))
-    return (position,)
+    return position.value if isinstance(position.value, tuple) else (position,)
 
 
 def _is_below(columns: Sequence[str], position: Watermark) -> Column:

@@ -8,9 +8,10 @@ field by field.
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import reduce
+from operator import and_
 from typing import Final
 from uuid import uuid4
 
@@ -21,9 +22,6 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import Watermark, WatermarkType, from_micros
 from gobblin_assets.spark.errors import spark_families
-
-EVERYTHING: Final = ""
-"""The name of the only group where no groups are given."""
 
 _EPOCH: Final = dt.date(1970, 1, 1)
 
@@ -39,61 +37,43 @@ class Observed:
 class ObservedPositions:
     """The results of one action over the frame that ``observe_positions`` gave."""
 
-    def __init__(self, observation: Observation, kinds: Sequence[WatermarkType], groups: Sequence[str]) -> None:
+    def __init__(self, observation: Observation, kinds: Sequence[WatermarkType]) -> None:
         self._observation = observation
         self._kinds = kinds
-        self._groups = groups
 
-    def get(self) -> Mapping[str, Observed]:
-        """By group. Only after the action has returned: before, a classic session waits for it without end.
+    def get(self) -> Observed | None:
+        """Only after the action has returned: before, a classic session waits for it without end.
 
-        Empty where Connect sent nothing: its server waits a tenth of a second for the results and then answers
+        None where Connect sent nothing: its server waits a tenth of a second for the results and then answers
         without them (seen on a busy machine), and of nested observations it may send the outer one alone.
         """
         with spark_families("read the observed positions"):
             values = self._observation.get
         if not values:
-            return {}
-        return {
-            group: Observed(
-                row_count=int(values[f"rows_{number}"]),
-                high=_as_watermark(self._kinds, [values[f"high_{number}_{part}"] for part in range(len(self._kinds))]),
-            )
-            for number, group in enumerate(self._groups)
-        }
+            return None
+        highs = [values[f"high_{part}"] for part in range(len(self._kinds))]
+        return Observed(row_count=int(values["rows"]), high=_as_watermark(self._kinds, highs))
 
 
-def observe_positions(
-    frame: DataFrame,
-    columns: Sequence[str],
-    groups: Mapping[str, Column] = MappingProxyType({}),
-) -> tuple[DataFrame, ObservedPositions]:
-    """The same frame, observed: the highest position of ``columns`` in each group of rows, and their number.
+def observe_positions(frame: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, ObservedPositions]:
+    """The same frame, observed: the highest position of ``columns``, and the number of rows.
 
-    ``columns``: none (rows are counted), one, or two that are compared in turn (time, then key). ``groups``
-    name the rows of one watermark key each by a condition; without them all rows are one, ``EVERYTHING``.
-    Rows with a NULL position have none. RejectedError names a column that can't be a position.
+    ``columns``: none (rows are counted), one, or two that are compared in turn (time, then key). Rows with a NULL
+    position have none. RejectedError names a column that can't be a position.
     """
     types = {column.name: column.dataType for column in frame.schema.fields} if columns else {}
     kinds = [_kind_of(name, types.get(name)) for name in columns]
-    conditions = dict(groups) or {EVERYTHING: f.lit(True)}
-    metrics = []
-    for number, condition in enumerate(conditions.values()):
-        metrics.append(f.count(f.when(condition, f.lit(1))).alias(f"rows_{number}"))
-        if not columns:
-            continue
+    metrics = [f.count(f.lit(1)).alias("rows")]
+    if columns:
         parts = [f.col(_quoted(name)) for name in columns]
-        present = condition
-        for part in parts:
-            present = present & part.isNotNull()
+        present = reduce(and_, [part.isNotNull() for part in parts])
         named = [part.alias(f"part_{at}") for at, part in enumerate(parts)]
         highest = f.max(f.when(present, f.struct(*named)))
-        metrics.extend(
-            _as_scalar(highest.getField(f"part_{at}"), kind).alias(f"high_{number}_{at}")
-            for at, kind in enumerate(kinds)
-        )
+        metrics += [
+            _as_scalar(highest.getField(f"part_{at}"), kind).alias(f"high_{at}") for at, kind in enumerate(kinds)
+        ]
     observation = Observation(f"positions-{uuid4()}")
-    return frame.observe(observation, *metrics), ObservedPositions(observation, kinds, tuple(conditions))
+    return frame.observe(observation, *metrics), ObservedPositions(observation, kinds)
 
 
 def _kind_of(name: str, data_type: t.DataType | None) -> WatermarkType:

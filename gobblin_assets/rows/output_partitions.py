@@ -27,7 +27,7 @@ from gobblin_assets.model.directory_names import (
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.columns import find_column, find_raised, named, raising, require_column
 from gobblin_assets.rows.event_time import add_event_time, find_event_time_failure, find_zone_failure
-from gobblin_assets.rows.row_quality import hidden_columns
+from gobblin_assets.rows.row_quality import find_hidden_columns
 from gobblin_assets.spec.job_spec import WriterSpec
 
 _SAID: Final = {
@@ -84,7 +84,7 @@ def add_output_partitions(
         _require_utc(frame, dataset, "writer.event_time")
         partitioned = add_event_time(partitioned, writer.event_time, dataset=dataset, now=now)
         columns.append(writer.event_time.name)
-    if columns and set(partitioned.columns) <= {*columns, *hidden_columns(partitioned.columns)}:
+    if columns and set(partitioned.columns) <= {*columns, *find_hidden_columns(partitioned.columns)}:
         raise RejectedError(
             f"dataset {dataset!r}: all of its columns would become directories",
             field="writer.partition_by",

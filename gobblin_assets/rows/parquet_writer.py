@@ -21,7 +21,6 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import DataFile, FileStat
 from gobblin_assets.spark.errors import spark_families
 
-FILE_BYTES_MAX: Final = 512 * 1024 * 1024
 """Large enough for readers to stream, small enough to be copied or rewritten again after a failure."""
 
 FOOTER_THREADS_MAX: Final = 8
@@ -143,21 +142,13 @@ def collect_output(fs: FileSystem, directory: str) -> list[WrittenDirectory]:
     ]
 
 
-def plan_file_rows_max(
-    schema: t.StructType,
-    *,
-    file_bytes_max: int = FILE_BYTES_MAX,
-    published_rows: int = 0,
-    published_bytes: int = 0,
-) -> int:
+def plan_file_rows_max(schema: t.StructType, *, file_bytes_max: int) -> int:
     """How many rows to allow a file so that it is about ``file_bytes_max`` at most.
 
-    From what was published before, where there is something: its bytes a row. Else from the widths of the
-    schema's types before compression, which errs towards smaller files; a column of long texts makes larger
-    ones until the first publication is known. Spark offers a bound by rows only.
+    From the widths of the schema's types before compression, which errs towards smaller files; a column of long texts
+    makes larger ones. Spark offers a bound by rows only.
     """
-    row_bytes = published_bytes / published_rows if published_rows and published_bytes else _width(schema)
-    return max(1, int(file_bytes_max / max(row_bytes, 1.0)))
+    return max(1, int(file_bytes_max / max(_width(schema), 1.0)))
 
 
 def _width(data_type: t.DataType) -> float:

@@ -3,7 +3,7 @@
 A check that gives NULL counts as a failure. Any number of policies may fail for one row:
 
     fail      the task fails, and with it nothing of the attempt is published. The first such row ends it; how many
-              there are is then counted by another read (``spark.failed_rows``), which a good task never needs.
+              there are is then counted by another read (``rows.failed_rows``), which a good task never needs.
     err_file  the row is set aside: it goes to the quarantine role, published in the same sequence.
     optional  the row stays, annotated.
 
@@ -102,7 +102,7 @@ def dead_letter_columns(names: Iterable[str]) -> tuple[str, ...]:
     return (DEAD_LETTER_COLUMN, *(name for name in known if name.startswith(f"{DEAD_LETTER_COLUMN}_")))
 
 
-def hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
+def find_hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
     """All hidden columns among ``names``: those of dead letters, and whose row it is."""
     known = list(names)
     return (*dead_letter_columns(known), *([SHARE_COLUMN] if SHARE_COLUMN in known else []))
@@ -266,7 +266,7 @@ def _require_check(frame: DataFrame, policy: RowPolicySpec, *, field: str, datas
             _ = frame.select("*", _passes(policy).alias(_PROBE)).schema
             return
     except AnalysisException as error:
-        hidden = hidden_columns(frame.columns)
+        hidden = find_hidden_columns(frame.columns)
         available = [name for name in frame.columns if name not in hidden]
         raise refuse_expression(error, label=label, field=field, available=available) from error
     raise RejectedError(

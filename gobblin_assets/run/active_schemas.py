@@ -21,19 +21,19 @@ class ActiveSchemas:
 
     def look_up(self, slices: Sequence[Slice]) -> None:
         """Fill ``active_schemas`` of each. One query for all that are not known; under leases of this run."""
-        versions = {part.urn: part.state.version for part in slices}
+        versions = {slice_.urn: slice_.state.version for slice_ in slices}
         unknown = [urn for urn, version in versions.items() if self._known.get(urn, (None, ()))[0] != version]
         if unknown:
             found = self._published.find_active_schemas(self._job, unknown)
             self._known |= {urn: (versions[urn], tuple(found.get(urn, ()))) for urn in unknown}
-        for part in slices:
-            part.active_schemas = self._known[part.urn][1]
+        for slice_ in slices:
+            slice_.active_schemas = self._known[slice_.urn][1]
 
-    def remember(self, part: Slice, publication: Publication) -> None:
+    def remember(self, slice_: Slice, publication: Publication) -> None:
         """Keep what is known of a dataset where a publication changed nothing of it, and forget it where it did."""
-        version, known = self._known.pop(part.urn, (-1, ()))
-        own = [each.file_schema for each in known if each.only_partition in {None, partition_text(part.partition)}]
-        written = [schema for task in part.staged for schema in task.extracted.file_schemas.values()]
-        is_same = not part.plan.replaces and all(schema in own for schema in written)
+        version, known = self._known.pop(slice_.urn, (-1, ()))
+        own = [each.file_schema for each in known if each.only_partition in {None, partition_text(slice_.partition)}]
+        written = [schema for task in slice_.staged for schema in task.extracted.file_schemas.values()]
+        is_same = not slice_.plan.replaces and all(schema in own for schema in written)
         if is_same and publication.version == version + 1:
-            self._known[part.urn] = (publication.version, known)
+            self._known[slice_.urn] = (publication.version, known)

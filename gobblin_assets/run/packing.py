@@ -83,8 +83,8 @@ def pack_work_units(
             groups.append(keys)
         else:
             limit = limits.get(dataset) if packer.type == "bi_level" else None
-            share = target if limit is None else max(target, -(-_weigh_group(keys) // limit))
-            runs = [[run] for key in keys for run in _divide_key(key, share, max_multi_work_units)]
+            aim = target if limit is None else max(target, -(-_weigh_group(keys) // limit))
+            runs = [[run] for key in keys for run in _divide_key(key, aim, max_multi_work_units)]
             groups += runs if limit is None else _Bins.fill(runs, limit).groups()
     if packer.type == "topic_grouping":
         groups = _split_groups(groups, min(packer.containers_min, max_multi_work_units))
@@ -114,12 +114,12 @@ def _divide_key(units: _Run, target: int, bins: int) -> list[_Run]:
 
 
 def _cut_evenly(units: _Run, count: int) -> list[_Run]:
-    share = _weigh(units) / count
+    aim = _weigh(units) / count
     runs: list[_Run] = [[]]
     seen = 0.0
     for unit in units:
         # A unit belongs to the run in which its middle falls.
-        if runs[-1] and len(runs) < count and seen + unit.weight / 2 > share * len(runs):
+        if runs[-1] and len(runs) < count and seen + unit.weight / 2 > aim * len(runs):
             runs.append([])
         runs[-1].append(unit)
         seen += unit.weight

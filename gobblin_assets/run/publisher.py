@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from gobblin_assets.commit.batches import TOGETHER_MAX, do_together
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SealOrder
-from gobblin_assets.commit.together import TOGETHER_MAX, do_together
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
-from gobblin_assets.run.publishing import SealForgottenError, check_failure, decide_slice, explain_unpublished
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
+from gobblin_assets.run.seal_decision import SealForgottenError, check_failure, decide_slice, explain_unpublished
 from gobblin_assets.run.slices import Slice, failure_of, family_of
 
 PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -52,110 +52,110 @@ class Publisher:
         self._remember = remember
         self.versions: dict[DatasetId, int] = {}
 
-    def publish(self, parts: Sequence[Slice], started_at_s: float) -> None:
+    def publish(self, slices: Sequence[Slice], started_at_s: float) -> None:
         """What the policy allows of each; ``started_at_s`` on the monotonic clock is when their round began."""
-        for wave in _in_waves(parts):
+        for wave in _in_waves(slices):
             self._publish_wave(wave, self._ports.clock.monotonic() - started_at_s)
 
-    def _publish_wave(self, parts: Sequence[Slice], duration_s: float) -> None:
-        decided = [(part, order) for part in parts if (order := self._decide(part, duration_s)) is not None]
+    def _publish_wave(self, slices: Sequence[Slice], duration_s: float) -> None:
+        decided = [(slice_, order) for slice_ in slices if (order := self._decide(slice_, duration_s)) is not None]
         sealed = []
-        for (part, _order), error in zip(decided, do_together(decided, self._seal, _planned_rows), strict=True):
+        for (slice_, _order), error in zip(decided, do_together(decided, self._seal, _planned_rows), strict=True):
             if error is None:
-                sealed.append(part)
+                sealed.append(slice_)
             else:
-                self._fail(part, error)
-        outcomes = self._driver.publish_all([(part.sequence_id, part.lease) for part in sealed])
+                self._fail(slice_, error)
+        outcomes = self._driver.publish_all([(slice_.sequence_id, slice_.lease) for slice_ in sealed])
         ended = list(zip(sealed, outcomes, strict=True))
-        self._tell([(part, outcome) for part, outcome in ended if not isinstance(outcome, GobblinError)])
-        for part, outcome in ended:
+        self._tell([(slice_, outcome) for slice_, outcome in ended if not isinstance(outcome, GobblinError)])
+        for slice_, outcome in ended:
             if isinstance(outcome, GobblinError):
-                self._fail(part, self._explain(part, outcome))
+                self._fail(slice_, self._explain(slice_, outcome))
 
-    def _decide(self, part: Slice, duration_s: float) -> SealOrder | None:
+    def _decide(self, slice_: Slice, duration_s: float) -> SealOrder | None:
         """None: it has failed, and that is kept."""
-        if isinstance(part.error, FencedError):
+        if isinstance(slice_.error, FencedError):
             # The new owner aborts what was begun.
-            self._keep([(part.state.dataset_id, failure_of(part.urn, part.partition, part.error))])
+            self._keep([(slice_.state.dataset_id, failure_of(slice_.urn, slice_.partition, slice_.error))])
             return None
         try:
             order = decide_slice(
-                part,
+                slice_,
                 policy=self._request.job.commit_policy,
-                base_version=self.versions[part.state.dataset_id],
-                uri=self._ports.destination.uri_of(part.urn, Role.DATA),
+                base_version=self.versions[slice_.state.dataset_id],
+                uri=self._ports.destination.uri_of(slice_.urn, Role.DATA),
                 duration_s=duration_s,
             )
             if order is None:
-                refused = CorruptionError(f"{part.label} was refused although every task succeeded")
-                self._fail(part, part.error or refused)
+                refused = CorruptionError(f"{slice_.label} was refused although every task succeeded")
+                self._fail(slice_, slice_.error or refused)
                 return None
             reach(Failpoint.STAGED_BEFORE_SEAL)
-            self._driver.require(part.lease)
+            self._driver.require(slice_.lease)
         except GobblinError as error:
-            self._fail(part, error)
+            self._fail(slice_, error)
             return None
         return order
 
     def _seal(self, decided: Sequence[tuple[Slice, SealOrder]]) -> None:
         self._store.seal(*(order for _part, order in decided))
 
-    def _explain(self, part: Slice, error: GobblinError) -> GobblinError:
+    def _explain(self, slice_: Slice, error: GobblinError) -> GobblinError:
         try:
-            return explain_unpublished(part, error, self._store)
+            return explain_unpublished(slice_, error, self._store)
         except GobblinError:
             # The log can't be asked any more.
             return error
 
-    def _fail(self, part: Slice, error: GobblinError) -> None:
-        self._abort(part, error)
-        failed = replace(failure_of(part.urn, part.partition, error), checks=check_failure(part, error))
-        self._keep([(part.state.dataset_id, failed)])
+    def _fail(self, slice_: Slice, error: GobblinError) -> None:
+        self._abort(slice_, error)
+        failed = replace(failure_of(slice_.urn, slice_.partition, error), checks=check_failure(slice_, error))
+        self._keep([(slice_.state.dataset_id, failed)])
 
-    def _abort(self, part: Slice, error: GobblinError) -> None:
+    def _abort(self, slice_: Slice, error: GobblinError) -> None:
         """Give up what was not sealed. What was sealed stays open, and is completed by whoever comes next."""
         if isinstance(error, FencedError | OutcomeUnknownError):
             return
         if isinstance(error, SealForgottenError):
             # Its staging may be all that is left of files whose siblings are visible: cleanup stays away as well.
-            self._behind.add(part.urn)
+            self._behind.add(slice_.urn)
             return
         try:
-            self._store.abort(part.sequence_id, fence=part.lease.fence, error=str(error))
+            self._store.abort(slice_.sequence_id, fence=slice_.lease.fence, error=str(error))
         except ConflictError:
             # It was sealed: the publication failed, was counted, and will be tried again.
             return
         except GobblinError as second:
-            self._ports.report(f"{part.label}: could not be aborted; the next run does it: {second}")
+            self._ports.report(f"{slice_.label}: could not be aborted; the next run does it: {second}")
 
     def _tell(self, published: Sequence[tuple[Slice, Publication]]) -> None:
         reports = []
-        for part, publication in published:
-            self.versions[part.state.dataset_id] = publication.version
-            self._remember(part, publication)
-            report = report_of(publication, part.partition)
-            if part.error is not None:
-                report = replace(report, error=str(part.error), error_family=family_of(part.error))
-            reports.append((part.state.dataset_id, report))
+        for slice_, publication in published:
+            self.versions[slice_.state.dataset_id] = publication.version
+            self._remember(slice_, publication)
+            report = report_of(publication, slice_.partition)
+            if slice_.error is not None:
+                report = replace(report, error=str(slice_.error), error_family=family_of(slice_.error))
+            reports.append((slice_.state.dataset_id, report))
         announce(self._store, [report for _id, report in reports], self._ports.on_publication)
         if reports:
             self._keep(reports)
 
 
-def _in_waves(parts: Sequence[Slice]) -> Iterator[list[Slice]]:
+def _in_waves(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
     """In their order, each wave without two slices of a dataset: a sequence is planned on the version before it.
 
     What they staged is held at once while they are published, so that it is bounded too.
     """
     wave: dict[DatasetId, Slice] = {}
     held_bytes = 0
-    for part in parts:
-        payload_bytes = sum(len(segment.payload) for task in part.staged for segment in task.segments)
+    for slice_ in slices:
+        payload_bytes = sum(len(segment.payload) for task in slice_.staged for segment in task.segments)
         is_full = len(wave) == TOGETHER_MAX or held_bytes + payload_bytes > PAYLOAD_BYTES_MAX
-        if wave and (is_full or part.state.dataset_id in wave):
+        if wave and (is_full or slice_.state.dataset_id in wave):
             yield list(wave.values())
             wave, held_bytes = {}, 0
-        wave[part.state.dataset_id] = part
+        wave[slice_.state.dataset_id] = slice_
         held_bytes += payload_bytes
     if wave:
         yield list(wave.values())

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.abandonment import Abandonment
+from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
-from gobblin_assets.commit.together import do_together
 from gobblin_assets.errors import ConflictError, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.extract import Mode
@@ -208,7 +208,7 @@ class Round:
         self._keeper.require(lease)
         self._ports.destination.refuse_strangers(request.urn)
         plan = session.plan(request)
-        part = Slice(
+        slice_ = Slice(
             request.urn,
             request.partition,
             request.state,
@@ -218,57 +218,58 @@ class Round:
         )
         is_again = plan.mode is Mode.REFRESH and request.mode is Mode.AUTO and not plan.is_snapshot
         if is_again and request.partition.key in request.state.published:
-            self._ports.report(f"{part.label}: was published before, and is read again as a whole (refresh)")
+            self._ports.report(f"{slice_.label}: was published before, and is read again as a whole (refresh)")
         for note in (*plan.degraded, *plan.notes):
-            self._ports.report(f"{part.label}: {note}")
-        return part
+            self._ports.report(f"{slice_.label}: {note}")
+        return slice_
 
     def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
-        def begin(parts: Sequence[Slice]) -> None:
-            self._store.begin(*(self._new_sequence(part, numbers) for part in parts))
+        def begin(some: Sequence[Slice]) -> None:
+            self._store.begin(*(self._new_sequence(slice_, numbers) for slice_ in some))
 
         begun = []
-        for part, error in zip(slices, do_together(slices, begin, lambda part: len(part.plan.work_units)), strict=True):
+        errors = do_together(slices, begin, lambda slice_: len(slice_.plan.work_units))
+        for slice_, error in zip(slices, errors, strict=True):
             if error is None:
-                begun.append(part)
+                begun.append(slice_)
             else:
-                self._keep([(part.state.dataset_id, failure_of(part.urn, part.partition, error))])
+                self._keep([(slice_.state.dataset_id, failure_of(slice_.urn, slice_.partition, error))])
         return begun
 
-    def _new_sequence(self, part: Slice, numbers: Mapping[WorkUnitId, int]) -> NewSequence:
+    def _new_sequence(self, slice_: Slice, numbers: Mapping[WorkUnitId, int]) -> NewSequence:
         return NewSequence(
-            sequence_id=part.sequence_id,
-            dataset_id=part.state.dataset_id,
+            sequence_id=slice_.sequence_id,
+            dataset_id=slice_.state.dataset_id,
             run_id=self._run_id,
-            partition=partition_text(part.partition),
-            mode=part.plan.mode,
-            replaces=part.plan.replaces,
-            fence=part.lease.fence,
+            partition=partition_text(slice_.partition),
+            mode=slice_.plan.mode,
+            replaces=slice_.plan.replaces,
+            fence=slice_.lease.fence,
             root_uri=self._ports.destination.root_uri,
-            work_units=tuple((numbers.get(unit.id), unit) for unit in part.plan.work_units),
+            work_units=tuple((numbers.get(unit.id), unit) for unit in slice_.plan.work_units),
             lease_ttl_s=self._request.job.lease.ttl_s,
         )
 
     # Extract --------------------------------------------------------------------------------------------
 
     def _work(self, session: Session, slices: list[Slice]) -> None:
-        units = [unit for part in slices for unit in part.units_to_read()]
-        splits = {part.urn: part.plan.split for part in slices}
-        capacities = {part.urn: part.plan.task_capacities for part in slices}
+        units = [unit for slice_ in slices for unit in slice_.units_to_read()]
+        splits = {slice_.urn: slice_.plan.split for slice_ in slices}
+        capacities = {slice_.urn: slice_.plan.task_capacities for slice_ in slices}
         packed = pack_run(self._request.job, units, splits, capacities)
         numbers = {unit.id: multi.number for multi in packed for unit in multi.work_units}
         self._schemas.look_up(slices)
         begun = self._begin(slices, numbers)
-        owners = {unit.id: part for part in begun for unit in part.plan.work_units}
+        owners = {unit.id: slice_ for slice_ in begun for unit in slice_.plan.work_units}
         tasks = [task for multi in packed for task in group_orders(make_orders(multi, owners))]
-        tasks += [[TaskOrder(part, 0, ())] for part in _find_undescribed(begun)]
+        tasks += [[TaskOrder(slice_, 0, ())] for slice_ in _find_undescribed(begun)]
         for order in itertools.chain.from_iterable(tasks):
             order.slice.open_tasks += 1
-        for part in begun:
-            part.results += [
-                UnitResult(unit, succeeded=True, attempt=None) for unit in part.plan.work_units if unit.is_empty
+        for slice_ in begun:
+            slice_.results += [
+                UnitResult(unit, succeeded=True, attempt=None) for unit in slice_.plan.work_units if unit.is_empty
             ]
-        self._publisher.publish([part for part in begun if part.open_tasks == 0], self._started_at)
+        self._publisher.publish([slice_ for slice_ in begun if slice_.open_tasks == 0], self._started_at)
         if tasks:
             self._run_tasks(session, tasks, sum_rows(units))
 
@@ -313,23 +314,23 @@ class Round:
 
     def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> bool:
         """Whether it was the last task of its slice."""
-        part = order.slice
+        slice_ = order.slice
         if isinstance(result, GobblinError) and not order.units and not isinstance(result, FencedError):
             # Its columns alone are not known, as before.
-            self._ports.report(f"{part.label}: which columns it has could not be found out: {result}")
+            self._ports.report(f"{slice_.label}: which columns it has could not be found out: {result}")
         elif isinstance(result, GobblinError):
-            part.error = result if isinstance(result, FencedError) else part.error or result
-            part.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
-            self._ports.report(f"{part.label}: {result}")
+            slice_.error = result if isinstance(result, FencedError) else slice_.error or result
+            slice_.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
+            self._ports.report(f"{slice_.label}: {result}")
         else:
-            part.staged.append(result)
-            part.results += [UnitResult(unit, succeeded=True, attempt=result.attempt_id) for unit in order.units]
+            slice_.staged.append(result)
+            slice_.results += [UnitResult(unit, succeeded=True, attempt=result.attempt_id) for unit in order.units]
             progress.add(
                 rows=sum(segment.row_count for segment in result.segments),
                 file_bytes=sum(segment.file_bytes for segment in result.segments),
             )
-        part.open_tasks -= 1
-        return part.open_tasks == 0
+        slice_.open_tasks -= 1
+        return slice_.open_tasks == 0
 
     # Clean ----------------------------------------------------------------------------------------------
 
@@ -359,5 +360,5 @@ def _find_undescribed(slices: Iterable[Slice]) -> list[Slice]:
 
     A source that knows no columns without records has none in its plan.
     """
-    empty = (part for part in slices if not part.units_to_read() and part.plan.columns and part.lacks_schema())
-    return list({part.urn: part for part in reversed(list(empty))}.values())
+    empty = [each for each in slices if not each.units_to_read() and each.plan.columns and each.lacks_schema()]
+    return list({each.urn: each for each in reversed(empty)}.values())

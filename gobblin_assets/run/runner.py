@@ -13,7 +13,7 @@ from typing import Final
 from gobblin_assets.commit.destination import DestinationAwayError
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, WorkingState
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name
 from gobblin_assets.run.announcements import announce_left_over
 from gobblin_assets.run.job_kind import SessionLostError
@@ -21,7 +21,7 @@ from gobblin_assets.run.round import Round
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.slices import failure_of, partition_text
 from gobblin_assets.run.streaming import Stream, WaitForStop
-from gobblin_assets.state.datasets import RunDatasetRecord
+from gobblin_assets.state.datasets import NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 _BUSY_POLL_S: Final = 1.0
@@ -62,15 +62,8 @@ class _Run:
     def run(self, work: _Work) -> RunReport:
         self._require_known()
         away = self._bind_destination()
-        started = JobState(
-            self._run_id,
-            self._job,
-            WorkingState.RUNNING,
-            self._ports.clock.now(),
-            dagster_run_id=self._request.dagster_run_id,
-        )
         ids = self._stores.datasets.register(self._job, sorted(self._request.selection))
-        self._stores.runs.begin(started, owner=self._holder.owner)
+        self._stores.runs.begin(NewRun(self._run_id, self._job, self._holder.owner, self._request.dagster_run_id))
         try:
             left_over = announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
             recovered = [*left_over, *(work(self, ids) if away is None else self._stop_all(ids, away))]

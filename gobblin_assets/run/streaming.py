@@ -283,12 +283,12 @@ class Stream:
 
     def _choose(self, slices: list[Slice]) -> list[Slice]:
         now = self._clock.monotonic()
-        waiting = sum(sum_rows(part.plan.work_units) for part in slices)
+        waiting = sum(sum_rows(slice_.plan.work_units) for slice_ in slices)
         if now < self._publish_at_s and waiting < self._pace.records_max:
             return []
         self._publish_at_s = now + self._pace.publish_every_s
-        chosen = [part for part in slices if _has_news(part)]
-        self._chosen = {part.urn for part in chosen}
+        chosen = [slice_ for slice_ in slices if _has_news(slice_)]
+        self._chosen = {slice_.urn for slice_ in chosen}
         if slices and not chosen:
             self._report("nothing new; waiting for records")
         return chosen
@@ -315,10 +315,13 @@ class Stream:
             self._tally.add(report.publication)
 
 
-def _has_news(part: Slice) -> bool:
+def _has_news(slice_: Slice) -> bool:
     """There is something to read, or a position to remember that the log does not have yet."""
     return any(
         not unit.is_empty
-        or (unit.interval is not None and unit.interval.high != part.state.find_watermark(unit.key, part.key_partition))
-        for unit in part.plan.work_units
+        or (
+            unit.interval is not None
+            and unit.interval.high != slice_.state.find_watermark(unit.key, slice_.key_partition)
+        )
+        for unit in slice_.plan.work_units
     )

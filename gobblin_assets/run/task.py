@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.clock import Clock
@@ -253,20 +253,22 @@ class TaskRunner:
         ]
 
     def _segments(self, order: TaskOrder, extracted: Staged) -> tuple[Segment, ...]:
-        part = order.slice
-        target = Target(part.urn, partition_text(part.partition), part.sequence_id, order.number)
+        slice_ = order.slice
+        target = Target(slice_.urn, partition_text(slice_.partition), slice_.sequence_id, order.number)
         segments: list[Segment] = []
         for role in Role:
             outputs = [each for each in extracted.outputs if each.role is role]
             segments += encode_segments(
                 self.destination.steps_for(outputs, target),
                 role=role,
-                partition=partition_text(part.partition),
+                partition=partition_text(slice_.partition),
                 file_schema=extracted.file_schemas.get(role),
             )
         schema = extracted.file_schemas.get(Role.DATA)
-        if schema is not None and part.lacks_schema() and all(each.role is not Role.DATA for each in segments):
-            segments.append(encode_empty(role=Role.DATA, partition=partition_text(part.partition), file_schema=schema))
+        if schema is not None and slice_.lacks_schema() and all(each.role is not Role.DATA for each in segments):
+            segments.append(
+                encode_empty(role=Role.DATA, partition=partition_text(slice_.partition), file_schema=schema)
+            )
         return tuple(segments)
 
     def _record_failure(self, ids: Sequence[AttemptId], error: GobblinError) -> None:

@@ -16,11 +16,11 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 
 def make_orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> list[TaskOrder]:
     """One order for each slice that has WorkUnits in this MultiWorkUnit."""
-    shares: dict[SequenceId, list[WorkUnit]] = {}
+    by_sequence: dict[SequenceId, list[WorkUnit]] = {}
     for unit in multi.work_units:
         if unit.id in owners:
-            shares.setdefault(owners[unit.id].sequence_id, []).append(unit)
-    return [TaskOrder(owners[share[0].id], multi.number, tuple(share)) for share in shares.values()]
+            by_sequence.setdefault(owners[unit.id].sequence_id, []).append(unit)
+    return [TaskOrder(owners[units[0].id], multi.number, tuple(units)) for units in by_sequence.values()]
 
 
 def group_orders(orders: Sequence[TaskOrder]) -> list[list[TaskOrder]]:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from gobblin_assets.commit.batches import in_bounds
 from gobblin_assets.commit.cleanup import Cleanup
 from gobblin_assets.commit.folding import TIDY_S
-from gobblin_assets.commit.together import in_bounds
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.job_rules import JobRules

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.driver import Driver
-from gobblin_assets.commit.forgotten import Examination, Finding
+from gobblin_assets.commit.examination import Examination, LogFinding
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
@@ -17,13 +17,13 @@ from gobblin_assets.commit.sequence import Publication, SequenceRecord
 from gobblin_assets.commit.sweep import UNBOUNDED, SweepBounds, SweepReport
 from gobblin_assets.errors import ConflictError, GobblinError
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.model.state import DatasetId, DatasetOutcome, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, announce_left_over, report_of
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.datasets import RunDatasetRecord, RunStore
+from gobblin_assets.state.datasets import NewRun, RunDatasetRecord, RunStore
 from gobblin_assets.state.leases import Lease
 
 Send = Callable[[DatasetReport], None]
@@ -124,7 +124,7 @@ class Upkeep:
             record.give_up(sequence, reason)
 
     def reconcile(
-        self, reconciliation: Reconciliation, findings: Sequence[Finding], way: Way
+        self, reconciliation: Reconciliation, findings: Sequence[LogFinding], way: Way
     ) -> tuple[Sequence[Reconciled], Mapping[DatasetUrn, GobblinError]]:
         """Bring the log together with storage, dataset by dataset; returns what was done, and what could not be."""
         done: list[Reconciled] = []
@@ -193,14 +193,7 @@ class Upkeep:
     @contextmanager
     def _recorded(self, kind: str) -> Iterator[_Record]:
         holder = self.operations.holder
-        began = JobState(
-            holder.run_id,
-            self.job,
-            WorkingState.RUNNING,
-            self.operations.clock.now(),
-            dagster_run_id=holder.dagster_run_id,
-        )
-        self.stores.runs.begin(began, owner=holder.owner)
+        self.stores.runs.begin(NewRun(holder.run_id, self.job, holder.owner, holder.dagster_run_id))
         record = _Record(self.stores.runs, holder.run_id)
         state, said = WorkingState.FAILED, None
         try:

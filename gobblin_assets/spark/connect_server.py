@@ -98,7 +98,7 @@ class _Files:
         return self.folder / "connect.tmp"
 
 
-def start(home: Path, settings: SparkSettings, report: Callable[[str], None]) -> ConnectServer:
+def start_connect(home: Path, settings: SparkSettings, report: Callable[[str], None]) -> ConnectServer:
     """The server of this home, started if none answers. ``settings.remote`` is left out of account.
 
     RejectedError where one runs with other settings or the settings can't be met; RetryableError where one
@@ -137,7 +137,7 @@ def find(home: Path) -> ConnectServer | None:
     return server if server is not None and answers(server.url) else None
 
 
-def stop(home: Path) -> bool:
+def stop_connect(home: Path) -> bool:
     """Stop it and forget it; False when none was running. Only the very process that was started is signalled."""
     files = _Files(home.absolute() / "spark")
     if not files.state.exists():

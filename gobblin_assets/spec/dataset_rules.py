@@ -83,12 +83,6 @@ def _check_extract(spec: DatasetSpec, where: str) -> None:
 def _check_watermark(watermark: WatermarkSpec, where: str) -> None:
     check_zone(watermark.zone, f"{where}.zone")
     kind = watermark.type
-    if kind is WatermarkType.MULTI_LONG:
-        raise RejectedError(
-            "a column holds one position, found multi_long",
-            field=f"{where}.type",
-            hint="Write long, timestamp, local_timestamp, date, string or composite, or leave it out.",
-        )
     if kind is WatermarkType.COMPOSITE and watermark.key_column is None:
         raise RejectedError(
             "composite positions need a second column, found none",

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.model.extract import ExtractType, OnNull
@@ -38,6 +38,14 @@ def _read_octal(value: object) -> object:
     """YAML has no way to write 0o022 that all of its readers take for a number; as text it is octal."""
     if isinstance(value, str):
         return int(value, 8)
+    return value
+
+
+def _refuse_partial(value: object) -> object:
+    """Gobblin's third policy publishes what a failed task has; it was taken here, and did what ``successful`` does."""
+    if value == "partial":
+        hint = "No source says how far a failed task came. Write successful, which publishes what partial published."
+        raise PydanticCustomError("commit_policy", "full or successful", {"hint": hint})
     return value
 
 
@@ -302,7 +310,11 @@ class JobSpec(SpecModel):
     destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
     datasets: tuple[DatasetSpec, ...] = ()
     defaults: DatasetSpec = DatasetSpec()
-    commit_policy: CommitPolicy = CommitPolicy.FULL
+    commit_policy: Annotated[CommitPolicy, BeforeValidator(_refuse_partial)] = Field(
+        CommitPolicy.FULL,
+        description="Of a dataset partition, full publishes everything or nothing; successful publishes, per watermark "
+        "key, what was read without a gap from the last position on.",
+    )
     parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
     rows_per_s_max: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="Tasks begin so slowly that rows come no faster, on average."

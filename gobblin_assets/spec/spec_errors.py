@@ -69,7 +69,10 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
 
 
 def _hint(detail: ErrorDetails) -> str:
-    options = str(detail.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
+    context = detail.get("ctx", {})
+    if "hint" in context:
+        return str(context["hint"])
+    options = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", ")
     value = detail["input"]
     if detail["type"] in {"enum", "literal_error"} and isinstance(value, str):
         close = difflib.get_close_matches(value, options, n=1)

@@ -9,12 +9,21 @@ from gobblin_assets.model.state import (
     DatasetId,
     DatasetOutcome,
     DatasetState,
-    JobState,
     RunId,
     SequenceId,
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run of a job, as it is recorded before it does anything. ``owner`` names its process."""
+
+    run_id: RunId
+    job: JobName
+    owner: str
+    dagster_run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +75,11 @@ class DatasetStore(Protocol):
 
 
 class RunStore(Protocol):
-    """JobState and its datasets as history."""
+    """Runs of jobs, and how each dataset partition left them, as history."""
 
-    def begin(self, run: JobState, *, owner: str) -> None: ...
+    def begin(self, run: NewRun) -> None:
+        """RUNNING from now on, by the log's clock. One that is there already is left as it is."""
+        ...
 
     def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:
         """Write or replace the outcomes of dataset partitions, each of another one, all of them or none.

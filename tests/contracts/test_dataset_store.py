@@ -125,7 +125,6 @@ def test_positions_of_every_type_come_back_and_can_be_moved_on(log: LogWorld) ->
     text = Watermark(WatermarkType.STRING, "żółw")
     starts = {
         "long": long_watermark(-5),
-        "multi": Watermark(WatermarkType.MULTI_LONG, (3, 9)),
         "instant": timestamp_watermark(moment),
         "wall": Watermark(WatermarkType.LOCAL_TIMESTAMP, moment.replace(tzinfo=None)),
         "date": Watermark(WatermarkType.DATE, moment.date()),

@@ -22,10 +22,11 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.model.state import AttemptId, DatasetState, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import AttemptId, DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease
 from tests.simulation.database import SimDatabase
 from tests.support.commit_log import JOB, ROOT_URI, LogWorld, make_segments, open_postgres, open_simulated
@@ -58,8 +59,8 @@ class History:
         self.ids = [*self.both("register", lambda log: log.datasets.register(JOB, URNS)).values()]
         self.runs = [RunId(self.new_id()) for _ in range(3)]
         for run_id in self.runs:
-            started = JobState(run_id, JOB, WorkingState.RUNNING, STARTED_AT, dagster_run_id=run_id.hex)
-            self.both("begin run", lambda log, started=started: log.runs.begin(started, owner="worker"))
+            started = NewRun(run_id, JOB, "worker", run_id.hex)
+            self.both("begin run", lambda log, started=started: log.runs.begin(started))
         self.leases: list[Lease] = []
         self.sequences: list[NewSequence] = []
         self.attempts: list[NewAttempt] = []

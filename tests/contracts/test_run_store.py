@@ -1,14 +1,14 @@
 """What any store of the runs' history must do: Postgres and the simulated database alike."""
 
-import datetime as dt
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from gobblin_assets.errors import ConflictError
-from gobblin_assets.model.state import DatasetOutcome, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.datasets import RunDatasetRecord
+from gobblin_assets.state.datasets import NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import Holder
 from tests.support.commit_log import JOB, TTL_S, LogWorld
 
@@ -21,10 +21,10 @@ def lapsed(log: LogWorld, *, limit: int = 10) -> dict[str, bool]:
 
 
 def test_a_run_is_begun_once(log: LogWorld) -> None:
-    run = JobState(RunId(uuid.uuid4()), JOB, WorkingState.RUNNING, dt.datetime.now(dt.UTC), dagster_run_id="d-1")
-    log.runs.begin(run, owner="host:1")
+    run = NewRun(RunId(uuid.uuid4()), JOB, "host:1", "d-1")
+    log.runs.begin(run)
 
-    assert log.changes_nothing(lambda: log.runs.begin(run, owner="host:2"))
+    assert log.changes_nothing(lambda: log.runs.begin(replace(run, owner="host:2")))
     assert log.backing.list_rows("run", "run_id", "owner", "state") == [(run.run_id, "host:1", "RUNNING")]
 
 

@@ -12,7 +12,7 @@ import pytest
 from gobblin_assets import failpoints
 from gobblin_assets.commit import step_kinds, step_world
 from gobblin_assets.commit.folding import FoldBounds
-from gobblin_assets.commit.published.verification import Progress, Verification
+from gobblin_assets.commit.published.verification import Verification, VerificationProgress
 from gobblin_assets.commit.reconciliation import Way
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, SealOrder, StagedAttempt
@@ -206,7 +206,7 @@ def test_what_it_published_is_read_verified_folded_and_retired_where_it_is_not_i
         cleaned = world.operations().clean(state, root_uri=lake.root, retire_grace_s=0.0, fold=bounds)
         assert cleaned.folded == 2
         assert step.path in list_paths(world, job, urn)
-        progress = Progress(SystemClock(), world.lines.append)
+        progress = VerificationProgress(SystemClock(), world.lines.append)
         stores = world.stores
         verification = Verification(stores.commits, stores.published, open_file_system, lake.root, job, progress)
         assert verification.verify(urn, state.dataset_id, checksums=True).faults == []

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gobblin_assets.commit.examination import Examination
 from gobblin_assets.commit.folding import FoldBounds
-from gobblin_assets.commit.forgotten import Examination
 from gobblin_assets.commit.markers import list_markers
-from gobblin_assets.commit.published.verification import Progress, Verification
+from gobblin_assets.commit.published.verification import Verification, VerificationProgress
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
@@ -40,7 +40,7 @@ def check_nothing_is_strange(world: World) -> None:
     job, clock = JobName(JOB), SystemClock()
     fs, root = open_file_system(world.lake.root)
     stores = world.stores
-    progress = Progress(clock, lambda _line: None)
+    progress = VerificationProgress(clock, lambda _line: None)
     verification = Verification(stores.commits, stores.published, open_file_system, world.lake.root, job, progress)
     examination = Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
     for urn in map(DatasetUrn, world.lake.urns):

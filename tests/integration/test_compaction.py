@@ -23,13 +23,14 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec, JobSpec, RowPolicySpec, WriterSpec
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.publishing import JOB, Publisher
@@ -47,7 +48,7 @@ def compact(spark: SparkSession, publisher: Publisher, partition: str) -> Public
     fs, root = open_file_system(str(publisher.root))
     job = JobSpec(job=JOB, source=JdbcSourceSpec(connection="none"), destination=str(publisher.root))
     run_id = RunId(uuid.uuid4())
-    PostgresRunStore(engine).begin(JobState(run_id, JOB, WorkingState.RUNNING, clock.now()), owner="test")
+    PostgresRunStore(engine).begin(NewRun(run_id, JobName(JOB), "test"))
     dataset_id = PostgresDatasetStore(engine).load(JobName(JOB), [URN])[URN].dataset_id
     leases = PostgresLeaseStore(engine)
     (lease,) = leases.take([dataset_id], Holder("test", run_id), ttl_s=60.0)

@@ -23,10 +23,11 @@ from gobblin_assets.dagster.dead_runs import report_dead_runs
 from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
 from gobblin_assets.dagster.sensors import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 from tests.support.dagster_world import build_world, write_numbers
 
@@ -80,9 +81,7 @@ class Shop:
         run_config = {"ops": {"shop": {"config": dict(config or {})}}}
         run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, run_config=run_config)
         run_id = RunId(uuid.uuid4())
-        self.stores.runs.begin(
-            JobState(run_id, JOB, WorkingState.RUNNING, NOW, dagster_run_id=run.run_id), owner="host:1"
-        )
+        self.stores.runs.begin(NewRun(run_id, JOB, "host:1", run.run_id))
         ids = list(self.stores.datasets.register(JOB, [DatasetUrn("t")]).values())
         if take:
             assert self.stores.leases.take(ids, Holder("host:1", run_id, run.run_id), ttl_s=60)

@@ -1,6 +1,5 @@
 """A Kafka job's sensors, tick by tick, over brokers whose logs stand still: who counts as busy, and what is written."""
 
-import datetime as dt
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from sqlalchemy import Engine
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.log_sensors import EVALUATIONS_PER_TICK_MAX
 from gobblin_assets.dagster.resources import CommitStoreResource, KafkaConnectionResource, gobblin_resources
-from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
@@ -24,6 +23,7 @@ from gobblin_assets.sources.kafka.cluster import TopicOffsets
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec
 from gobblin_assets.sources.kafka.watch import TopicWatch
 from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 from tests.support.topic_plans import FixedCluster, offsets_of
 
@@ -118,7 +118,7 @@ class TestBusy:
         self, sensors: Sensors, two: dg.Definitions
     ) -> None:
         run_id = RunId(uuid.uuid4())
-        sensors.stores.runs.begin(JobState(run_id, JOB, WorkingState.RUNNING, dt.datetime.now(dt.UTC)), owner="host:1")
+        sensors.stores.runs.begin(NewRun(run_id, JOB, "host:1"))
         ids = list(sensors.stores.datasets.register(JOB, [DatasetUrn("a")]).values())
         leases = sensors.stores.leases.take(ids, Holder("host:1", run_id), ttl_s=60)
         assert sensors.asked(two) == {B}

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.model.watermark import Watermark, WatermarkType
-from gobblin_assets.rows.observation import EVERYTHING, Observed, observe_positions
+from gobblin_assets.rows.observation import Observed, observe_positions
 from gobblin_assets.rows.parquet_writer import write_parquet
 
 MOMENT = dt.datetime(2024, 3, 31, 2, 30, 0, 123456, tzinfo=dt.UTC)
@@ -26,7 +25,9 @@ FRAME = """
 def write(spark: SparkSession, tmp_path: Path, *columns: str, where: str = "true") -> Observed:
     frame, observed = observe_positions(spark.sql(FRAME).where(where), columns)
     write_parquet(frame, PosixFileSystem().to_uri(str(tmp_path / "out")))
-    return observed.get()[EVERYTHING]
+    seen = observed.get()
+    assert seen is not None
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -60,21 +61,6 @@ def test_without_a_position_there_is_none(spark: SparkSession, tmp_path: Path, w
 
 def test_rows_alone_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     assert write(spark, tmp_path) == Observed(4, None)
-
-
-def test_each_group_has_a_position_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    groups = {
-        "a:0": f.col("id") < 3,
-        "a:1": f.col("id") == 3,
-        "none": f.col("at") < f.lit("0001-01-01").cast("timestamp"),
-    }
-    frame, observed = observe_positions(spark.sql(FRAME), ("id",), groups)
-    write_parquet(frame, PosixFileSystem().to_uri(str(tmp_path / "out")))
-    assert observed.get() == {
-        "a:0": Observed(2, Watermark(WatermarkType.LONG, 2)),
-        "a:1": Observed(1, Watermark(WatermarkType.LONG, 3)),
-        "none": Observed(0, None),
-    }
 
 
 @pytest.mark.parametrize("column", ["flag", "ratio", "missing"])

@@ -136,11 +136,10 @@ def test_times_are_written_with_statistics_in_utc(spark: SparkSession, tmp_path:
     assert column.statistics.max.isoformat() == "2024-03-31T02:30:00+00:00"
 
 
-def test_the_bound_on_rows_follows_what_was_published_else_the_schema() -> None:
+def test_the_bound_on_rows_follows_the_schema() -> None:
     schema = t.StructType().add("id", t.LongType()).add("name", t.StringType()).add("ok", t.BooleanType())
     assert plan_file_rows_max(schema, file_bytes_max=28_125) == 1000
-    assert plan_file_rows_max(schema, file_bytes_max=28_125, published_rows=10, published_bytes=100) == 2812
-    assert plan_file_rows_max(schema, file_bytes_max=1, published_rows=1, published_bytes=10**12) == 1
+    assert plan_file_rows_max(schema, file_bytes_max=1) == 1
     assert plan_file_rows_max(t.StructType(), file_bytes_max=100) == 100
     nested = t.StructType().add("tags", t.ArrayType(schema)).add("by", t.MapType(t.StringType(), t.DecimalType(10)))
     assert plan_file_rows_max(nested, file_bytes_max=10**6) == int(10**6 / (4 * 28.125 + 4 * 36))

@@ -15,7 +15,7 @@ import pytest
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.rows.observation import EVERYTHING, observe_positions
+from gobblin_assets.rows.observation import observe_positions
 from gobblin_assets.rows.parquet_writer import collect_output, write_parquet
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.spark import connect_server, session
@@ -50,12 +50,12 @@ def _write_and_observe(server: ConnectServer, target: str) -> dict[str, Any]:
     for number, columns in enumerate((("id",), ("wall",), ("day",), ("name",), ("at", "id"))):
         observed_frame, observed = observe_positions(frame, columns)
         write_parquet(observed_frame, FS.to_uri(f"{target}-{number}"), partition_columns=("p",))
-        highs[",".join(columns)] = str(observed.get()[EVERYTHING].high)
+        highs[",".join(columns)] = str(observed.get().high)  # type: ignore[union-attr]  # it was sent
     nothing, observed = observe_positions(frame.where("id < 0"), ("at", "id"))
     write_parquet(nothing, FS.to_uri(f"{target}-none"))
     answer = {
         "highs": highs,
-        "none": observed.get()[EVERYTHING].high,
+        "none": observed.get().high,  # type: ignore[union-attr]  # the same
         "rows": [directory.row_count for directory in collect_output(FS, f"{target}-0")],
         "empty": collect_output(FS, f"{target}-none"),
         "zone": spark.conf.get("spark.sql.session.timeZone"),
@@ -276,10 +276,10 @@ def test_a_client_whose_server_is_gone_gives_up_in_bounded_tries(connect: Connec
 def test_a_second_start_finds_the_first_and_other_settings_are_refused(connect: ConnectServer) -> None:
     home = connect.log_path.parent.parent
     settings = local_settings(home / "spark")
-    assert connect_server.start(home, settings, print) == connect
+    assert connect_server.start_connect(home, settings, print) == connect
     assert connect_server.find(home) == connect
     with pytest.raises(RejectedError, match="spark stop"):
-        connect_server.start(home, SparkSettings(home / "spark", master="local[1]"), print)
+        connect_server.start_connect(home, SparkSettings(home / "spark", master="local[1]"), print)
     assert connect_server.find(home) == connect
 
 
@@ -319,7 +319,7 @@ from pathlib import Path
 from gobblin_assets.spark import connect_server
 from tests.support.spark import local_settings
 home = Path(sys.argv[1])
-server = connect_server.start(home, local_settings(home / "spark"), lambda line: print(line, flush=True))
+server = connect_server.start_connect(home, local_settings(home / "spark"), lambda line: print(line, flush=True))
 print("server", server.pid, server.port)
 """
 
@@ -351,12 +351,12 @@ def test_a_server_survives_its_killed_starter_and_starts_at_once_give_one_server
     finally:
         left = tmp_path / "spark" / "connect.tmp"
         assert left.is_dir()
-        assert connect_server.stop(tmp_path)
+        assert connect_server.stop_connect(tmp_path)
         assert not left.exists()
     assert mark is not None
     assert find_start_mark(server.pid) != mark
     assert connect_server.find(tmp_path) is None
-    assert not connect_server.stop(tmp_path)
+    assert not connect_server.stop_connect(tmp_path)
 
 
 def test_a_process_that_has_the_id_of_a_dead_server_is_left_alone(tmp_path: Path, connect: ConnectServer) -> None:
@@ -366,7 +366,7 @@ def test_a_process_that_has_the_id_of_a_dead_server_is_left_alone(tmp_path: Path
         folder.mkdir()
         state = (connect.log_path.parent / "connect.json").read_text()
         (folder / "connect.json").write_text(state.replace(f'"pid": {connect.pid}', f'"pid": {bystander.pid}'))
-        assert not connect_server.stop(tmp_path)
+        assert not connect_server.stop_connect(tmp_path)
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -380,7 +380,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
         tmp_path / "spark", master="local[1]", capabilities=("x",), coordinates={"x": "org.example:nowhere:0.0.1"}
     )
     with pytest.raises(RejectedError, match="nowhere"):
-        connect_server.start(tmp_path, settings, lines.append)
+        connect_server.start_connect(tmp_path, settings, lines.append)
     assert "starts on port" in lines[0]
     assert all("still starting" in line for line in lines[1:])
-    assert not connect_server.stop(tmp_path)
+    assert not connect_server.stop_connect(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gobblin_assets.cli import main
-from gobblin_assets.commit.published.verification import PROGRESS_S, Progress
+from gobblin_assets.commit.published.verification import PROGRESS_S, VerificationProgress
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -166,7 +166,7 @@ class TestVerify:
                 return self.now_s
 
         clock, lines = Clock(), list[str]()
-        progress = Progress(clock, lines.append)
+        progress = VerificationProgress(clock, lines.append)
         for _file in range(300):
             clock.now_s += PROGRESS_S / 100
             progress.add(read_bytes=1 << 20)

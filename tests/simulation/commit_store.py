@@ -26,7 +26,7 @@ from gobblin_assets.commit.store import LogView, StoredSegment
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import JobName
-from tests.simulation import log_building, log_cleaning, log_finishing, log_folding, log_looking, log_sealed
+from tests.simulation import log_building, log_cleaning, log_finishing, log_folding, log_queries, log_sealed
 from tests.simulation.database import SimDatabase
 
 
@@ -68,17 +68,17 @@ class SimCommitStepStore:
             log_building.abort(db, sequence_id, fence, error)
 
     def get(self, sequence_id: SequenceId) -> SequenceRecord:
-        return log_looking.get(self._db, sequence_id)
+        return log_queries.get(self._db, sequence_id)
 
     def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
         """All of one moment: of the call."""
-        return iter(log_looking.read_segments(self._db, sequence_id))
+        return iter(log_queries.read_segments(self._db, sequence_id))
 
     def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:
         return [log_sealed.load_sealed(self._db, sequence_id) for sequence_id in sequence_ids]
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
-        return log_looking.is_open_and_held(self._db, sequence_id, fence)
+        return log_queries.is_open_and_held(self._db, sequence_id, fence)
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
         return self.finish_all({sequence_id: fence})[sequence_id]
@@ -116,37 +116,37 @@ class SimCommitStepStore:
             log_finishing.end_abandon(db, sequence_id, fence)
 
     def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
-        return log_looking.find_unfinished(self._db, dataset_ids)
+        return log_queries.find_unfinished(self._db, dataset_ids)
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         return log_sealed.find_known(self._db, sequence_ids)
 
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
-        return log_looking.look_at(self._db, job, dataset_ids, sequence_ids)
+        return log_queries.look_at(self._db, job, dataset_ids, sequence_ids)
 
     def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
-        return log_looking.find_newest_segment(self._db, dataset_id)
+        return log_queries.find_newest_segment(self._db, dataset_id)
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
-        return log_looking.list_recoverable(self._db, jobs, limit)
+        return log_queries.list_recoverable(self._db, jobs, limit)
 
     def count_recoverable(self, *, jobs: Sequence[JobName] | None) -> Mapping[JobName, int]:
-        return log_looking.count_recoverable(self._db, jobs)
+        return log_queries.count_recoverable(self._db, jobs)
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
-        return log_looking.list_open(self._db, job, limit)
+        return log_queries.list_open(self._db, job, limit)
 
     def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
-        return log_looking.list_standing_moves(self._db, dataset_id, partition)
+        return log_queries.list_standing_moves(self._db, dataset_id, partition)
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
-        return [log_looking.load_publication(self._db, sequence_id) for sequence_id in sequence_ids]
+        return [log_queries.load_publication(self._db, sequence_id) for sequence_id in sequence_ids]
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
-        return log_looking.list_unannounced(self._db, job, limit)
+        return log_queries.list_unannounced(self._db, job, limit)
 
     def list_latest(self, job: JobName) -> Sequence[SequenceId]:
-        return log_looking.list_latest(self._db, job)
+        return log_queries.list_latest(self._db, job)
 
     def mark_announced(self, *sequence_ids: SequenceId) -> None:
         with self._db.transaction() as db:
@@ -165,7 +165,7 @@ class SimCommitStepStore:
 
     def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         found = log_cleaning.list_removable(self._db, dataset_ids, grace_s, limit)
-        return log_looking.stored(self._db, found)
+        return log_queries.stored(self._db, found)
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         with self._db.transaction() as db:

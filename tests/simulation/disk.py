@@ -36,7 +36,7 @@ from hashlib import blake2b
 from typing import Final
 
 from gobblin_assets.errors import ConflictError, GobblinError
-from gobblin_assets.fs.posix_errors import family_of
+from gobblin_assets.fs.posix_errors import translate_error
 from gobblin_assets.model.files import FileIdentity, FileStat
 from tests.simulation.inodes import ROOT, Inodes
 from tests.simulation.pending_changes import ChangeKind, Entry, PendingChange, Unsynced
@@ -281,7 +281,7 @@ class SimDisk:
 
     def failure(self, code: int, action: str, path: str) -> GobblinError:
         """The family in which a local disk reports this errno."""
-        return family_of(OSError(code, os.strerror(code)), action=action, path=path, changes=True)
+        return translate_error(OSError(code, os.strerror(code)), action=action, path=path, changes=True)
 
     # --- inside
 

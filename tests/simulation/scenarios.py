@@ -36,17 +36,16 @@ def _with_new_rows() -> World:
 
 
 def _with_a_bad_unit() -> World:
-    """The first WorkUnit of one dataset can't be read: under ``partial`` nothing of the second may be published."""
+    """The first WorkUnit of one dataset can't be read: under ``successful`` nothing of the second may be published."""
     world = _with_new_rows()
-    world.policy = CommitPolicy.PARTIAL
+    world.policy = CommitPolicy.SUCCESSFUL
     world.bad_units = frozenset({(URNS[0], 0)})
     return world
 
 
 def _with_a_bad_unit_to_refresh() -> World:
-    """The same under ``successful``: a refresh is published whole or not at all."""
+    """The second one, of a refresh: it is published whole or not at all."""
     world = _with_a_bad_unit()
-    world.policy = CommitPolicy.SUCCESSFUL
     world.bad_units = frozenset({(URNS[0], 1)})
     return world
 

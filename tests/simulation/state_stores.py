@@ -17,17 +17,16 @@ from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import (
     DatasetId,
     DatasetState,
-    JobState,
     KeyId,
     KeyState,
     RunId,
     WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
+from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
 from tests.simulation.database import ConstraintError, Guard, SimDatabase, json_text
-from tests.simulation.log_looking import where
+from tests.simulation.log_queries import where
 from tests.simulation.rows import DatasetRow, LeaseRow, RunDatasetRow, RunRow, SegmentRow
 
 _LAPSED_WITHIN_S: Final = dt.timedelta(days=30).total_seconds()
@@ -189,12 +188,11 @@ class SimRunStore:
     def __init__(self, db: SimDatabase) -> None:
         self._db = db
 
-    def begin(self, run: JobState, *, owner: str) -> None:
-        if run.state not in _RUN_STATES:
-            raise ConstraintError(f"a run is never {run.state}")
+    def begin(self, run: NewRun) -> None:
         with self._db.transaction() as db:
             if run.run_id not in db.runs:
-                row = RunRow(run.run_id, run.job, run.state, owner, run.dagster_run_id, started_at=db.now_s)
+                state = WorkingState.RUNNING
+                row = RunRow(run.run_id, run.job, state, run.owner, run.dagster_run_id, started_at=db.now_s)
                 db.runs.put(run.run_id, row)
 
     def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:

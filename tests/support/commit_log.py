@@ -5,7 +5,6 @@ attempt, ``prepare`` seals it, ``publish`` finishes it; each returns the values 
 hand in any of them again.
 """
 
-import datetime as dt
 import hashlib
 import uuid
 from collections.abc import Callable, Sequence
@@ -37,15 +36,13 @@ from gobblin_assets.model.state import (
     AttemptId,
     DatasetId,
     DatasetState,
-    JobState,
     RunId,
     SequenceId,
-    WorkingState,
 )
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.state.datasets import DatasetStore, RunStore
+from gobblin_assets.state.datasets import DatasetStore, NewRun, RunStore
 from gobblin_assets.state.leases import Holder, Lease, LeaseStore
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.simulation.commit_store import SimCommitStepStore
@@ -171,8 +168,7 @@ class LogWorld:
 
     def start_run(self, *, job: JobName = JOB, dagster_run_id: str | None = None) -> RunId:
         run_id = RunId(uuid.uuid4())
-        started = JobState(run_id, job, WorkingState.RUNNING, dt.datetime.now(dt.UTC), dagster_run_id=dagster_run_id)
-        self.runs.begin(started, owner="worker")
+        self.runs.begin(NewRun(run_id, job, "worker", dagster_run_id))
         return run_id
 
     def take(self, dataset_id: DatasetId, run_id: RunId | None = None) -> Lease:

@@ -14,12 +14,12 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.model.state import JobState, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.job_kind import Output, RewriteOrder
 from gobblin_assets.run.run_values import RunPorts, RunRequest
 from gobblin_assets.spec.job_spec import CompactionSpec
+from gobblin_assets.state.datasets import NewRun
 from tests.support.lake import FORKS, JOB, Lake, Worker, World
 
 ALL = CompactionSpec(files_min=2, quiet_s=0.0)
@@ -66,7 +66,7 @@ def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
     operations, lake = world.operations(), world.lake
     name, job = DatasetUrn(urn), JobName(JOB)
     run_id = operations.holder.run_id
-    world.stores.runs.begin(JobState(run_id, job, WorkingState.RUNNING, operations.clock.now()), owner="test")
+    world.stores.runs.begin(NewRun(run_id, job, "test"))
     fs, root = open_file_system(lake.root)
     with operations.hold(world.stores.datasets.load(job, [name])[name].dataset_id) as (keeper, lease):
         compaction = Compaction(

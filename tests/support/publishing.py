@@ -18,12 +18,13 @@ from gobblin_assets.destinations.posix import job_directory, target_directory
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.path_names import path_of
-from gobblin_assets.model.state import AttemptId, DatasetId, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.output_partitions import add_output_partitions
 from gobblin_assets.rows.parquet_writer import WrittenDirectory, collect_output, write_parquet
 from gobblin_assets.rows.row_quality import RowSplit, parse_role_path, split_rows
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 
@@ -56,8 +57,7 @@ class Publisher:
         store = PostgresCommitStepStore(self.engine)
         dataset_id = datasets.register(self.job, [name])[name]
         run_id, sequence_id, attempt_id = RunId(uuid.uuid4()), SequenceId(uuid.uuid4()), AttemptId(uuid.uuid4())
-        started = JobState(run_id, self.job, WorkingState.RUNNING, dt.datetime.now(dt.UTC))
-        PostgresRunStore(self.engine).begin(started, owner="test")
+        PostgresRunStore(self.engine).begin(NewRun(run_id, self.job, "test"))
         (lease,) = leases.take([dataset_id], Holder("test", run_id), ttl_s=60.0)
         directory = staging_directory(job_directory(str(self.root), self.job), attempt_id)
         store.begin(

@@ -11,7 +11,7 @@ from psycopg import sql
 from sqlalchemy import make_url
 
 from gobblin_assets import failpoints
-from gobblin_assets.commit.forgotten import Examination, Finding
+from gobblin_assets.commit.examination import Examination, LogFinding
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.fs.registry import open_file_system
@@ -57,7 +57,7 @@ def _copied(server: EmbeddedServer, lake: Lake) -> Iterator[str]:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def examine(world: World, urn: str) -> Finding:
+def examine(world: World, urn: str) -> LogFinding:
     return _examination_of(world).look_at(DatasetUrn(urn), thoroughly=True)
 
 

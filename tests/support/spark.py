@@ -62,8 +62,8 @@ def spark(spark_settings: SparkSettings) -> Iterator[SparkSession]:
 def connect() -> Iterator[ConnectServer]:
     """A warm server, in a home whose name has a space."""
     home = Path(tempfile.mkdtemp(prefix="gobblin home "))
-    yield connect_server.start(home, local_settings(home / "spark"), print)
-    assert connect_server.stop(home)
+    yield connect_server.start_connect(home, local_settings(home / "spark"), print)
+    assert connect_server.stop_connect(home)
     shutil.rmtree(home, ignore_errors=True)
 
 

@@ -45,5 +45,5 @@ def _sweep(lock: Path) -> None:
 def stop_servers(home: Path) -> None:
     """Those of every arena, also of one that was not made to its end."""
     for arena in filter(Path.is_dir, home.iterdir()):
-        connect_server.stop(arena / SPARK_FOLDER)
+        connect_server.stop_connect(arena / SPARK_FOLDER)
         embedded.stop(arena)

@@ -155,7 +155,7 @@ def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerP
         action=Action(action),
         lake=dice.randrange(lakes),
         datasets=chosen,
-        policy=dice.choice(("full", "successful", "partial")),
+        policy=dice.choice(("full", "successful", "successful")),
         bad_units=(dice.randrange(2),) if dice.random() < _BAD_SOURCE_FRACTION else (),
         lease_wait_s=dice.choice((0.0, LEASE_TTL_S + 1, LEASE_TTL_S + 1)),
         fate=fate,

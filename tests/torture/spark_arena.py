@@ -108,7 +108,7 @@ class SparkArena(ABC):
         """Everything that was started is over; the files are left to whoever made the home."""
         self.source.stop()
         with suppress(GobblinError):
-            connect_server.stop(self.site().spark_home)
+            connect_server.stop_connect(self.site().spark_home)
         self.victim.stop()
 
     def _kill_spark(self, _lasts_s: float) -> bool:

@@ -76,7 +76,7 @@ def start_spark(site: Site) -> connect_server.ConnectServer:
         conf={**SMALL, "spark.driver.memory": _MEMORY},
         capabilities=(site.capability,),
     )
-    return connect_server.start(site.spark_home, settings, _say)
+    return connect_server.start_connect(site.spark_home, settings, _say)
 
 
 def open_spark(site: Site) -> tuple[SparkSession, str]:

@@ -19,7 +19,7 @@ from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 KEY_WIDTH = 10
 
 
-def make_result(key: str, number: int, attempt: int | None, *, succeeded: bool, vouched: int | None) -> UnitResult:
+def make_result(key: str, number: int, attempt: int | None, *, succeeded: bool) -> UnitResult:
     low = number * KEY_WIDTH
     return UnitResult(
         unit=WorkUnit(
@@ -32,7 +32,6 @@ def make_result(key: str, number: int, attempt: int | None, *, succeeded: bool, 
         ),
         succeeded=succeeded,
         attempt=None if attempt is None else AttemptId(uuid.UUID(int=attempt)),
-        vouched_high=None if vouched is None else long_watermark(low + vouched),
     )
 
 
@@ -45,8 +44,7 @@ def results(draw: st.DrawFn) -> list[UnitResult]:
             succeeded = draw(st.booleans())
             # What succeeded without rows was staged by nobody.
             attempt = draw(st.one_of(st.none(), st.integers(1, 5)))
-            vouched = None if succeeded else draw(st.one_of(st.none(), st.integers(0, KEY_WIDTH)))
-            made.append(make_result(key, number, attempt, succeeded=succeeded, vouched=vouched))
+            made.append(make_result(key, number, attempt, succeeded=succeeded))
     return draw(st.permutations(made))
 
 
@@ -78,11 +76,8 @@ def test_a_published_row_lies_below_its_keys_new_watermark_and_everything_below_
             assert unit.high <= published, "published, but read again by the next run: doubled"
         if inside and result.attempt is not None:
             assert result.attempt in decision.winners, "below the watermark, but not published: lost"
-        if inside and not result.succeeded:
-            assert policy is CommitPolicy.PARTIAL
-            assert result.vouched_high is not None
-            assert published is not None
-            assert published <= result.vouched_high
+        if inside:
+            assert result.succeeded
 
 
 @given(results(), st.sampled_from(CommitPolicy))
@@ -110,10 +105,10 @@ def test_an_attempt_with_one_unit_behind_a_failure_takes_its_other_keys_along() 
     decision = decide_commit(
         CommitPolicy.SUCCESSFUL,
         [
-            make_result("a", 0, None, succeeded=False, vouched=None),
-            make_result("a", 1, 1, succeeded=True, vouched=None),
-            make_result("b", 0, 1, succeeded=True, vouched=None),
-            make_result("b", 1, 2, succeeded=True, vouched=None),
+            make_result("a", 0, None, succeeded=False),
+            make_result("a", 1, 1, succeeded=True),
+            make_result("b", 0, 1, succeeded=True),
+            make_result("b", 1, 2, succeeded=True),
         ],
         replaces=False,
     )

@@ -7,7 +7,7 @@ import pytest
 from gobblin_assets import errors
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.run.job_kind import CheckResult
-from gobblin_assets.run.publishing import QualityFailedError
+from gobblin_assets.run.seal_decision import QualityFailedError
 
 FAMILIES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GobblinError)]
 

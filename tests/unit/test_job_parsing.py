@@ -60,6 +60,12 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "destination of an unknown scheme": (_job(_orders(), destination="ftp://x/y"), "destination", "schemes"),
     "umask that takes from the owner": (_job(_orders(), umask="0o777"), "umask", "less than or equal to 63"),
     "umask that is no octal number": (_job(_orders(), umask="0o9"), "umask", "found '0o9'"),
+    "a policy that nothing vouches for": (
+        _job(_orders(), commit_policy="partial"),
+        "commit_policy",
+        "expected full or successful; found 'partial'. No source says how far a failed task came. Write successful",
+    ),
+    "a policy that does not exist": (_job(_orders(), commit_policy="half"), "commit_policy", "'full' or 'successful'"),
     "no dataset": (_job(), "datasets", "found none"),
     "exclude without include": (
         _job(_orders(), source={"connection": "db", "exclude": ["public.*"]}),
@@ -115,7 +121,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "positions of many numbers": (
         _job(_orders(watermark={**TIMED, "type": "multi_long"})),
         "datasets[0].watermark.type",
-        "one position",
+        "found 'multi_long'",
     ),
     "key that is not read": (
         _job(_orders(columns=["a"], primary_key=["id"])),

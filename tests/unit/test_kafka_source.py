@@ -15,7 +15,7 @@ from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import Staged, TaskFigures, UnitPlan
-from gobblin_assets.run.publishing import learn_facts
+from gobblin_assets.run.seal_decision import learn_facts
 from gobblin_assets.run.slices import Slice, StagedTask
 from gobblin_assets.sources.kafka.cluster import TopicPartition
 from gobblin_assets.sources.kafka.kafka_spec import KafkaSourceSpec

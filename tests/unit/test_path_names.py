@@ -1,4 +1,5 @@
 import string
+from urllib.parse import unquote
 
 import dagster as dg
 import pytest
@@ -9,10 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.path_names import (
     SEGMENT_BYTES_MAX,
     asset_key_of,
-    decode_segments,
     encode_segment,
-    parse_asset_key,
-    parse_path,
     path_of,
 )
 from gobblin_assets.model.urn import (
@@ -46,9 +44,17 @@ jobs = st.text(
 places = st.tuples(jobs, urns, st.sampled_from(Role))
 
 
+def read_back(segments: tuple[str, ...]) -> str:
+    """The text that segments were made of, by the rules that the module tells."""
+    if segments == ("%empty",):
+        return ""
+    joined = "".join(segment.removesuffix("+") for segment in segments)
+    return unquote(joined.partition("~")[0])
+
+
 @given(texts)
 def test_a_text_comes_back_from_its_segments(text: str) -> None:
-    assert decode_segments(encode_segment(text)) == text
+    assert read_back(encode_segment(text)) == text
 
 
 @given(texts)
@@ -83,24 +89,6 @@ def test_hostile_names_all_stay_apart() -> None:
     assert len(keys) == len(HOSTILE) * len(Role)
 
 
-@pytest.mark.parametrize(
-    "segments",
-    [
-        (), ("",), ("A",), ("a~1",), ("A~0",), ("A~01",), ("a~",), ("a+",), ("a", "b"), ("a/b",), (".a",), ("_a",),
-        ("a%2f",), ("a%61",), ("a%C3",), ("a%",), ("a b",), ("é",), ("a+", "b"), ("%empty", "a"), ("x" * 200,),
-        ("x" * 179 + "+", ""), ("x" * 179 + "+", ".y"),
-    ],
-)  # fmt: skip
-def test_a_name_that_we_never_make_is_refused(segments: tuple[str, ...]) -> None:
-    with pytest.raises(RejectedError, match="path"):
-        decode_segments(segments)
-
-
-@given(places, st.sampled_from(["", "/", "/month=2024-01/5-0/part-0.parquet"]))
-def test_job_urn_and_role_come_back_from_a_path(place: tuple[JobName, DatasetUrn, Role], below: str) -> None:
-    assert parse_path("/lake/", path_of("/lake", *place) + below) == place
-
-
 @given(places, places)
 def test_two_datasets_have_neither_one_path_nor_nested_ones(
     one: tuple[JobName, DatasetUrn, Role], other: tuple[JobName, DatasetUrn, Role]
@@ -109,17 +97,10 @@ def test_two_datasets_have_neither_one_path_nor_nested_ones(
     assert one == other or not inner.startswith(outer)
 
 
-@pytest.mark.parametrize(
-    "path", ["/lake", "/lake/", "/lake/job/data", "/lake/job/data/", "/lakes/job/data/a", "/lake/job/rest/a"]
-)
-def test_a_path_that_is_no_dataset_is_refused(path: str) -> None:
-    with pytest.raises(RejectedError, match="path"):
-        parse_path("/lake", path)
-
-
 @given(places)
 def test_job_urn_and_role_come_back_from_an_asset_key(place: tuple[JobName, DatasetUrn, Role]) -> None:
-    assert parse_asset_key(asset_key_of(*place)) == place
+    job, component, *role = asset_key_of(*place)
+    assert (job, unquote(component), *(role or ["data"])) == place
 
 
 @given(places, places)
@@ -147,23 +128,6 @@ def test_dagster_selects_exactly_one_dataset_by_its_quoted_key(urn: str) -> None
 def test_plain_names_stay_readable_in_a_key() -> None:
     assert asset_key_of(JobName("job"), DatasetUrn("public.día de pago:0")) == ("job", "public.día de pago:0")
     assert asset_key_of(JobName("job"), DatasetUrn("a/b"), Role.DEAD_LETTER) == ("job", "a%2Fb", "dead_letter")
-
-
-@pytest.mark.parametrize(
-    "components",
-    [
-        (),
-        ("job",),
-        ("job", "a", "data"),
-        ("job", "a", "x"),
-        ("job", "a", "quarantine", "b"),
-        ("job", "a/b"),
-        ("job", "%61"),
-    ],
-)
-def test_a_key_that_we_never_make_is_refused(components: tuple[str, ...]) -> None:
-    with pytest.raises(RejectedError, match="asset_key"):
-        parse_asset_key(components)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ def of(kind: WatermarkType, values: st.SearchStrategy[Any]) -> st.SearchStrategy
 
 BY_TYPE = {
     WatermarkType.LONG: of(WatermarkType.LONG, LONGS),
-    WatermarkType.MULTI_LONG: of(WatermarkType.MULTI_LONG, st.lists(LONGS, min_size=1, max_size=4).map(tuple)),
     WatermarkType.TIMESTAMP: of(WatermarkType.TIMESTAMP, INSTANTS),
     WatermarkType.LOCAL_TIMESTAMP: of(WatermarkType.LOCAL_TIMESTAMP, st.datetimes()),
     WatermarkType.DATE: of(WatermarkType.DATE, st.dates()),
@@ -117,7 +116,6 @@ def test_a_composites_successor_stays_at_its_time(moment: dt.datetime, key: int)
     ("kind", "value"),
     [
         (WatermarkType.LONG, 2**63 - 1),
-        (WatermarkType.MULTI_LONG, (1, 2**63 - 1)),
         (WatermarkType.TIMESTAMP, dt.datetime.max.replace(tzinfo=dt.UTC)),
         (WatermarkType.LOCAL_TIMESTAMP, dt.datetime.max),  # noqa: DTZ901  the last wall-clock time
         (WatermarkType.DATE, dt.date.max),
@@ -144,9 +142,6 @@ def test_positions_of_different_types_are_not_compared() -> None:
     [
         (WatermarkType.LONG, True),
         (WatermarkType.LONG, 2**63),
-        (WatermarkType.MULTI_LONG, (1, 2**63)),
-        (WatermarkType.MULTI_LONG, (True,)),
-        (WatermarkType.MULTI_LONG, ()),
         (WatermarkType.TIMESTAMP, WALL),
         (WatermarkType.LOCAL_TIMESTAMP, dt.datetime(2013, 1, 1, tzinfo=dt.UTC)),
         (WatermarkType.DATE, WALL),

@@ -8,7 +8,6 @@ The log is that of GOBBLIN_DATABASE_URL, or the embedded one. Kill it anywhere: 
 """
 
 import argparse
-import datetime as dt
 import shutil
 import sys
 from pathlib import Path
@@ -35,9 +34,10 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
-from gobblin_assets.model.state import AttemptId, JobState, RunId, SequenceId, WorkingState
+from gobblin_assets.model.state import AttemptId, RunId, SequenceId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
 from gobblin_assets.settings import read_settings
+from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from gobblin_postgres_pointer.step import MovePointer
@@ -83,7 +83,7 @@ def publish(engine: Engine, job: JobName, urn: DatasetUrn, *, lake: str, files: 
     if not isinstance(found, str):
         fs.make_destination(root)
         place.settle(found, clock.new_id)
-    runs.begin(JobState(run_id, job, WorkingState.RUNNING, dt.datetime.now(dt.UTC)), owner="example")
+    runs.begin(NewRun(run_id, job, "example"))
     dataset_id = datasets.register(job, [urn])[urn]
     with operations.hold(dataset_id) as (keeper, lease):
         check_log(commits, fs, root, job, urn, lease)

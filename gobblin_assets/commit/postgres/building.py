@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, text
 
+from gobblin_assets.commit.batches import in_weight
 from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
 from gobblin_assets.commit.postgres.guards import (
     hold_fences,
@@ -23,17 +24,17 @@ from gobblin_assets.commit.postgres.guards import (
     unexpected_state,
 )
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, StagedAttempt
-from gobblin_assets.commit.together import in_weight
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.sequence_states import result, starts
 from gobblin_assets.errors import ConflictError, CorruptionError
 from gobblin_assets.model.sequence_state import INITIAL_STATE, SequenceEvent, SequenceState
-from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
+from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId, WorkingState
 from gobblin_assets.model.work_unit import WorkUnit
 
 # Of segments in one statement: the client writes an array's bytes as text.
 _PAYLOAD_BYTES_MAX: Final = 1 << 20
 
+# What is there already was written by an earlier try of the same transaction, whose acknowledgement was lost.
 _BEGIN = text(f"""
     INSERT INTO gobblin.commit_sequence
            (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, details)
@@ -78,7 +79,8 @@ _REGISTER_ATTEMPTS = text("""
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
-# One whose owner was taken for dead has no end yet: it gets its writer's own word, if that comes after all.
+# Under no fence and no lock of the sequence: only the attempt's own writer could stage it, and it is the one that says
+# this. One whose owner was taken for dead has no end yet: it gets its writer's own word, if that comes after all.
 _FAIL_ATTEMPTS = text("""
     UPDATE gobblin.attempt
        SET state = :state, error = :error, ended_at = clock_timestamp()
@@ -94,6 +96,7 @@ _FAIL_WORK_UNITS = text("""
        AND w.multi_work_unit = a.multi_work_unit
 """)
 
+# After the sequence's row, as the abort does it, which ends the attempts then; and in the order of that end.
 _ATTEMPT_STATES = text("""
     SELECT attempt_id, state FROM gobblin.attempt
      WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[])) ORDER BY attempt_id FOR UPDATE
@@ -125,9 +128,9 @@ _ADD_SEGMENTS = text("""
                      digest, step_count, file_count, row_count, file_bytes, file_schema, version)
 """)
 
-_STAGE_WORK_UNITS = text("""
+_STAGE_WORK_UNITS = text(f"""
     UPDATE gobblin.work_unit w
-       SET state = 'SUCCESSFUL', actual_high = CAST(given.actual_high AS jsonb)
+       SET state = '{WorkingState.SUCCESSFUL}', actual_high = CAST(given.actual_high AS jsonb)
       FROM unnest(CAST(:work_unit_id AS uuid[]), CAST(:actual_high AS text[])) AS given (work_unit_id, actual_high)
      WHERE w.work_unit_id = given.work_unit_id
 """)
@@ -282,5 +285,5 @@ def _work_unit_row(sequence_id: SequenceId, multi_work_unit: int | None, unit: W
         "expected_high": watermark_to_jsonb(None if interval is None else interval.high),
         "reread_from": watermark_to_jsonb(unit.reread_from),
         "estimated_row_count": unit.estimated_row_count,
-        "state": "SKIPPED" if unit.skipped else "PENDING",
+        "state": (WorkingState.SKIPPED if unit.skipped else WorkingState.PENDING).value,
     }

@@ -54,8 +54,9 @@ _LIST_ATTEMPTS = text(f"""
      ORDER BY a.started_at, a.attempt_id
 """)
 
-# An attempt that was staged had written its last byte. One that failed may have tasks left that are slow to end; one
-# that never reported may be a paused process, which makes its directory again when it wakes up.
+# Without a fence: what is gone is gone for every owner. An attempt that was staged had written its last byte. One that
+# failed may have tasks left that are slow to end; one that never reported may be a paused process, which makes its
+# directory again when it wakes up.
 _MARK_CLEANED = text("""
     UPDATE gobblin.attempt SET cleaned_at = clock_timestamp()
      WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[]))
@@ -80,6 +81,7 @@ _LIST_REMOVABLE = text("""
      ORDER BY mine.retired_at, mine.segment_id
 """)
 
+# Without a fence, as above: nobody brings the files of a retired segment back.
 _MARK_REMOVED = text("""
     UPDATE gobblin.segment SET removed_at = clock_timestamp()
      WHERE segment_id = ANY (CAST(:segment_ids AS uuid[]))

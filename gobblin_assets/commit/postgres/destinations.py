@@ -30,11 +30,13 @@ _LIST = text(f"""
     SELECT b.job, b.root_uri, b.identity, {_HAS_PUBLISHED} AS has_published FROM gobblin.destination b ORDER BY b.job
 """)
 
+# The first one stays: whoever comes second reads what stands, and is refused if it is another.
 _BIND = text("""
     INSERT INTO gobblin.destination (job, root_uri, identity) VALUES (:job, :root_uri, :identity)
         ON CONFLICT (job) DO NOTHING
 """)
 
+# Compare-and-set. Who has an identity and was published to gets no other one here: _REBIND does that.
 _IDENTIFY = text(f"""
     UPDATE gobblin.destination b SET identity = :identity, root_uri = :root_uri
      WHERE b.job = :job AND b.identity IS NOT DISTINCT FROM :old
@@ -48,8 +50,10 @@ _LIST_ROOTS = text("""
      ORDER BY 1
 """)
 
+# After the leases, as everybody does it; two moves of one job wait for each other here.
 _LOCK = text("SELECT root_uri, identity FROM gobblin.destination WHERE job = :job FOR UPDATE")
 
+# Asked under the lock: a dataset that was registered meanwhile has a lease that nobody here holds.
 _UNHELD = text("""
     SELECT count(*) FROM gobblin.dataset
      WHERE job = :job AND dataset_id <> ALL (CAST(:dataset_ids AS bigint[]))

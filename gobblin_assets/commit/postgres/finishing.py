@@ -1,4 +1,9 @@
-"""After the seal: T3, failures, blocking, resuming and abandoning."""
+"""After the seal: T3, failures, blocking, resuming and abandoning.
+
+T3 does, after the locks of ``guards``, in this order: the version, which refuses what was planned on another one; then
+what is replaced retires, since the ledger refuses two active intervals that overlap; then watermarks and ledger; the
+state last, since DONE is what marks the entries of earlier sequences that retire.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,8 +15,9 @@ from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock
 from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
-from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.state import SequenceId, WorkingState
 
+# Compare-and-set: two sequences that were planned on one version can't both be finished.
 # The schemas that the next run compares with move together with the version they belong to.
 _MOVE_VERSIONS = text("""
     UPDATE gobblin.dataset d
@@ -25,6 +31,7 @@ _MOVE_VERSIONS = text("""
  RETURNING s.sequence_id, d.version
 """)
 
+# All that earlier sequences published in the partition. The sequence's own segments are sealed already, and stay.
 _RETIRE_SEGMENTS = text("""
     UPDATE gobblin.segment g
        SET retired_by = s.sequence_id, retired_at = clock_timestamp()
@@ -48,12 +55,14 @@ TOUCHES_KEY: Final = """
         SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
 """
 
+# How many _MOVE_WATERMARKS has to move: one that is not where this sequence left from is not found by it.
 _COUNT_MOVES = text(f"""
     SELECT m.sequence_id, count(*) AS planned FROM gobblin.planned_move m
      WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {TOUCHES_KEY}
      GROUP BY m.sequence_id
 """)
 
+# Compare-and-set by the bytes that positions are compared by; NULL is a key's first position.
 _MOVE_WATERMARKS = text(f"""
     UPDATE gobblin.watermark_key k
        SET watermark = coalesce(m.new_watermark, k.watermark),
@@ -76,10 +85,10 @@ _WRITE_LEDGER = text("""
        AND (i.key_id IS NULL OR i.low_bytes <> i.high_bytes)
 """)
 
-_COMMIT_WORK_UNITS = text("""
+_COMMIT_WORK_UNITS = text(f"""
     UPDATE gobblin.work_unit w
-       SET state = 'COMMITTED'
-     WHERE w.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND w.state = 'SUCCESSFUL'
+       SET state = '{WorkingState.COMMITTED}'
+     WHERE w.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND w.state = '{WorkingState.SUCCESSFUL}'
        AND EXISTS (
            SELECT FROM gobblin.attempt a JOIN gobblin.segment s USING (attempt_id)
             WHERE a.sequence_id = w.sequence_id AND a.multi_work_unit = w.multi_work_unit AND a.state = 'STAGED'
@@ -125,6 +134,7 @@ _ABANDON = text(f"""
      WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.ABANDON)}
 """)
 
+# Before anything is captured: a capture is found by the fence in its name, also after its owner has died.
 _MARK_FOR_CAPTURE = text("""
     UPDATE gobblin.attempt
        SET cleanup_fences = cleanup_fences || CAST(:fence AS bigint)
@@ -137,6 +147,7 @@ _GIVE_UP = text(f"""
      WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.GIVE_UP)}
 """)
 
+# What was undone is published by nobody: readers and retirements ask for sealed segments.
 _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")
 
 
@@ -206,7 +217,7 @@ def defer(connection: Connection, sequence_id: SequenceId, fence: int, *, error:
     connection.execute(_DEFER, {"sequence_id": sequence_id, "error": error, "retry_in_s": retry_in_s})
 
 
-def resume(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
+def resume_blocked(connection: Connection, sequence_id: SequenceId, fence: int) -> None:
     _row, state = lock_for(connection, sequence_id, fence, SequenceEvent.RESUME)
     if state is SequenceState.PREPARED:
         return

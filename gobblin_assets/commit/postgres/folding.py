@@ -87,6 +87,7 @@ _SMALL_SEGMENTS = text(f"""
      WHERE g.sealed AND g.file_count < :files_max
 """)
 
+# After the small ones are gone, and before their like is added: what is left of the members' are the large ones.
 _TAKE_SEGMENTS = text(f"""
     UPDATE gobblin.segment g
        SET sequence_id = given.survivor, attempt_id = NULL, version = coalesce(g.version, s.result_version)
@@ -138,7 +139,8 @@ _ADD_ENTRIES = text("""
            AS given (key_id, sequence_id, low, high, low_bytes, high_bytes, reread_from)
 """)
 
-# A key is found by its dataset, since nothing else is asked for the sequence that moved it.
+# Before the sequences are dropped that these rows refer to. A key is found by its dataset: no index has the sequence
+# that moved it.
 _POINT_TO_SURVIVORS = tuple(
     text(f"""
         UPDATE gobblin.{table} t SET {column} = given.survivor FROM {_GIVEN}
@@ -157,6 +159,7 @@ _DROP_PLANS = tuple(
     for table in ("planned_interval", "planned_move", "work_unit", "attempt")
 )
 
+# Storage names sequences for as long as their directories and markers stand.
 _REMEMBER = text("""
     INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, state)
     SELECT sequence_id, :dataset_id, 'DONE' FROM unnest(CAST(:others AS uuid[])) AS given (sequence_id)
@@ -190,6 +193,7 @@ _SEAL_AGAIN = text("""
      WHERE s.sequence_id = given.sequence_id
 """)
 
+# Last: by then nothing refers to them. One that is not DONE any more stays, and the fold is refused as a whole.
 _DROP_SEQUENCES = text("""
     DELETE FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:others AS uuid[])) AND state = 'DONE' RETURNING sequence_id

@@ -60,6 +60,7 @@ _REMEMBER_ABORTED = text("""
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'ABORTED' AND digest IS NOT NULL
 """)
 
+# What refers goes before what it refers to.
 _FORGET = (
     text("""
         UPDATE gobblin.run_dataset SET sequence_id = NULL WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))

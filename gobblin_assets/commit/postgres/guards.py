@@ -36,6 +36,8 @@ _LOCK_SEQUENCE = text("""
        FOR UPDATE
 """)
 
+# Shared, so that the tasks of a run register and stage side by side. No lease is held for it: whoever takes the dataset
+# over ends its BUILDING sequences before anything else, and the FOR UPDATE of that end waits for these.
 _SHARE_SEQUENCE = text("""
     SELECT sequence_id, dataset_id, fence, state FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) ORDER BY sequence_id FOR SHARE

@@ -1,4 +1,9 @@
-"""T2, the decision: BUILDING becomes PREPARED. For all sequences that are given, or for none."""
+"""T2, the decision: BUILDING becomes PREPARED. For all sequences that are given, or for none.
+
+The leases are held first, then the sequences are locked. From there on nothing of what is read below can change: no
+attempt is staged while its sequence is locked, and a dataset's version moves only under its lease. ``_SEAL`` asks for
+state, fence and version once more, in the statement that writes.
+"""
 
 import uuid
 from collections import defaultdict
@@ -21,12 +26,14 @@ _VERSIONS = text("""
     SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
 """)
 
+# Not locked: an attempt that is STAGED stays so.
 _STAGED_WINNERS = text("""
     SELECT sequence_id, attempt_id FROM gobblin.attempt
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'STAGED'
        AND attempt_id = ANY (CAST(:winners AS uuid[]))
 """)
 
+# Of the winners alone. What is given back is added up, and compared with what the run says that it wrote.
 _SEAL_SEGMENTS = text("""
     UPDATE gobblin.segment s
        SET sealed = true
@@ -36,6 +43,7 @@ _SEAL_SEGMENTS = text("""
  RETURNING s.sequence_id, s.digest, s.step_count, s.file_count, s.row_count, s.file_bytes
 """)
 
+# Before the moves, which refer to keys; in the order of datasets, as all rows of several of them are locked.
 _MAKE_KEYS = text("""
     INSERT INTO gobblin.watermark_key (dataset_id, name, partition)
     SELECT dataset_id, name, partition

@@ -13,7 +13,7 @@ from gobblin_assets.commit.postgres import (
     finishing,
     folding,
     forgetting,
-    looking,
+    queries,
     sealed,
     sealing,
     standing,
@@ -119,16 +119,16 @@ class PostgresCommitStepStore:
         transact(self._engine, "abort sequence", lambda c: building.abort(c, sequence_id, fence, error))
 
     def get(self, sequence_id: SequenceId) -> SequenceRecord:
-        return transact(self._engine, "read sequence", lambda c: looking.get(c, sequence_id))
+        return transact(self._engine, "read sequence", lambda c: queries.get(c, sequence_id))
 
     def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
-        return looking.read_segments(self._engine, sequence_id)
+        return queries.read_segments(self._engine, sequence_id)
 
     def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:
         return transact(self._engine, "read sealed sequences", lambda c: sealed.load_sealed(c, sequence_ids))
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
-        return transact(self._engine, "confirm sequence", lambda c: looking.is_open_and_held(c, sequence_id, fence))
+        return transact(self._engine, "confirm sequence", lambda c: queries.is_open_and_held(c, sequence_id, fence))
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
         return self.finish_all({sequence_id: fence})[sequence_id]
@@ -182,7 +182,7 @@ class PostgresCommitStepStore:
         )
 
     def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
-        transact(self._engine, "resume sequence", lambda c: finishing.resume(c, sequence_id, fence))
+        transact(self._engine, "resume sequence", lambda c: finishing.resume_blocked(c, sequence_id, fence))
 
     def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
         transact(
@@ -204,25 +204,25 @@ class PostgresCommitStepStore:
         )
 
     def find_unfinished(self, *dataset_ids: DatasetId) -> Sequence[SequenceRecord]:
-        return transact(self._engine, "find unfinished", lambda c: looking.find_unfinished(c, dataset_ids))
+        return transact(self._engine, "find unfinished", lambda c: queries.find_unfinished(c, dataset_ids))
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
         return transact(self._engine, "find known sequences", lambda c: sealed.find_known(c, sequence_ids))
 
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
-        return transact(self._engine, "look at log", lambda c: looking.look_at(c, job, dataset_ids, sequence_ids))
+        return transact(self._engine, "look at log", lambda c: queries.look_at(c, job, dataset_ids, sequence_ids))
 
     def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
-        return looking.find_newest_segment(self._engine, dataset_id)
+        return queries.find_newest_segment(self._engine, dataset_id)
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
-        return transact(self._engine, "list recoverable", lambda c: looking.list_recoverable(c, jobs, limit))
+        return transact(self._engine, "list recoverable", lambda c: queries.list_recoverable(c, jobs, limit))
 
     def count_recoverable(self, *, jobs: Sequence[JobName] | None) -> Mapping[JobName, int]:
-        return transact(self._engine, "count recoverable", lambda c: looking.count_recoverable(c, jobs))
+        return transact(self._engine, "count recoverable", lambda c: queries.count_recoverable(c, jobs))
 
     def list_open(self, job: JobName | None, *, limit: int) -> Sequence[SequenceRecord]:
-        return transact(self._engine, "list open", lambda c: looking.list_open(c, job, limit))
+        return transact(self._engine, "list open", lambda c: queries.list_open(c, job, limit))
 
     def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
         return transact(
@@ -230,13 +230,13 @@ class PostgresCommitStepStore:
         )
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
-        return transact(self._engine, "read publications", lambda c: looking.load_publications(c, sequence_ids))
+        return transact(self._engine, "read publications", lambda c: queries.load_publications(c, sequence_ids))
 
     def list_unannounced(self, *, job: JobName, limit: int) -> Sequence[Publication]:
-        return transact(self._engine, "list unannounced", lambda c: looking.list_unannounced(c, job, limit))
+        return transact(self._engine, "list unannounced", lambda c: queries.list_unannounced(c, job, limit))
 
     def list_latest(self, job: JobName) -> Sequence[SequenceId]:
-        return transact(self._engine, "list latest", lambda c: looking.list_latest(c, job))
+        return transact(self._engine, "list latest", lambda c: queries.list_latest(c, job))
 
     def mark_announced(self, *sequence_ids: SequenceId) -> None:
         arguments = {"sequence_ids": list(sequence_ids)}
@@ -259,7 +259,7 @@ class PostgresCommitStepStore:
             "list removable",
             lambda c: cleaning.list_removable(c, dataset_ids, grace_s, limit),
         )
-        return looking.load_segments(self._engine, ids) if ids else []
+        return queries.load_segments(self._engine, ids) if ids else []
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None:
         transact(self._engine, "mark removed", lambda c: cleaning.mark_removed(c, segment_ids))

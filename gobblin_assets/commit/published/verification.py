@@ -75,7 +75,7 @@ class Verified:
             self.faults.append(fault)
 
 
-class Progress:
+class VerificationProgress:
     """Says how far it is, at most every ``PROGRESS_S`` seconds."""
 
     def __init__(self, clock: Clock, report: Callable[[str], None]) -> None:
@@ -121,7 +121,7 @@ class Verification:
     open_file_system: OpenFileSystem
     destination: str
     job: JobName
-    progress: Progress
+    progress: VerificationProgress
 
     def verify(self, urn: DatasetUrn, dataset_id: DatasetId, *, checksums: bool) -> Verified:
         """Look at every file of the dataset in all roles. Raises only where storage or log can't be reached."""

@@ -24,7 +24,7 @@ from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
 from gobblin_assets.rows.failed_rows import look_at_failed, sample_quarantine
 from gobblin_assets.rows.late_rows import without_published
-from gobblin_assets.rows.observation import EVERYTHING, Observed, ObservedPositions, observe_positions
+from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.rows.parquet_writer import (
     WrittenDirectory,
@@ -56,6 +56,8 @@ from gobblin_assets.spark.errors import is_server_gone, spark_families
 
 _DATA_DIRECTORY: Final = "files"
 _SHARED_DIRECTORY: Final = "shared"
+# The share of what is read alone.
+_ALONE: Final = ""
 
 
 class SparkExtractor:
@@ -91,7 +93,7 @@ class SparkExtractor:
             for found in collect_output(self._fs, directory)
             for role, path in [parse_role_path(found.partition_path)]
         )
-        return self._describe(order, directories, written, rows_read=written.row_counts[EVERYTHING])
+        return self._describe(order, directories, written, rows_read=written.row_counts[_ALONE])
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
         """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
@@ -215,9 +217,9 @@ class SparkExtractor:
             file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
             compression=spec.writer.compression,
         )
-        seen = observed.get().get(EVERYTHING)
+        seen = observed.get()
         if given is None:
-            counts = {EVERYTHING: _count(split.frame) if seen is None else seen.row_count}
+            counts = {_ALONE: _count(split.frame) if seen is None else seen.row_count}
         elif all(link.where is None and link.function is None for link in spec.converters):
             counts = dict(given)
         else:
@@ -296,7 +298,7 @@ _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_counts``: of ``EVERYTHING``, or of each share; how many rows should be in the files."""
+    """``row_counts``: of each share, or of ``_ALONE``; how many rows should be in the files."""
 
     observed: Observed | None
     row_counts: Mapping[str, int]

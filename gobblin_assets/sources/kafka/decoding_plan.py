@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 from pyspark.sql.avro.functions import from_avro
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.rows.columns import named, require_distinct
+from gobblin_assets.rows.columns import named, require_distinct_columns
 from gobblin_assets.sources.kafka.avro_schemas import find_recursive, is_record, make_whole, wrap
 from gobblin_assets.sources.kafka.json_decoder import JsonDecoder
 from gobblin_assets.sources.kafka.json_inference import infer_json_schema
@@ -150,7 +150,7 @@ def _plan_json(spec: DecoderSpec, tools: PlanningTools, topic: str, part: Part, 
 def _require_distinct(data_type: t.DataType, what: str, field: str) -> None:
     match data_type:
         case t.StructType():
-            require_distinct(data_type.names, label=what, field=f"{field}.schema")
+            require_distinct_columns(data_type.names, label=what, field=f"{field}.schema")
             for each in data_type.fields:
                 _require_distinct(each.dataType, f"{what}, field {each.name!r}", field)
         case t.ArrayType():

@@ -11,6 +11,7 @@ from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import parse_watermark
 
+# In one order, since two processes may register the same datasets: inserts of one name wait for each other.
 _REGISTER = text("""
     WITH named AS (SELECT DISTINCT unnest(CAST(:urns AS text[])) AS urn),
     made AS (

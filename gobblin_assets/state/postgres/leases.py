@@ -81,7 +81,7 @@ _FIND_UNREGISTERED = text("""
 """)
 
 _TAKEN_AT_ONCE_MAX: Final = 100
-"""As many as go through the log together: see ``commit.together``."""
+"""As many as go through the log together: see ``commit.batches``."""
 
 # Locked as a taker does: a transition under way has read the fence, and reads it again in its last statement.
 _RAISE_FENCE = text("""

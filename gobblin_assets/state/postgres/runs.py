@@ -8,9 +8,9 @@ from sqlalchemy.exc import IntegrityError
 from gobblin_assets.db.json_column import to_jsonb
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import ConflictError
-from gobblin_assets.model.state import JobState, RunId, WorkingState
+from gobblin_assets.model.state import RunId, WorkingState
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.state.datasets import LapsedRun, RunDatasetRecord
+from gobblin_assets.state.datasets import LapsedRun, NewRun, RunDatasetRecord
 
 _BEGIN_RUN = text("""
     INSERT INTO gobblin.run (run_id, job, state, owner, dagster_run_id)
@@ -18,6 +18,7 @@ _BEGIN_RUN = text("""
         ON CONFLICT (run_id) DO NOTHING
 """)
 
+# History, under no fence: an owner that was taken over still says how its datasets left its run.
 _RECORD_DATASETS = text("""
     INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
     SELECT :run_id, dataset_id, partition, outcome, sequence_id, error, CAST(figures AS jsonb)
@@ -55,7 +56,8 @@ _LIST_LAPSED = text("""
 """)
 
 
-# A stream that began long ago is not over while it holds a lease.
+# A stream that began long ago is not over while it holds a lease. Locked, so that no sequence of a run begins while it
+# goes: the reference to the run waits for the lock. Two cleanups take different ones.
 _FORGET_RUNS = text("""
     WITH old AS (
         SELECT r.run_id FROM gobblin.run r
@@ -88,12 +90,12 @@ class PostgresRunStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def begin(self, run: JobState, *, owner: str) -> None:
+    def begin(self, run: NewRun) -> None:
         arguments = {
             "run_id": run.run_id,
             "job": run.job,
-            "state": run.state.value,
-            "owner": owner,
+            "state": WorkingState.RUNNING.value,
+            "owner": run.owner,
             "dagster_run_id": run.dagster_run_id,
         }
         transact(self._engine, "begin run", lambda c: c.execute(_BEGIN_RUN, arguments).rowcount)

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from gobblin_assets.commit.attempts import published_directories
-from gobblin_assets.commit.forgotten import Remembered, decide_chain, is_replaced
+from gobblin_assets.commit.examination import Remembered, decide_chain, is_replaced
 from gobblin_assets.commit.sequence import KnownSequence, SealedSequence, SealOrder
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState

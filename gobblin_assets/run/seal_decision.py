@@ -41,71 +41,71 @@ class SealForgottenError(ConflictError):
 
 
 def decide_slice(
-    part: Slice, *, policy: CommitPolicy, base_version: int, uri: str, duration_s: float
+    slice_: Slice, *, policy: CommitPolicy, base_version: int, uri: str, duration_s: float
 ) -> SealOrder | None:
     """What the policy allows to be published. None: nothing, and the sequence is to be aborted.
 
     QualityFailedError: a blocking check failed.
     """
-    decision = decide_commit(policy, part.results, replaces=part.plan.replaces)
+    decision = decide_commit(policy, slice_.results, replaces=slice_.plan.replaces)
     if not decision.publish:
         return None
     # Not by the winners alone: an attempt that tells the columns has no WorkUnits, and no result.
-    winners = [task for task in part.staged if task.attempt_id not in decision.discarded]
-    judge, staged = part.plan.judge, [task.extracted for task in winners]
-    checks = judge.gate(staged, part.state)
+    winners = [task for task in slice_.staged if task.attempt_id not in decision.discarded]
+    judge, staged = slice_.plan.judge, [task.extracted for task in winners]
+    checks = judge.gate(staged, slice_.state)
     if any(check.blocking and not check.passed for check in checks):
-        raise QualityFailedError(part.label, checks)
-    checks += judge.tell(staged, part.error)
-    lag = measure_lag(part.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
-    checks += _check_lag(part, lag)
-    if part.plan.degraded:
+        raise QualityFailedError(slice_.label, checks)
+    checks += judge.tell(staged, slice_.error)
+    lag = measure_lag(slice_.plan.unread, {a.key: a.high for a in decision.advances if a.high is not None})
+    checks += _check_lag(slice_, lag)
+    if slice_.plan.degraded:
         decision = replace(decision, complete=False)
     details = {
         "uri": uri,
-        **_describe(part, winners),
+        **_describe(slice_, winners),
         "duration_s": round(duration_s, 3),
         "checks": [check_to_json(check) for check in checks],
         **({} if lag is None else {"lag": lag_to_json(lag)}),
     }
-    return replace(_seal_order(part, decision, winners, base_version), details=details)
+    return replace(_seal_order(slice_, decision, winners, base_version), details=details)
 
 
-def explain_unpublished(part: Slice, error: GobblinError, store: CommitStepStore) -> GobblinError:
+def explain_unpublished(slice_: Slice, error: GobblinError, store: CommitStepStore) -> GobblinError:
     """What kept a slice from being published that had sealed."""
     if not isinstance(error, ConflictError | FencedError | RejectedError):
         return error
     # What a log says that went back looks like somebody else's doing; only here is it known that it had sealed.
-    known = store.find_known([part.sequence_id]).get(part.sequence_id)
+    known = store.find_known([slice_.sequence_id]).get(slice_.sequence_id)
     if known is not None and known.is_sealed:
         return error
-    forgotten = SealForgottenError(part.label, part.sequence_id, error)
+    forgotten = SealForgottenError(slice_.label, slice_.sequence_id, error)
     forgotten.__cause__ = error
     return forgotten
 
 
-def check_failure(part: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
+def check_failure(slice_: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
     """The quality results of a slice of which nothing was published."""
-    lag = _check_lag(part, measure_lag(part.plan.unread))
+    lag = _check_lag(slice_, measure_lag(slice_.plan.unread))
     if isinstance(error, QualityFailedError):
         return error.checks + lag
-    return part.plan.judge.tell(None, error) + lag
+    return slice_.plan.judge.tell(None, error) + lag
 
 
-def _check_lag(part: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
-    lag_max = part.plan.lag_max
+def _check_lag(slice_: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
+    lag_max = slice_.plan.lag_max
     return () if lag is None or lag_max is None else (check_lag(lag, lag_max=lag_max),)
 
 
-def _describe(part: Slice, winners: Sequence[StagedTask]) -> dict[str, object]:
+def _describe(slice_: Slice, winners: Sequence[StagedTask]) -> dict[str, object]:
     return {
-        **part.plan.judge.describe([task.extracted for task in winners]),
+        **slice_.plan.judge.describe([task.extracted for task in winners]),
         # Pairs, because a jsonb object forgets the order of its keys.
-        "source_columns": list(part.plan.columns.items()),
-        "source_facts": dict(learn_facts(part, winners)),
+        "source_columns": list(slice_.plan.columns.items()),
+        "source_facts": dict(learn_facts(slice_, winners)),
         "rows_read": sum(task.extracted.rows_read for task in winners),
         "observed_high": _highest(winners),
-        "notes": [*part.plan.degraded, *part.plan.notes],
+        "notes": [*slice_.plan.degraded, *slice_.plan.notes],
     }
 
 
@@ -114,15 +114,15 @@ def _highest(winners: Sequence[StagedTask]) -> str | None:
     return str(max(highs)) if highs else None
 
 
-def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
+def learn_facts(slice_: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
     """What the source remembers of the slice, once it is published: its facts, or what it makes of how tasks went."""
-    if part.plan.learn is None:
-        return part.plan.facts
+    if slice_.plan.learn is None:
+        return slice_.plan.facts
     expected: dict[AttemptId, int] = {}
-    for result in part.results:
+    for result in slice_.results:
         if result.attempt is not None:
             expected[result.attempt] = expected.get(result.attempt, 0) + (result.unit.estimated_row_count or 0)
-    return part.plan.learn(
+    return slice_.plan.learn(
         [
             TaskFigures(expected[task.attempt_id], sum(s.file_bytes for s in task.segments), task.duration_s)
             for task in winners
@@ -131,16 +131,16 @@ def learn_facts(part: Slice, winners: Sequence[StagedTask]) -> Mapping[str, obje
     )
 
 
-def _seal_order(part: Slice, decision: Decision, winners: Sequence[StagedTask], base_version: int) -> SealOrder:
+def _seal_order(slice_: Slice, decision: Decision, winners: Sequence[StagedTask], base_version: int) -> SealOrder:
     segments = [segment for task in winners for segment in task.segments]
-    partition = partition_text(part.partition)
-    key_partition = part.key_partition
+    partition = partition_text(slice_.partition)
+    key_partition = slice_.key_partition
     moves = tuple(
         KeyMove(
             key=advance.key,
             partition=key_partition,
-            old=part.state.find_watermark(advance.key, key_partition),
-            new=advance.high if part.plan.moves_watermarks else None,
+            old=slice_.state.find_watermark(advance.key, key_partition),
+            new=advance.high if slice_.plan.moves_watermarks else None,
             intervals=tuple(
                 PublishedInterval(interval, None if place else advance.reread_from)
                 for place, interval in enumerate(advance.intervals)
@@ -149,10 +149,10 @@ def _seal_order(part: Slice, decision: Decision, winners: Sequence[StagedTask], 
         for advance in decision.advances
     )
     return SealOrder(
-        sequence_id=part.sequence_id,
-        dataset_id=part.state.dataset_id,
+        sequence_id=slice_.sequence_id,
+        dataset_id=slice_.state.dataset_id,
         partition=partition,
-        fence=part.lease.fence,
+        fence=slice_.lease.fence,
         base_version=base_version,
         winners=tuple(task.attempt_id for task in winners),
         digest=combine_digests(segment.digest for segment in segments),

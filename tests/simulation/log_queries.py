@@ -1,4 +1,4 @@
-"""Reading the simulated log, as ``commit.postgres.looking`` does: sequences, segments, publications."""
+"""Reading the simulated log, as ``commit.postgres.queries`` does: sequences, segments, publications."""
 
 import json
 import uuid

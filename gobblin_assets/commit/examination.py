@@ -60,7 +60,7 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """One dataset. ``dataset_id`` None: the log does not know it at all.
 
     ``forgotten``, oldest first. ``chain`` is what adopting would carry out, in order; it may begin with a sequence
@@ -99,7 +99,7 @@ class Examination:
     root: str
     job: JobName
 
-    def look_at(self, urn: DatasetUrn, *, thoroughly: bool = False) -> Finding:
+    def look_at(self, urn: DatasetUrn, *, thoroughly: bool = False) -> LogFinding:
         """The markers; if they tell of more, or ``thoroughly``, all that stands in the dataset's directories too."""
         # Storage first: what a run publishes between the two looks, the log then knows.
         markers = list_markers(self.fs, self.root, self.job, urn)
@@ -107,14 +107,14 @@ class Examination:
         fence = 0 if state is None else self.leases.get_status(state.dataset_id).fence
         storage_fence = max((marker.fence for marker in markers), default=0)
         version = 0 if state is None else state.version
-        finding = Finding(urn, None if state is None else state.dataset_id, version, fence, storage_fence)
+        finding = LogFinding(urn, None if state is None else state.dataset_id, version, fence, storage_fence)
         known = self.store.find_known(list({marker.sequence_id for marker in markers}))
         explained = all(m.sequence_id in known and known[m.sequence_id].is_sealed for m in markers)
         if explained and not thoroughly:
             return finding
         return self._look_closely(finding, markers)
 
-    def _look_closely(self, finding: Finding, markers: Sequence[Marker]) -> Finding:
+    def _look_closely(self, finding: LogFinding, markers: Sequence[Marker]) -> LogFinding:
         files = {
             file.path for role in Role for file in self.fs.list_files(path_of(self.root, self.job, finding.urn, role))
         }
@@ -125,7 +125,7 @@ class Examination:
         if refusal is None:
             refusal = self._find_fault(finding.urn, chain)
         missing = self._find_missing(finding.urn, files)
-        return Finding(
+        return LogFinding(
             urn=finding.urn,
             dataset_id=finding.dataset_id,
             version=finding.version,

@@ -1,0 +1,148 @@
+"""What no code of the product uses is taken out: tests alone keep nothing alive.
+
+Uses are found by name. So a name that stands for two things hides one of them, and a name that this test finds is
+used nowhere.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.architecture.sources import PACKAGE, ROOT, is_handed_over, names_of, parse_package, read_tree
+
+_WORD = re.compile(r"\w+")
+
+_OF_STEPS = "for packages that bring a kind of step"
+_OF_OWNERS = "for people who look into the embedded server with tools of their own"
+_CALLED_BY_CLICK = "click calls it"
+_CALLED_BY_DAGSTER = "Dagster calls it"
+_CALLED_BY_DG = "dg calls it"
+_READ_BY_PYDANTIC = "pydantic reads it"
+_SHOWN = "--json shows each field of a line"
+_DECLARED = "that it is declared makes the table"
+_WRITTEN = "made from the word that a job file says; the code asks for the others"
+
+# By the place where each is defined, with the reason why no use of it is seen.
+EXCEPTIONS = {
+    "cli._Commands.invoke": _CALLED_BY_CLICK,
+    "cli.lazy_commands.LazyGroup.format_commands": _CALLED_BY_CLICK,
+    "commit.step_kinds.JsonCodec": _OF_STEPS,
+    "commit.steps.undone_by_hand": _OF_STEPS,
+    "dagster.component.ComponentOptions.model_config": _READ_BY_PYDANTIC,
+    "dagster.component.GobblinJobAttributes.model_config": _READ_BY_PYDANTIC,
+    "dagster.component.GobblinJobAttributes.model_json_schema": _CALLED_BY_DG,
+    "dagster.component.GobblinJobComponent.build_defs": _CALLED_BY_DAGSTER,
+    "dagster.component.GobblinJobComponent.get_model_cls": _CALLED_BY_DAGSTER,
+    "dagster.component.GobblinJobComponent.get_spec": _CALLED_BY_DAGSTER,
+    "dagster.component._PlainSchema.nullable_schema": "pydantic calls it",
+    "dagster.factory.build_gobblin_asset_specs": "for projects that write their own definitions",
+    "dagster.resources.spark.GobblinSparkResource.spark_context": "dagster-pyspark's interface of a resource",
+    "dagster.resources.spark.GobblinSparkResource.spark_session": "the same",
+    "dagster.resources.spark.GobblinSparkResource.teardown_after_execution": _CALLED_BY_DAGSTER,
+    "dagster.resources.stores.CommitStoreResource.yield_for_execution": _CALLED_BY_DAGSTER,
+    "dagster.scaffolding.JobScaffoldParams.model_config": _READ_BY_PYDANTIC,
+    "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
+    "dagster.scaffolding.JobScaffolder.scaffold": _CALLED_BY_DG,
+    "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
+    "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
+    "db.tables.ledger": _DECLARED,
+    "db.tables.planned_interval": _DECLARED,
+    "db.tables.run_dataset": _DECLARED,
+    "db.tables.work_unit": _DECLARED,
+    "failpoints.install": "for tests, which are what failpoints are for",
+    "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
+    "rows.dataset_reader.read_dataset": "for whoever reads what was published",
+    "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,
+    "state.overview.port.DatasetLine.open_sequence": _SHOWN,
+    "state.overview.port.SequenceLine.prepared_at": _SHOWN,
+}
+
+
+def walk_definitions(module: str, tree: ast.Module) -> Iterator[tuple[str, str, ast.stmt]]:
+    """Place, name and statement of what a module defines, and of what its classes do: methods, fields, members."""
+    for statement in tree.body:
+        for name in names_of(statement):
+            yield f"{module}.{name}", name, statement
+        if isinstance(statement, ast.ClassDef):
+            yield from _walk_class(f"{module}.{statement.name}", statement)
+
+
+def _walk_class(place: str, found: ast.ClassDef) -> Iterator[tuple[str, str, ast.stmt]]:
+    for statement in found.body:
+        for name in names_of(statement):
+            yield f"{place}.{name}", name, statement
+
+
+def count_uses(node: ast.AST) -> Counter[str]:
+    """How often each name is read: by itself, behind a dot, in a pattern, in a quoted annotation, by `getattr`."""
+    found: Counter[str] = Counter()
+    for each in ast.walk(node):
+        match each:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+                found[name] += 1
+            case ast.MatchClass(kwd_attrs=names):
+                found.update(names)
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str() as name), *_]):
+                found[name] += 1
+            case ast.arg(annotation=ast.expr() as quoted) | ast.AnnAssign(annotation=quoted):
+                found.update(_quoted_names(quoted))
+            case ast.FunctionDef(returns=ast.expr() as quoted):
+                found.update(_quoted_names(quoted))
+            case _:
+                continue
+    return found
+
+
+def _quoted_names(annotation: ast.expr) -> Iterator[str]:
+    for each in ast.walk(annotation):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield from _WORD.findall(each.value)
+
+
+@cache
+def find_unused() -> frozenset[str]:
+    modules = parse_package()
+    uses: Counter[str] = Counter()
+    for tree in (*modules.values(), *map(ast.parse, read_tree(ROOT / "resources").values())):
+        uses.update(count_uses(tree))
+    return frozenset(
+        place
+        for module, tree in modules.items()
+        for place, name, statement in walk_definitions(module, tree)
+        if not (name.startswith("__") and name.endswith("__"))
+        and not is_handed_over(statement)
+        and uses[name] <= count_uses(statement)[name]
+    )
+
+
+def test_the_product_uses_what_it_defines() -> None:
+    unused = {place.removeprefix(f"{PACKAGE}.") for place in find_unused()}
+    assert unused - EXCEPTIONS.keys() == set(), "take it out with its tests, or name it above with its reason"
+    assert EXCEPTIONS.keys() - unused == set(), "it is used, or gone: take out the exception"
+
+
+@pytest.mark.parametrize(
+    ("text", "unused"),
+    [
+        ("def lonely(): return lonely()", {"lonely"}),
+        ("def called(): ...\ncalled()", set()),
+        ("LIMIT = 3", {"LIMIT"}),
+        ("class Place:\n    width: int\n    def measure(self): return self.width\nPlace()", {"Place.measure"}),
+        ("class Colour(Enum):\n    RED = 1\n    BLUE = 2\nColour.RED", {"Colour.BLUE"}),
+        ("@click.command()\ndef run(): ...", set()),
+        ("class Record: ...\ndef read(it: 'Record'): ...\nread(1)", set()),
+    ],
+)
+def test_what_is_unused_would_be_seen(text: str, unused: set[str]) -> None:
+    tree = ast.parse(text)
+    uses = count_uses(tree)
+    found = {
+        place.removeprefix("m.")
+        for place, name, statement in walk_definitions("m", tree)
+        if not is_handed_over(statement) and uses[name] <= count_uses(statement)[name]
+    }
+    assert found == unused
