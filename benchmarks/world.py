@@ -32,7 +32,7 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job
+from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import Settings
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
@@ -195,7 +195,7 @@ def run_all(
     )
     selection = dict.fromkeys(datasets, (WHOLE,))
     try:
-        report = run_job(RunRequest(spec, selection, mode=Mode.APPEND), ports)
+        report = run_request(RunRequest(spec, selection, mode=Mode.APPEND), ports)
     except GobblinError as error:
         raise RuntimeError(f"the run of {spec.job} failed") from error
     unpublished = [each for each in report.datasets if each.publication is None]

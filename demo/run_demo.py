@@ -15,12 +15,12 @@ from proof import compare
 from rich.table import Table
 from stage import act, command, console, killed_command, list_visible, say_counts
 
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.log import open_log
 from gobblin_assets.spark import connect_server
 
 NOVEMBER, DECEMBER = "2013-11-01", "2013-12-01"

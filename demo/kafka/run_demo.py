@@ -25,12 +25,12 @@ from demo.kafka.proof import Verdict, compare
 from demo.kafka.registry_server import serve_registry
 from demo.kafka.stream import Stream
 from demo.stage import act, command, console, join_counts, killed_command, list_visible
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import to_text
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.db import embedded
 from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.log import open_log
 from gobblin_assets.spark import connect_server
 from gobblin_assets.state.overview.port import list_gaps
 

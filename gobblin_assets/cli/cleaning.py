@@ -8,11 +8,11 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations, spark_options
 from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
-from gobblin_assets.cli.log import open_log
-from gobblin_assets.cli.output import json_option, print_json, print_table
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.cleanup import Cleaned
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.run.log import open_log
 from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, LogSpec
 
 
@@ -39,7 +39,7 @@ def cleanup(
     spec = known.spec
     bounds = LogSpec().bounds if spec is None else spec.log.bounds
     cleaned: dict[str, Cleaned] = {}
-    with open_log() as log:
+    with open_log(say) as log:
         destination = known.find_destination(log)
         require_bound_root(log.stores.destinations, open_file_system, known.name, destination)
         operations = open_operations(log, SparkChoice(master, remote), spec)

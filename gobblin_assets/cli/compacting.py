@@ -8,7 +8,6 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.layouts import open_upkeep, read_layout
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
@@ -19,6 +18,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
+from gobblin_assets.run.log import open_log
 from gobblin_assets.spec.job_spec import CompactionSpec
 from gobblin_assets.state.leases import Lease
 
@@ -50,7 +50,7 @@ def compact(
     engine = spark.open()
     fs, root = open_file_system(job.destination, umask=job.umask)
 
-    with open_log() as log:
+    with open_log(say) as log:
         stores = log.stores
         destination = open_destination(
             DestinationRequest(name, job.destination, fs, root, stores, open_file_system, SystemClock().new_id)

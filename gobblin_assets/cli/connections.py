@@ -7,13 +7,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.cli.log import Log
 from gobblin_assets.cli.output import say
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
+from gobblin_assets.run.log import Log
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.spark.settings import plan_jars
 from gobblin_assets.spec.job_spec import JobSpec

@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.destination import read_identity
 from gobblin_assets.commit.relocation import Relocation
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import parse_job_name
+from gobblin_assets.run.log import open_log
 
 
 @click.group()
@@ -23,7 +23,7 @@ def destination() -> None:
 @json_option
 def list_destinations(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """List the jobs with their destinations, and whether those are there."""
-    with open_log() as log:
+    with open_log(say) as log:
         found = [(each, _look(each.root_uri, each.identity)) for each in log.stores.destinations.list_all()]
     if as_json:
         print_json(
@@ -63,7 +63,7 @@ def move_destination(job: str, root: str, files_are_lost: bool, as_json: bool) -
     removes nothing. Then write ROOT into the job's file.
     """
     uri = str(Path(root).absolute()) if root.startswith(("./", "../")) else root
-    with open_log() as log:
+    with open_log(say) as log:
         relocation = Relocation(
             open_operations(log, SparkChoice(None, None)),
             log.stores.destinations,

@@ -9,7 +9,6 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
 from gobblin_assets.cli.layouts import open_ports, read_layout
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.telling import dagster_option, telling_run
@@ -23,8 +22,9 @@ from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
 from gobblin_assets.run.job_kind import Restart, StartAt
+from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job
+from gobblin_assets.run.runner import run_request
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_kind import kind_of
 
@@ -137,7 +137,7 @@ def run(
 
 
 def _leave_out_published(request: RunRequest) -> RunRequest:
-    with open_log() as log:
+    with open_log(say) as log:
         states = log.stores.datasets.load(JobName(request.job.job), list(request.selection))
     selection = {
         urn: tuple(each for each in partitions if urn not in states or (each.key or "") not in states[urn].published)
@@ -158,7 +158,7 @@ def _say_what_is_left_out(layout: JobLayout, by_name: Sequence[str], request: Ru
 
 
 def _run(request: RunRequest, ports: RunPorts) -> RunReport:
-    """``run_job``; an interruption says how far it came."""
+    """``run_request``; an interruption says how far it came."""
     published = 0
 
     def count(report: DatasetReport) -> None:
@@ -168,7 +168,7 @@ def _run(request: RunRequest, ports: RunPorts) -> RunReport:
         published += not is_recovered
 
     try:
-        return run_job(request, replace(ports, on_publication=count))
+        return run_request(request, replace(ports, on_publication=count))
     except KeyboardInterrupt:
         say(f"interrupted: {published} of {_count(request.selection)} published; run it again to go on")
         raise

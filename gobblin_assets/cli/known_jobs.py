@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gobblin_assets.cli.log import Log
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name, parse_urn
+from gobblin_assets.run.log import Log
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec

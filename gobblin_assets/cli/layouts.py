@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
-from gobblin_assets.cli.log import Log, open_log
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.jobs.ingest.running import find_discovered, open_run
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.spec.job_files import read_job_file
@@ -34,7 +34,7 @@ def open_ports(
     job: JobSpec | None = None,
 ) -> Iterator[RunPorts]:
     """What a run of the layout's job needs; ``tell`` is shown each publication. ``job``: as it runs this time."""
-    with open_log() as log, _open(job or layout.job, layout, spark, log, tell) as ports:
+    with open_log(say) as log, _open(job or layout.job, layout, spark, log, tell) as ports:
         yield ports
 
 

@@ -8,7 +8,6 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.layouts import open_upkeep, read_layout
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
@@ -16,6 +15,7 @@ from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.log import open_log
 from gobblin_assets.run.upkeep import examination_of
 
 
@@ -46,7 +46,7 @@ def reconcile(
     fs, root = open_file_system(layout.job.destination, umask=layout.job.umask)
     done: Sequence[Reconciled] = ()
     failures: Mapping[DatasetUrn, GobblinError] = {}
-    with open_log() as log:
+    with open_log(say) as log:
         require_bound_root(log.stores.destinations, open_file_system, job, layout.job.destination)
         examination = examination_of(log.stores, job, fs, root)
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in layout.find_datasets(datasets)]

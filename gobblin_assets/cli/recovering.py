@@ -10,7 +10,6 @@ from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import name_of
 from gobblin_assets.cli.layouts import open_upkeep, read_layout
-from gobblin_assets.cli.log import Log, open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.sequences import sequence_argument
 from gobblin_assets.cli.views import find_job, job_option
@@ -18,6 +17,7 @@ from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.log import Log, open_log
 
 job_file_option = click.option(
     "--job-file",
@@ -40,7 +40,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
     layout = None if job_file is None else read_layout(job_file)
     spark = SparkChoice(master, remote)
     published: list[Publication] = []
-    with open_log() as log:
+    with open_log(say) as log:
         jobs = _find_jobs(log, find_job(job), layout)
         reports = []
         for each in jobs:
@@ -77,7 +77,7 @@ def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Seque
 def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, remote: str | None) -> None:
     """Try a BLOCKED sequence again, now; its tries are counted anew."""
     layout = None if job_file is None else read_layout(job_file)
-    with open_log() as log:
+    with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
         with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
             recovered = upkeep.resume(SequenceId(sequence_id))
@@ -92,7 +92,7 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
     """Give an open sequence up: what it made visible is taken back, and the next run reads its rows again."""
     layout = None if job_file is None else read_layout(job_file)
-    with open_log() as log:
+    with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
         with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
             upkeep.abandon(SequenceId(sequence_id), reason=reason)

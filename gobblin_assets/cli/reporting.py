@@ -7,13 +7,13 @@ import click
 
 from gobblin_assets.cli.connections import job_file_argument
 from gobblin_assets.cli.layouts import read_layout
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.telling import require_instance
 from gobblin_assets.dagster.published_checks import load_latest
 from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport
 
 
@@ -26,7 +26,7 @@ def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bo
     """Tell Dagster what is published: the latest publication of each partition that Dagster does not show as such."""
     layout = read_layout(job_file)
     urns = set(layout.find_datasets(datasets))
-    with open_log() as log, require_instance() as instance:
+    with open_log(say) as log, require_instance() as instance:
         latest = [each for each in load_latest(log.stores, layout) if each.urn in urns]
         wanted = latest if with_told else find_untold(layout, latest, instance)
         if wanted:

@@ -6,10 +6,10 @@ from typing import Final
 import click
 
 from gobblin_assets.cli.lazy_commands import LazyCommand, LazyGroup
-from gobblin_assets.cli.log import open_log
-from gobblin_assets.cli.output import json_option, print_json, print_table
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.views import dataset_option, find_job, find_urn, job_option
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.run.log import open_log
 
 _RECOVERING: Final = "gobblin_assets.cli.recovering"
 
@@ -45,7 +45,7 @@ sequence_argument = click.argument("sequence_id", type=click.UUID)
 @json_option
 def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: int, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
     """List open sequences, newest first."""
-    with open_log() as log:
+    with open_log(say) as log:
         lines = log.overview.list_sequences(find_job(job), find_urn(urn), with_ended=with_ended, limit=limit)
     if as_json:
         print_json(lines)
@@ -79,7 +79,7 @@ def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: in
 @json_option
 def show_sequence(sequence_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show a sequence with its attempts."""
-    with open_log() as log:
+    with open_log(say) as log:
         record = log.stores.commits.get(SequenceId(sequence_id))
         attempts = log.stores.commits.list_attempts(SequenceId(sequence_id))
     shown = {

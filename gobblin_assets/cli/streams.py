@@ -15,7 +15,7 @@ from gobblin_assets.dagster.selection import select_open_partitions
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.run_values import RunRequest
-from gobblin_assets.run.runner import run_stream
+from gobblin_assets.run.runner import stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 
 
@@ -56,7 +56,7 @@ def stream(
         ports.kind.prepare()
         stop = StopRequest()
         with heed_stop_signals(say, stop):
-            report = run_stream(request, ports, stop.wait)
+            report = stream_request(request, ports, stop.wait)
         telling.report_dead(layout, ports.stores)
         telling.end(report)
     print_report(report, as_json=as_json)

@@ -7,7 +7,6 @@ import click
 
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import job_file_or_name, read_known_job
-from gobblin_assets.cli.log import open_log
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.verification import (
     FAULTS_NAMED_MAX,
@@ -18,6 +17,7 @@ from gobblin_assets.commit.published.verification import (
 )
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.run.log import open_log
 
 
 @click.command()
@@ -39,7 +39,7 @@ def verify(
     """
     known = read_known_job(job_file, job)
     verified: list[Verified] = []
-    with open_log() as log:
+    with open_log(say) as log:
         verification = Verification(
             store=log.stores.commits,
             published=log.stores.published,

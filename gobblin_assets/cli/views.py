@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import click
 
-from gobblin_assets.cli.log import Log, open_log
-from gobblin_assets.cli.output import json_option, print_json, print_table
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.state.overview.port import GapLine, LedgerLine, RunLine, list_gaps
 
 job_option = click.option("--job", help="Only this job's.")
@@ -19,7 +19,7 @@ dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this
 @json_option
 def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show all datasets: what is published, what is open, who works on them."""
-    with open_log() as log:
+    with open_log(say) as log:
         lines = log.overview.list_datasets(find_job(job))
     if as_json:
         print_json(lines)
@@ -46,7 +46,7 @@ def watermark() -> None:
 @json_option
 def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show how far each watermark key is published. A snapshot has a generation and no position."""
-    with open_log() as log:
+    with open_log(say) as log:
         lines = log.overview.list_watermarks(find_job(job), find_urn(urn))
     if as_json:
         print_json(lines)
@@ -66,7 +66,7 @@ def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  #
 @json_option
 def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
     """Show which interval of which key each sequence published, the gaps between them, and the files."""
-    with open_log() as log:
+    with open_log(say) as log:
         lines = log.overview.list_ledger(find_job(job), find_urn(urn), with_retired=with_retired)
         files = _list_files(log, lines) if with_files else []
     gaps = list_gaps(lines)
@@ -122,7 +122,7 @@ def _list_files(log: Log, lines: Sequence[LedgerLine]) -> list[dict[str, object]
 @json_option
 def history(run_id: uuid.UUID | None, job: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show the last runs, or one run with its datasets and tasks."""
-    with open_log() as log:
+    with open_log(say) as log:
         if run_id is not None:
             _show_run(log, run_id, as_json=as_json)
             return

@@ -32,8 +32,8 @@ from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.published_checks import evaluate_published
 from gobblin_assets.dagster.run_config import (
     GobblinRunConfig,
-    decide_mode,
     decide_restart,
+    decide_run_mode,
     is_by_hand,
     require_stream,
 )
@@ -47,7 +47,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
@@ -106,7 +106,7 @@ def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: Go
             return
         with _open_ports(context, layout) as ports:
             if config.stream_s is None:
-                report = run_job(request, ports)
+                report = run_request(request, ports)
             else:
                 report = _follow(request, ports, stop, config.stream_s)
         events = EventLog(layout, context)
@@ -130,7 +130,7 @@ def _follow(request: RunRequest, ports: RunPorts, stop: StopRequest, stream_s: f
     ports.kind.prepare()
     # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
     with heed_stop_signals(lambda _line: None, stop):
-        return run_stream(request, ports, _until(stop, stream_s))
+        return stream_request(request, ports, _until(stop, stream_s))
 
 
 def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
@@ -202,7 +202,7 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
 
 def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> RunRequest:
     tags = context.run.tags
-    mode = decide_mode(config.mode, tags)
+    mode = decide_run_mode(config.mode, tags)
     selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)
     if config.stream_s is not None:
         job = plan_stream_job(layout.job)

@@ -86,7 +86,7 @@ def _read_starts(given: Mapping[str, int], *, is_alone: bool) -> StartAt:
     return StartAt({int(name): offset for name, offset in given.items()})
 
 
-def decide_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
+def decide_run_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
     """The mode that run config or tag ask for. RejectedError when it is none, or when they contradict each other."""
     tagged = tags.get(MODE_TAG)
     if configured is not None and tagged is not None and configured != tagged:
@@ -127,7 +127,7 @@ def require_stream(
             hint="Leave it out to read the topics once.",
         )
     once = config.restart is not None or config.start_at is not None
-    if once or decide_mode(config.mode, tags) is Mode.REFRESH:
+    if once or decide_run_mode(config.mode, tags) is Mode.REFRESH:
         raise RejectedError(
             "a stream goes on from the watermarks, and the run asks for something else as well",
             field=field,

@@ -28,7 +28,7 @@ _BUSY_POLL_S: Final = 1.0
 _ERROR_TEXT_MAX: Final = 4_000
 
 
-def run_job(request: RunRequest, ports: RunPorts) -> RunReport:
+def run_request(request: RunRequest, ports: RunPorts) -> RunReport:
     """Run the selected partitions of the job's datasets, and report each.
 
     Raises a family only for what concerns the whole run before anything was begun (a destination that can't
@@ -37,10 +37,10 @@ def run_job(request: RunRequest, ports: RunPorts) -> RunReport:
     return _Run(request, ports).run(_Run.go_round_once)
 
 
-def run_stream(request: RunRequest, ports: RunPorts, wait_for_stop: WaitForStop) -> RunReport:
+def stream_request(request: RunRequest, ports: RunPorts, wait_for_stop: WaitForStop) -> RunReport:
     """Publish what comes, at the job's pace, until ``wait_for_stop`` says so: one run, a sequence after the other.
 
-    The report has each dataset's last outcome. Raises as ``run_job`` does.
+    The report has each dataset's last outcome. Raises as ``run_request`` does.
     """
     return _Run(request, ports).run(lambda run, ids: run.stream(ids, wait_for_stop))
 

@@ -15,6 +15,7 @@ import pytest
 from tests.architecture.sources import PACKAGE, ROOT, is_handed_over, names_of, parse_package, read_tree
 
 _WORD = re.compile(r"\w+")
+_PLACE = re.compile(r"gobblin_assets[\w.]*:\w+")
 
 _OF_STEPS = "for packages that bring a kind of step"
 _OF_OWNERS = "for people who look into the embedded server with tools of their own"
@@ -56,6 +57,9 @@ EXCEPTIONS = {
     "failpoints.install": "for tests, which are what failpoints are for",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
     "rows.dataset_reader.read_dataset": "for whoever reads what was published",
+    "jobs.ingest.spark_engine.SparkEngine.has_session": "for benchmarks, which measure the opening of a session",
+    "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
+    "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,
     "state.overview.port.DatasetLine.open_sequence": _SHOWN,
     "state.overview.port.SequenceLine.prepared_at": _SHOWN,
@@ -78,7 +82,9 @@ def _walk_class(place: str, found: ast.ClassDef) -> Iterator[tuple[str, str, ast
 
 
 def count_uses(node: ast.AST) -> Counter[str]:
-    """How often each name is read: by itself, behind a dot, in a pattern, in a quoted annotation, by `getattr`."""
+    """How often each name is read: by itself, behind a dot, in a pattern, in a quoted annotation, by `getattr`, by the
+    text ``module:name``, in ``__all__``.
+    """
     found: Counter[str] = Counter()
     for each in ast.walk(node):
         match each:
@@ -88,6 +94,10 @@ def count_uses(node: ast.AST) -> Counter[str]:
                 found.update(names)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str() as name), *_]):
                 found[name] += 1
+            case ast.Constant(value=str() as text) if _PLACE.fullmatch(text):
+                found[text.rpartition(":")[2]] += 1
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
+                found.update(name.value for name in names if isinstance(name, ast.Constant))
             case ast.arg(annotation=ast.expr() as quoted) | ast.AnnAssign(annotation=quoted):
                 found.update(_quoted_names(quoted))
             case ast.FunctionDef(returns=ast.expr() as quoted):

@@ -18,7 +18,10 @@ _VARIABLE = "a field of a parameter or a variable, whose type the reader sees be
 OTHERS = {
     "dagster.yaml": "a file of Dagster's",
     "extract.table.type": "an option of Gobblin's",
-    "gobblin_assets.steps": "a group of entry points",
+    "gobblin_assets.destinations": "a group of entry points",
+    "gobblin_assets.file_systems": "the same",
+    "gobblin_assets.sources": "the same",
+    "gobblin_assets.steps": "the same",
     "interval.low": _VARIABLE,
     "operations.holder": _VARIABLE,
     "quality.dead_letter_count_max": _OPTION,
@@ -28,7 +31,9 @@ OTHERS = {
     "quality.samples": _OPTION,
     "schema.table": "how a table is named",
     "settings.remote": _VARIABLE,
+    "running.lock": "a file of the embedded server",
     "source.connection": _OPTION,
+    "source.type": _OPTION,
     "spec.name": _VARIABLE,
     "split.max_multi_work_units": _OPTION,
 }

@@ -153,7 +153,10 @@ def test_a_vendor_stays_at_its_edge(vendor: str, allowed: re.Pattern[str]) -> No
 
 
 def test_no_import_hides_from_the_contracts() -> None:
-    """Neither inside a function nor behind TYPE_CHECKING."""
+    """Neither inside a function nor behind TYPE_CHECKING, which import-linter sees, but no reader expects.
+
+    Public surfaces alone say there what they import when it is first used.
+    """
     hidden = [
         f"{name}:{inner.lineno}"
         for name in list_python("gobblin_assets/", "resources/")
@@ -163,4 +166,6 @@ def test_no_import_hides_from_the_contracts() -> None:
         if isinstance(inner, ast.Import | ast.ImportFrom)
     ]
     assert hidden == []
-    assert find_lines(list_python("gobblin_assets/", "resources/"), re.compile(r"\bTYPE_CHECKING\b")) == []
+    surfaces = {"gobblin_assets/__init__.py", "gobblin_assets/dagster/__init__.py"}
+    others = [name for name in list_python("gobblin_assets/", "resources/") if name not in surfaces]
+    assert find_lines(others, re.compile(r"\bTYPE_CHECKING\b")) == []

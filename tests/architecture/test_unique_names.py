@@ -9,18 +9,6 @@ from collections.abc import Mapping
 
 from tests.architecture.sources import PACKAGE, is_handed_over, parse_package
 
-_OF_CONNECTIONS = "what the module of each kind of connection has, by the same name"
-_TO_BE_RENAMED = "one of them is to get a name of its own"
-
-EXCEPTIONS = {
-    "Driver": _TO_BE_RENAMED,
-    "Reading": _TO_BE_RENAMED,
-    "connection_from_environment": _OF_CONNECTIONS,
-    "decide_mode": _TO_BE_RENAMED,
-    "list_capabilities": _OF_CONNECTIONS,
-    "require_no_written_secret": _OF_CONNECTIONS,
-}
-
 
 def find_shared(modules: Mapping[str, ast.Module]) -> dict[str, list[str]]:
     places: dict[str, list[str]] = defaultdict(list)
@@ -37,8 +25,7 @@ def find_shared(modules: Mapping[str, ast.Module]) -> dict[str, list[str]]:
 
 def test_public_names_are_unique_across_modules() -> None:
     shared = find_shared(parse_package())
-    assert {name: places for name, places in shared.items() if name not in EXCEPTIONS} == {}
-    assert EXCEPTIONS.keys() - shared.keys() == set(), "it is unique now: take out the exception"
+    assert shared == {}
 
 
 def test_a_name_of_two_modules_would_be_seen() -> None:

@@ -1,7 +1,7 @@
 """The simulated world: shared storage and database, numbered rows as sources, and processes that run the product.
 
-``run_job``, ``LogOperations``, the lease keeper, recovery, driver, abandonment and cleanup are the product's own. Its
-two kinds of threads are stepped: tasks run at once where they are submitted, and heartbeats between the calls.
+``run_request``, ``LogOperations``, the lease keeper, recovery, driver, abandonment and cleanup are the product's own.
+Its two kinds of threads are stepped: tasks run at once where they are submitted, and heartbeats between the calls.
 A world is cheap to copy, so that many faults are tried from one state.
 """
 
@@ -30,7 +30,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run import round as run_round
 from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job
+from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_spec import JobSpec, LeaseSpec, LogSpec, RetrySpec
@@ -207,7 +207,7 @@ class Runner:
             report=self.lines.append,
             on_publication=self._tell,
         )
-        return self._alive(lambda: run_job(request, ports))
+        return self._alive(lambda: run_request(request, ports))
 
     def recover(self) -> None:
         """What the sensor and the command line do."""

@@ -24,7 +24,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job
+from gobblin_assets.run.runner import run_request
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spark.cancellation import interrupt_described
@@ -98,7 +98,7 @@ class Ingestion:
             report=self.lines.append,
             on_publication=self.events.append,
         )
-        return run_job(RunRequest(job, selection, mode=mode, by_hand=by_hand), ports)
+        return run_request(RunRequest(job, selection, mode=mode, by_hand=by_hand), ports)
 
     def read(self, urn: str, *, role: Role = Role.DATA, partitions: Sequence[str] | None = None) -> DataFrame:
         return read_dataset(self.spark, urn, job=JOB, database=self.engine, role=role, partitions=partitions)

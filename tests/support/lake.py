@@ -37,7 +37,7 @@ from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
@@ -190,10 +190,12 @@ class World:
         self.engine.dispose()
 
     def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
-        return run_job(self._request(urns or self.lake.urns, mode=mode, by_hand=by_hand), self._ports())
+        return run_request(self._request(urns or self.lake.urns, mode=mode, by_hand=by_hand), self._ports())
 
     def stream(self, wait_for_stop: WaitForStop) -> RunReport:
-        return run_stream(self._request(self.lake.urns, mode=Mode.APPEND, by_hand=False), self._ports(), wait_for_stop)
+        return stream_request(
+            self._request(self.lake.urns, mode=Mode.APPEND, by_hand=False), self._ports(), wait_for_stop
+        )
 
     def _request(self, urns: Sequence[str], *, mode: Mode, by_hand: bool) -> RunRequest:
         return RunRequest(

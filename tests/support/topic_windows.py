@@ -18,7 +18,7 @@ from gobblin_assets.sources.kafka.cluster import PartitionOffsets, TopicOffsets,
 from gobblin_assets.sources.kafka.kafka_spec import SizeEstimator
 from gobblin_assets.sources.kafka.planning import TopicDecision, cut_ranges, decide_ranges, recall_topic
 from gobblin_assets.sources.kafka.sizes import Sizes
-from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
+from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import asset_partition
@@ -112,7 +112,7 @@ class Topic:
 
     def decide(
         self, request: SourceRequest, now_hour: int, taken: Taken | None = None
-    ) -> tuple[Reading, TopicDecision]:
+    ) -> tuple[WindowReading, TopicDecision]:
         reading = decide_reading(request, START + now_hour * HOUR + HOUR / 2)
         offsets, taken = self.offsets(), taken or Taken()
         memory = recall_topic(request, "MyTopic", offsets)
@@ -120,12 +120,12 @@ class Topic:
         assert window is not None
         number = int((window.start - START) / HOUR)
         match reading:
-            case Reading.CONTINUE:
+            case WindowReading.CONTINUE:
                 found = decide_ranges(request, memory, offsets, at_time={})
                 taken.end_before(found)
-            case Reading.REREAD:
+            case WindowReading.REREAD:
                 found = reread_ranges(request, memory, offsets, self.held(str(request.partition)))
-            case Reading.FILL:
+            case WindowReading.FILL:
                 at, until = self.at(number), self.at(number + 1)
                 found = fill_ranges(request, memory, offsets, self.held(), from_start=at, from_end=until)
                 taken.leave_out(found)
@@ -133,7 +133,7 @@ class Topic:
         return reading, found
 
     def publish(
-        self, request: SourceRequest, reading: Reading, decision: TopicDecision, *, failing: Sequence[int] = ()
+        self, request: SourceRequest, reading: WindowReading, decision: TopicDecision, *, failing: Sequence[int] = ()
     ) -> dict[str, list[tuple[int, int]]]:
         """As a run with the policy successful, of whose WorkUnits those of these places fail. What was published."""
         units = cut_ranges(
@@ -147,7 +147,7 @@ class Topic:
             )
             for place, unit in enumerate(units)
         ]
-        replaces = reading is Reading.REREAD
+        replaces = reading is WindowReading.REREAD
         decided = decide_commit(CommitPolicy.SUCCESSFUL, results, replaces=replaces)
         if not decided.publish:
             return {}
@@ -156,7 +156,7 @@ class Topic:
         self.facts = decision.facts
         published = {}
         for advance in decided.advances:
-            if reading is Reading.CONTINUE and advance.high is not None:
+            if reading is WindowReading.CONTINUE and advance.high is not None:
                 self.watermarks[advance.key] = advance.high
             read = [each for each in advance.intervals if not each.is_empty]
             for each in read:

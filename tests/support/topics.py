@@ -30,7 +30,7 @@ from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_job, run_stream
+from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import KafkaConnection
@@ -88,13 +88,13 @@ class Ingestion:
         """``partitions`` None: those that are open now."""
         job = self._parse_job()
         request = self._request(job, urns, partitions)
-        return run_job(replace(request, mode=mode, restart=restart), self._ports(job))
+        return run_request(replace(request, mode=mode, restart=restart), self._ports(job))
 
     def stream(self, wait_for_stop: WaitForStop, *urns: str) -> RunReport:
         """As the command does that follows topics."""
         job = plan_stream_job(self._parse_job())
         request = replace(self._request(job, urns, None), mode=Mode.APPEND, by_hand=False)
-        return run_stream(request, self._ports(job), wait_for_stop)
+        return stream_request(request, self._ports(job), wait_for_stop)
 
     def _parse_job(self) -> JobSpec:
         return parse_job(

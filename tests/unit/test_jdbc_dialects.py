@@ -6,7 +6,7 @@ import pytest
 
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, SparkDialect
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect
 from gobblin_assets.sources.jdbc.dialects.ansi import AnsiDialect
 from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.sources.jdbc.names import TableName
@@ -18,7 +18,7 @@ MOMENT = dt.datetime(2020, 3, 29, 2, 30, 0, 1)  # noqa: DTZ001  a wall clock's
 INSTANT = MOMENT.replace(tzinfo=dt.UTC)
 
 
-def read(dialect: SparkDialect, type_text: str) -> Reading:
+def read(dialect: SparkDialect, type_text: str) -> ColumnReading:
     found = dialect.read_declared(dialect.quote("v"), type_text)
     assert found is not None
     return found
@@ -55,31 +55,31 @@ def test_a_fraction_is_never_left_out_of_a_condition(name: str, kind: WatermarkT
 @pytest.mark.parametrize(
     ("type_text", "expected"),
     [
-        ("tinyint", Reading('"v"', "SMALLINT", order=WatermarkType.LONG)),
-        ("decimal(18,0)", Reading('"v"', "DECIMAL(18,0)", order=WatermarkType.LONG)),
-        ("decimal(38,5)", Reading('"v"', "DECIMAL(38,5)")),
-        ("money", Reading('CAST("v" AS decimal(19,4))', "DECIMAL(19,4)")),
-        ("bit", Reading('"v"', "BOOLEAN")),
-        ("char", Reading('CAST("v" AS nvarchar(4000))', "STRING")),
-        ("rowversion", Reading('"v"', "BINARY")),
+        ("tinyint", ColumnReading('"v"', "SMALLINT", order=WatermarkType.LONG)),
+        ("decimal(18,0)", ColumnReading('"v"', "DECIMAL(18,0)", order=WatermarkType.LONG)),
+        ("decimal(38,5)", ColumnReading('"v"', "DECIMAL(38,5)")),
+        ("money", ColumnReading('CAST("v" AS decimal(19,4))', "DECIMAL(19,4)")),
+        ("bit", ColumnReading('"v"', "BOOLEAN")),
+        ("char", ColumnReading('CAST("v" AS nvarchar(4000))', "STRING")),
+        ("rowversion", ColumnReading('"v"', "BINARY")),
         (
             "datetime",
-            Reading(
+            ColumnReading(
                 'CONVERT(varchar(27), CAST("v" AS datetime2(6)), 121)', "STRING", "TIMESTAMP_NTZ",
                 order=WatermarkType.LOCAL_TIMESTAMP,
             ),
         ),
         (
             "datetimeoffset(6)",
-            Reading(
+            ColumnReading(
                 "CONVERT(varchar(27), CAST(SWITCHOFFSET(\"v\", '+00:00') AS datetime2(6)), 121)", "STRING",
                 "TIMESTAMP", order=WatermarkType.TIMESTAMP,
             ),
         ),
-        ("date", Reading('CONVERT(varchar(10), "v", 23)', "STRING", "DATE", order=WatermarkType.DATE)),
+        ("date", ColumnReading('CONVERT(varchar(10), "v", 23)', "STRING", "DATE", order=WatermarkType.DATE)),
     ],
 )  # fmt: skip
-def test_types_of_sql_server(type_text: str, expected: Reading) -> None:
+def test_types_of_sql_server(type_text: str, expected: ColumnReading) -> None:
     assert read(dialect_of("sqlserver"), type_text) == expected
 
 
@@ -100,34 +100,34 @@ def test_what_sql_server_has_and_spark_has_not(type_text: str, cast: str) -> Non
 @pytest.mark.parametrize(
     ("type_text", "expected"),
     [
-        ("NUMBER(18,0)", Reading('"v"', "DECIMAL(18,0)", order=WatermarkType.LONG)),
-        ("NUMBER(38,10)", Reading('"v"', "DECIMAL(38,10)")),
-        ("VARCHAR2", Reading("\"v\" || ''", "STRING")),
-        ("BINARY_FLOAT", Reading('"v"', "FLOAT")),
+        ("NUMBER(18,0)", ColumnReading('"v"', "DECIMAL(18,0)", order=WatermarkType.LONG)),
+        ("NUMBER(38,10)", ColumnReading('"v"', "DECIMAL(38,10)")),
+        ("VARCHAR2", ColumnReading("\"v\" || ''", "STRING")),
+        ("BINARY_FLOAT", ColumnReading('"v"', "FLOAT")),
         (
             "DATE",
-            Reading(
+            ColumnReading(
                 "LTRIM(TO_CHAR(\"v\", 'SYYYY-MM-DD HH24:MI:SS'))", "STRING", "TIMESTAMP_NTZ",
                 order=WatermarkType.LOCAL_TIMESTAMP,
             ),
         ),
         (
             "TIMESTAMP(6)",
-            Reading(
+            ColumnReading(
                 "LTRIM(TO_CHAR(\"v\", 'SYYYY-MM-DD HH24:MI:SS.FF6'))", "STRING", "TIMESTAMP_NTZ",
                 order=WatermarkType.LOCAL_TIMESTAMP,
             ),
         ),
         (
             "TIMESTAMP(3) WITH LOCAL TIME ZONE",
-            Reading(
+            ColumnReading(
                 "LTRIM(TO_CHAR(SYS_EXTRACT_UTC(\"v\"), 'SYYYY-MM-DD HH24:MI:SS.FF6'))", "STRING", "TIMESTAMP",
                 order=WatermarkType.TIMESTAMP,
             ),
         ),
     ],
 )  # fmt: skip
-def test_types_of_oracle(type_text: str, expected: Reading) -> None:
+def test_types_of_oracle(type_text: str, expected: ColumnReading) -> None:
     assert read(dialect_of("oracle"), type_text) == expected
 
 

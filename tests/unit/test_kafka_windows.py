@@ -13,7 +13,7 @@ from gobblin_assets.model.interval import Interval, join_neighbours, subtract_in
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.run.job_kind import Restart
 from gobblin_assets.sources.kafka.planning import TopicDecision
-from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading
+from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading
 from gobblin_assets.sources.port import SourceRequest
 from tests.support.topic_windows import HOUR, START, URN, Topic, interval, pairs
 
@@ -120,20 +120,20 @@ def test_the_open_window_ends_where_another_window_of_the_run_begins_so_that_its
 @pytest.mark.parametrize(
     ("window", "now_hour", "mode", "by_hand", "published", "expected"),
     [
-        (1, 1, Mode.AUTO, True, False, Reading.CONTINUE),
-        (1, 1, Mode.AUTO, True, True, Reading.CONTINUE),
-        (1, 1, Mode.REFRESH, True, True, Reading.REREAD),
-        (1, 1, Mode.REFRESH, True, False, Reading.CONTINUE),
-        (1, 2, Mode.AUTO, True, True, Reading.REREAD),
-        (1, 2, Mode.AUTO, False, True, Reading.FILL),
-        (1, 2, Mode.AUTO, True, False, Reading.FILL),
-        (1, 2, Mode.APPEND, True, True, Reading.FILL),
-        (1, 2, Mode.REFRESH, False, True, Reading.REREAD),
-        (1, 2, Mode.REFRESH, True, False, Reading.FILL),
+        (1, 1, Mode.AUTO, True, False, WindowReading.CONTINUE),
+        (1, 1, Mode.AUTO, True, True, WindowReading.CONTINUE),
+        (1, 1, Mode.REFRESH, True, True, WindowReading.REREAD),
+        (1, 1, Mode.REFRESH, True, False, WindowReading.CONTINUE),
+        (1, 2, Mode.AUTO, True, True, WindowReading.REREAD),
+        (1, 2, Mode.AUTO, False, True, WindowReading.FILL),
+        (1, 2, Mode.AUTO, True, False, WindowReading.FILL),
+        (1, 2, Mode.APPEND, True, True, WindowReading.FILL),
+        (1, 2, Mode.REFRESH, False, True, WindowReading.REREAD),
+        (1, 2, Mode.REFRESH, True, False, WindowReading.FILL),
     ],
 )
 def test_the_clock_and_the_mode_decide_what_is_read(
-    window: int, now_hour: int, mode: Mode, by_hand: bool, published: bool, expected: Reading
+    window: int, now_hour: int, mode: Mode, by_hand: bool, published: bool, expected: WindowReading
 ) -> None:
     topic = Topic()
     request = topic.request(window, mode, by_hand=by_hand)
@@ -151,7 +151,7 @@ def test_a_window_that_has_not_begun_is_refused() -> None:
 def test_only_the_open_window_starts_over(restart: Restart) -> None:
     with pytest.raises(RejectedError, match="has passed"):
         Topic().run(1, 4, restart=restart)
-    assert decide_reading(Topic().request(4, restart=restart), START + 4 * HOUR) is Reading.CONTINUE
+    assert decide_reading(Topic().request(4, restart=restart), START + 4 * HOUR) is WindowReading.CONTINUE
 
 
 def test_what_the_log_has_no_longer_is_not_replaced() -> None:
@@ -211,7 +211,7 @@ def test_planning_what_comes_next_never_asks_the_ledger() -> None:
     topic.produce(0, 0, 10)
     request = topic.request(0)
     bare = SourceRequest(URN, request.partition, request.state, Mode.AUTO, by_hand=True, spec=request.spec)
-    assert topic.decide(bare, 0)[0] is Reading.CONTINUE
+    assert topic.decide(bare, 0)[0] is WindowReading.CONTINUE
     with pytest.raises(CorruptionError):
         bare.load_intervals(None)
 

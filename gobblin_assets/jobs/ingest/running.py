@@ -20,9 +20,9 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition, PartitionKind
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run import runner
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
+from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.settings import read_settings
@@ -69,7 +69,7 @@ def run_job(
     selection = _select(spec, specs, datasets, partitions)
     engine = spark or SparkEngine(report=report)
     with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
-        return runner.run_job(RunRequest(spec, selection, mode=_parse_mode(mode)), ports)
+        return run_request(RunRequest(spec, selection, mode=_parse_mode(mode)), ports)
 
 
 def run_stream(
@@ -92,7 +92,7 @@ def run_stream(
     selection = {urn: (open_partition(specs[urn], now),) for urn in find_datasets(spec.job, specs, datasets)}
     engine = spark or SparkEngine(report=report)
     with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
-        return runner.run_stream(RunRequest(spec, selection, mode=Mode.APPEND, by_hand=False), ports, wait_for_stop)
+        return stream_request(RunRequest(spec, selection, mode=Mode.APPEND, by_hand=False), ports, wait_for_stop)
 
 
 def read_job(job: Job) -> JobSpec:

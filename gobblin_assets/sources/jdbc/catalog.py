@@ -36,7 +36,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """One column of the read: ``expression`` in the source's SQL; the rest as in ``dialect.Reading``."""
+    """One column of the read: ``expression`` in the source's SQL; the rest as in ``dialect.ColumnReading``."""
 
     name: str
     expression: str

@@ -18,7 +18,7 @@ ROW_ADDRESS = "row_address"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ColumnReading:
     """How one column is read: ``expression`` in the source's SQL.
 
     ``wire`` is the Spark type as which the driver hands the expression over (empty: what Spark makes of it), and
@@ -132,11 +132,11 @@ class SparkDialect(Dialect, Protocol):
         """The dialect as the answer proves it; None: the database refused the question."""
         ...
 
-    def read_declared(self, column: str, type_text: str) -> Reading | None:
+    def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
         """By the declared type; None: Spark has to ask the driver what it makes of the column."""
         ...
 
-    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> Reading:
+    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> ColumnReading:
         """By the type that Spark found; None: it found none. ``type_text`` is empty for a cast."""
         ...
 

@@ -12,7 +12,7 @@ _TIMEOUT_MS: Final = str(CONNECT_TIMEOUT_S * 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class JdbcDriver:
     """``properties`` are given to the driver unless the connection gives others. ``capability`` names its jar among
     those that Spark resolves (``spark.settings.COORDINATES``); None: Spark has it.
     """
@@ -22,25 +22,25 @@ class Driver:
     properties: Mapping[str, str]
 
 
-DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
+DRIVERS: Final[Mapping[str, JdbcDriver]] = MappingProxyType(
     {
-        "postgresql": Driver(
+        "postgresql": JdbcDriver(
             "org.postgresql.Driver", "postgres", {"connectTimeout": str(CONNECT_TIMEOUT_S), "tcpKeepAlive": "true"}
         ),
-        "mariadb": Driver("org.mariadb.jdbc.Driver", "mariadb", {"connectTimeout": _TIMEOUT_MS}),
-        "mysql": Driver("com.mysql.cj.jdbc.Driver", "mysql", {"connectTimeout": _TIMEOUT_MS}),
+        "mariadb": JdbcDriver("org.mariadb.jdbc.Driver", "mariadb", {"connectTimeout": _TIMEOUT_MS}),
+        "mysql": JdbcDriver("com.mysql.cj.jdbc.Driver", "mysql", {"connectTimeout": _TIMEOUT_MS}),
         # Read-only: a name that is wrong must not make a file. SQLite's flag is that of sqlite3_open_v2.
-        "sqlite": Driver("org.sqlite.JDBC", "sqlite", {"open_mode": "1", "busy_timeout": _TIMEOUT_MS}),
-        "duckdb": Driver("org.duckdb.DuckDBDriver", "duckdb", {"duckdb.read_only": "true"}),
-        "derby": Driver("org.apache.derby.iapi.jdbc.AutoloadedDriver", None, {}),
-        "sqlserver": Driver(
+        "sqlite": JdbcDriver("org.sqlite.JDBC", "sqlite", {"open_mode": "1", "busy_timeout": _TIMEOUT_MS}),
+        "duckdb": JdbcDriver("org.duckdb.DuckDBDriver", "duckdb", {"duckdb.read_only": "true"}),
+        "derby": JdbcDriver("org.apache.derby.iapi.jdbc.AutoloadedDriver", None, {}),
+        "sqlserver": JdbcDriver(
             "com.microsoft.sqlserver.jdbc.SQLServerDriver", "sqlserver", {"loginTimeout": str(CONNECT_TIMEOUT_S)}
         ),
-        "oracle": Driver("oracle.jdbc.OracleDriver", "oracle", {"oracle.net.CONNECT_TIMEOUT": _TIMEOUT_MS}),
+        "oracle": JdbcDriver("oracle.jdbc.OracleDriver", "oracle", {"oracle.net.CONNECT_TIMEOUT": _TIMEOUT_MS}),
     }
 )
 """By the subprotocol of a JDBC URL."""
 
 
-def find_driver(subprotocol: str) -> Driver | None:
+def find_driver(subprotocol: str) -> JdbcDriver | None:
     return DRIVERS.get(subprotocol)

@@ -19,7 +19,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.sources.jdbc.catalog import Estimate, Selected, Table, TableColumn
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
-from gobblin_assets.sources.jdbc.dialect import Reading, SparkDialect, write_table
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, SparkDialect, write_table
 from gobblin_assets.sources.jdbc.failures import judge_driver
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -174,7 +174,7 @@ class SparkCatalog:
             answer = None  # it does not know what we asked for: then its times are refused, where there are any
         self.dialect = self.dialect.judge_probe(answer)
 
-    def _read_columns(self, table: TableName, texts: Mapping[str, str]) -> dict[str, Reading]:
+    def _read_columns(self, table: TableName, texts: Mapping[str, str]) -> dict[str, ColumnReading]:
         """By what is declared; of a database that is not known, by what its driver says of it."""
         quoted = {name: self.dialect.quote(name) for name in texts}
         declared = {name: self.dialect.read_declared(quoted[name], text) for name, text in texts.items()}
@@ -246,7 +246,7 @@ class SparkCatalog:
         return frame
 
 
-def _select(name: str, type_text: str, reading: Reading) -> Selected:
+def _select(name: str, type_text: str, reading: ColumnReading) -> Selected:
     return Selected(
         name,
         reading.expression,

@@ -40,7 +40,7 @@ from gobblin_assets.sources.kafka.sizes import (
     track_production,
 )
 from gobblin_assets.sources.kafka.topic_reader import TopicReader
-from gobblin_assets.sources.kafka.windows import Reading, Taken, decide_reading, fill_ranges, reread_ranges
+from gobblin_assets.sources.kafka.windows import Taken, WindowReading, decide_reading, fill_ranges, reread_ranges
 from gobblin_assets.sources.port import PlanSession, ReadPlan, SourceRequest
 
 _GROUP_ID_PREFIX: Final = "gobblin"
@@ -155,7 +155,7 @@ class KafkaPlanSession:
         columns: Mapping[str, str] = {}
         sharing: Sharing | None = None
         decoding = reader.settle(self._spark, to_read, request.state.source_columns) if to_read else None
-        if not to_read and (reading is Reading.REREAD or not request.state.published_columns):
+        if not to_read and (reading is WindowReading.REREAD or not request.state.published_columns):
             decoding = reader.settle_unread(self._spark, request.state.source_columns)
         if decoding is not None:
             columns = decoded_columns(self._spark, decoding)
@@ -165,8 +165,8 @@ class KafkaPlanSession:
         return UnitPlan(
             urn=request.urn,
             partition=request.partition,
-            mode=Mode.REFRESH if reading is Reading.REREAD else Mode.APPEND,
-            replaces=reading is Reading.REREAD,
+            mode=Mode.REFRESH if reading is WindowReading.REREAD else Mode.APPEND,
+            replaces=reading is WindowReading.REREAD,
             is_snapshot=False,
             work_units=tuple(work_units),
             payload=ReadPlan(request.spec, reader, may_fail_rows=True),
@@ -180,7 +180,7 @@ class KafkaPlanSession:
             if self._spec.size_estimator is SizeEstimator.PRODUCE_RATE
             else (),
             sharing=sharing,
-            moves_watermarks=reading is Reading.CONTINUE,
+            moves_watermarks=reading is WindowReading.CONTINUE,
             keys_are_shared=True,
         )
 
@@ -191,12 +191,12 @@ class KafkaPlanSession:
         memory = recall_topic(request, topic, offsets)
         taken = self._taken.setdefault(request.urn, Taken())
         match reading:
-            case Reading.CONTINUE:
+            case WindowReading.CONTINUE:
                 found = decide_ranges(request, memory, offsets, at_time=self._at_time(request, memory, offsets))
                 taken.end_before(found)
-            case Reading.REREAD:
+            case WindowReading.REREAD:
                 found = reread_ranges(request, memory, offsets, request.load_intervals(request.partition.key or ""))
-            case Reading.FILL:
+            case WindowReading.FILL:
                 found = self._fill(request, memory, offsets)
                 taken.leave_out(found)
         taken.add(found)
@@ -206,7 +206,7 @@ class KafkaPlanSession:
             found.facts = track_production(found.facts, ends, names, now_s=self._clock.now().timestamp())
         return found
 
-    def _decide_reading(self, request: SourceRequest) -> Reading:
+    def _decide_reading(self, request: SourceRequest) -> WindowReading:
         return decide_reading(request, self._now)
 
     def _fill(self, request: SourceRequest, memory: TopicMemory, offsets: TopicOffsets) -> TopicDecision:

@@ -27,7 +27,7 @@ Intervals = Mapping[str, Sequence[Interval]]
 _MOMENT: Final = "%Y-%m-%d %H:%M %Z"
 
 
-class Reading(StrEnum):
+class WindowReading(StrEnum):
     """``CONTINUE``: on from the watermarks. ``REREAD``: the partition's own intervals. ``FILL``: what it lacks."""
 
     CONTINUE = "continue"
@@ -35,7 +35,7 @@ class Reading(StrEnum):
     FILL = "fill"
 
 
-def decide_reading(request: SourceRequest, now: dt.datetime) -> Reading:
+def decide_reading(request: SourceRequest, now: dt.datetime) -> WindowReading:
     """AUTO reads a window once more that has passed, is published, and is asked for by hand.
 
     RejectedError: a window that has not begun; or a passed one is to start over, which only the open one can.
@@ -55,12 +55,12 @@ def decide_reading(request: SourceRequest, now: dt.datetime) -> Reading:
                 field="partition",
                 hint="Ask for it with the window that is open now.",
             )
-        return Reading.CONTINUE
+        return WindowReading.CONTINUE
     if (request.partition.key or "") in request.state.published and (
         request.mode is Mode.REFRESH or (request.mode is Mode.AUTO and request.by_hand and not is_open)
     ):
-        return Reading.REREAD
-    return Reading.CONTINUE if is_open else Reading.FILL
+        return WindowReading.REREAD
+    return WindowReading.CONTINUE if is_open else WindowReading.FILL
 
 
 def reread_ranges(

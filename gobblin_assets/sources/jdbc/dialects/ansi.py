@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import types as T  # noqa: N812  (pyspark's own name for it)
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, write_moment, write_table
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment, write_table
 from gobblin_assets.sources.jdbc.names import TableName
 
 LONG_DIGITS_MAX: Final = 18
@@ -118,52 +118,52 @@ class AnsiDialect:
         has_times = has_dates and (moment, order) == (write_moment(_PROBED_MOMENT), "ordered")
         return AnsiDialect(has_dates=has_dates, has_times=has_times)
 
-    def read_declared(self, _column: str, _type_text: str) -> Reading | None:
+    def read_declared(self, _column: str, _type_text: str) -> ColumnReading | None:
         return None
 
-    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> Reading:
+    def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> ColumnReading:
         cast = f"CAST({expression} AS VARCHAR(1000))"
         if found is None:
-            return Reading(expression, problem="Spark can't read it", cast=cast)
+            return ColumnReading(expression, problem="Spark can't read it", cast=cast)
         if _TIME_OF_DAY.fullmatch(type_text.strip()):
-            return Reading(expression, problem="Spark has no type for a time of day", cast=cast)
+            return ColumnReading(expression, problem="Spark has no type for a time of day", cast=cast)
         name = found.dataType.simpleString().upper()
         match found.dataType:
             case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
-                return Reading(expression, name, order=WatermarkType.LONG)
+                return ColumnReading(expression, name, order=WatermarkType.LONG)
             case T.DecimalType() as decimal:
                 is_long = decimal.scale == 0 and decimal.precision <= LONG_DIGITS_MAX
-                return Reading(expression, "STRING", name, order=WatermarkType.LONG if is_long else None)
+                return ColumnReading(expression, "STRING", name, order=WatermarkType.LONG if is_long else None)
             case T.BooleanType() if type_text and not re.match(r"(?i)bool|bit( ?\(1\))?$", type_text.strip()):
-                return Reading(expression, problem="its driver makes truth values of numbers", cast=cast)
+                return ColumnReading(expression, problem="its driver makes truth values of numbers", cast=cast)
             case T.FloatType() | T.DoubleType() | T.BooleanType() | T.BinaryType():
-                return Reading(expression, name)
+                return ColumnReading(expression, name)
             case T.StringType():
-                return Reading(self._unpadded(expression, found), "STRING", order=WatermarkType.STRING)
+                return ColumnReading(self._unpadded(expression, found), "STRING", order=WatermarkType.STRING)
             case T.DateType() | T.TimestampNTZType() | T.TimestampType() as kind:
                 return self._read_time(expression, kind)
             case _:
-                return Reading(expression, problem="Spark has no type that holds it unchanged", cast=cast)
+                return ColumnReading(expression, problem="Spark has no type that holds it unchanged", cast=cast)
 
     def read_options(self, _driver_class: str, fetch_size_rows: int) -> dict[str, str]:
         return {"fetchsize": str(fetch_size_rows)}
 
-    def _read_time(self, expression: str, kind: T.DataType) -> Reading:
+    def _read_time(self, expression: str, kind: T.DataType) -> ColumnReading:
         if isinstance(kind, T.TimestampType):
-            return Reading(
+            return ColumnReading(
                 expression,
                 problem=f"how {self.title} writes times with a zone is not known",
                 cast=f"CAST({expression} AT TIME ZONE 'UTC' AS TIMESTAMP(6))",
             )
         is_date = isinstance(kind, T.DateType)
         if not (self.has_dates if is_date else self.has_times):
-            return Reading(
+            return ColumnReading(
                 expression,
                 problem=f"a probe of {self.title} did not show that its {'dates' if is_date else 'times'} survive",
                 cast=f"CAST({expression} AS VARCHAR(64))",
             )
         order = WatermarkType.DATE if is_date else WatermarkType.LOCAL_TIMESTAMP
-        return Reading(self.as_text(expression), "STRING", "DATE" if is_date else "TIMESTAMP_NTZ", order=order)
+        return ColumnReading(self.as_text(expression), "STRING", "DATE" if is_date else "TIMESTAMP_NTZ", order=order)
 
     def _unpadded(self, expression: str, found: T.StructField) -> str:
         """Spark pads what a driver calls CHAR, whether or not the database does."""

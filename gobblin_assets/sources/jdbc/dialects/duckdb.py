@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -94,35 +94,37 @@ class DuckDbDialect(KnownDialect):
             f" AND table_name = {self.text_literal(name.table)} AND table_catalog = current_catalog()"
         )
 
-    def read_declared(self, column: str, type_text: str) -> Reading | None:
+    def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
         as_text = self.as_text(column)
         decimal = _DECIMAL.fullmatch(type_text)
         if decimal is not None:
             is_long = int(decimal[1]) <= LONG_DIGITS_MAX and decimal[2] == "0"
-            return Reading(column, type_text, order=WatermarkType.LONG if is_long else None)
+            return ColumnReading(column, type_text, order=WatermarkType.LONG if is_long else None)
         if type_text in _INTEGERS:
-            return Reading(f"CAST({column} AS BIGINT)", "BIGINT", _INTEGERS[type_text], order=WatermarkType.LONG)
+            return ColumnReading(f"CAST({column} AS BIGINT)", "BIGINT", _INTEGERS[type_text], order=WatermarkType.LONG)
         if type_text in _PLAIN:
-            return Reading(column, _PLAIN[type_text], order=WatermarkType.STRING if type_text == "VARCHAR" else None)
+            return ColumnReading(
+                column, _PLAIN[type_text], order=WatermarkType.STRING if type_text == "VARCHAR" else None
+            )
         if type_text in _CLOCKS:
             text = self.as_text(f"CAST({column} AS TIMESTAMP)")
-            return Reading(text, "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
+            return ColumnReading(text, "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
         if type_text in {"UUID", "JSON"} or type_text.startswith("ENUM("):
-            return Reading(as_text, "STRING")
+            return ColumnReading(as_text, "STRING")
         match type_text:
             case "UBIGINT":
-                return Reading(f"CAST({column} AS DECIMAL(20,0))", "DECIMAL(20,0)", order=WatermarkType.LONG)
+                return ColumnReading(f"CAST({column} AS DECIMAL(20,0))", "DECIMAL(20,0)", order=WatermarkType.LONG)
             case "FLOAT" | "DOUBLE":
-                return Reading(f"CAST({column} AS DOUBLE)", "DOUBLE", type_text)
+                return ColumnReading(f"CAST({column} AS DOUBLE)", "DOUBLE", type_text)
             case "DATE":
-                return Reading(as_text, "STRING", "DATE", order=WatermarkType.DATE)
+                return ColumnReading(as_text, "STRING", "DATE", order=WatermarkType.DATE)
             case "TIMESTAMP WITH TIME ZONE":
                 text = self.as_text(_instant(column))
-                return Reading(text, "STRING", "TIMESTAMP", order=WatermarkType.TIMESTAMP)
+                return ColumnReading(text, "STRING", "TIMESTAMP", order=WatermarkType.TIMESTAMP)
             case "TIMESTAMP_NS":
-                return Reading(column, problem="Spark's times have six digits behind the point", cast=as_text)
+                return ColumnReading(column, problem="Spark's times have six digits behind the point", cast=as_text)
             case _:
-                return Reading(column, problem="Spark has no type that holds it unchanged", cast=as_text)
+                return ColumnReading(column, problem="Spark has no type that holds it unchanged", cast=as_text)
 
 
 def _instant(expression: str) -> str:

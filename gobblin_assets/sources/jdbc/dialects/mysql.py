@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import DECIMAL_DIGITS_MAX, LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -110,7 +110,7 @@ class MySqlDialect(KnownDialect):
             f" = {self.literal(WatermarkType.STRING, name.table)}"
         )
 
-    def read_declared(self, column: str, type_text: str) -> Reading | None:
+    def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
         name, arguments = _split(type_text)
         unsigned = "unsigned" in type_text.lower()
         as_text = f"CAST({column} AS CHAR)"
@@ -118,17 +118,17 @@ class MySqlDialect(KnownDialect):
             return _read_integer(column, _INTEGERS[name], unsigned=unsigned)
         if name in _CLOCKS:
             spark_type = "TIMESTAMP" if name == "timestamp" else "TIMESTAMP_NTZ"
-            return Reading(as_text, "STRING", spark_type, order=_CLOCKS[name])
+            return ColumnReading(as_text, "STRING", spark_type, order=_CLOCKS[name])
         match name:
             case "decimal":
                 return _read_decimal(column, arguments)
             case "float" | "double":
                 # As an expression it is the number itself; as a column a float comes with six digits.
-                return Reading(f"({column} + 0e0)", "DOUBLE", name.upper())
+                return ColumnReading(f"({column} + 0e0)", "DOUBLE", name.upper())
             case "date":
-                return Reading(as_text, "STRING", "DATE", order=WatermarkType.DATE)
+                return ColumnReading(as_text, "STRING", "DATE", order=WatermarkType.DATE)
             case "year":
-                return Reading(f"CAST({column} AS SIGNED)", "INT")
+                return ColumnReading(f"CAST({column} AS SIGNED)", "INT")
             case "bit":
                 return _read_bits(column, int(arguments or "1"))
             case _:
@@ -146,45 +146,45 @@ def _split(type_text: str) -> tuple[str, str]:
     return ("", "") if found is None else (found[1].lower(), found[2] or "")
 
 
-def _read_texts(column: str, name: str) -> Reading:
+def _read_texts(column: str, name: str) -> ColumnReading:
     as_text = f"CAST({column} AS CHAR)"
     if name in _PADDED:
         # Enumerations sort by their numbers in the declaration, and not as texts.
-        return Reading(f"CONCAT({column}, '')", "STRING", order=WatermarkType.STRING if name == "char" else None)
+        return ColumnReading(f"CONCAT({column}, '')", "STRING", order=WatermarkType.STRING if name == "char" else None)
     if name in _TEXTS:
-        return Reading(column, "STRING", order=WatermarkType.STRING)
+        return ColumnReading(column, "STRING", order=WatermarkType.STRING)
     if name in _AS_TEXT:
-        return Reading(as_text, "STRING")
+        return ColumnReading(as_text, "STRING")
     if name in _BYTES:
-        return Reading(column, "BINARY")
+        return ColumnReading(column, "BINARY")
     cast = f"ST_AsText({column})" if name in _GEOMETRIES else as_text
     why = "Spark has no type for a time of day" if name == "time" else "Spark has no type that holds it unchanged"
-    return Reading(column, problem=why, cast=cast)
+    return ColumnReading(column, problem=why, cast=cast)
 
 
-def _read_integer(column: str, spark_type: str, *, unsigned: bool) -> Reading:
+def _read_integer(column: str, spark_type: str, *, unsigned: bool) -> ColumnReading:
     if unsigned and spark_type == "BIGINT":
-        return Reading(column, "DECIMAL(20,0)", order=WatermarkType.LONG)
+        return ColumnReading(column, "DECIMAL(20,0)", order=WatermarkType.LONG)
     held = _WIDER[spark_type] if unsigned else spark_type
     # As an expression, since drivers make truth values of tinyint(1).
-    return Reading(f"({column} + 0)", "BIGINT", held, order=WatermarkType.LONG)
+    return ColumnReading(f"({column} + 0)", "BIGINT", held, order=WatermarkType.LONG)
 
 
-def _read_decimal(column: str, arguments: str) -> Reading:
+def _read_decimal(column: str, arguments: str) -> ColumnReading:
     precision, _, scale = arguments.partition(",")
     digits, places = int(precision or "10"), int(scale or "0")
     if digits > DECIMAL_DIGITS_MAX:
-        return Reading(
+        return ColumnReading(
             column,
             problem=f"it has {digits} digits, and Spark's decimals have at most {DECIMAL_DIGITS_MAX}",
             cast=f"CAST({column} AS CHAR)",
         )
     is_long = places == 0 and digits <= LONG_DIGITS_MAX
-    return Reading(column, f"DECIMAL({digits},{places})", order=WatermarkType.LONG if is_long else None)
+    return ColumnReading(column, f"DECIMAL({digits},{places})", order=WatermarkType.LONG if is_long else None)
 
 
-def _read_bits(column: str, count: int) -> Reading:
+def _read_bits(column: str, count: int) -> ColumnReading:
     number = f"CAST({column} AS UNSIGNED)"
     if count == 1:
-        return Reading(number, "BIGINT", "BOOLEAN")
-    return Reading(number, "BIGINT" if count <= _BITS_MAX else "DECIMAL(20,0)")
+        return ColumnReading(number, "BIGINT", "BOOLEAN")
+    return ColumnReading(number, "BIGINT" if count <= _BITS_MAX else "DECIMAL(20,0)")

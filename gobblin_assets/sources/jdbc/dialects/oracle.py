@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import DECIMAL_DIGITS_MAX, LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -76,7 +76,7 @@ class OracleDialect(KnownDialect):
             f" AND table_name = {self.text_literal(name.table)}"
         )
 
-    def read_declared(self, column: str, type_text: str) -> Reading | None:
+    def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
         clock, number = _CLOCK.fullmatch(type_text), _NUMBER.fullmatch(type_text)
         as_text = f"TO_CHAR({column})"
         if number is not None:
@@ -85,39 +85,39 @@ class OracleDialect(KnownDialect):
             return self._read_clock(column, int(clock[1]), zoned=clock[2] is not None)
         if _TEXTS.fullmatch(type_text):
             # Spark pads what drivers call CHAR; the database has done so already.
-            return Reading(f"{column} || ''" if "CHAR" in type_text else column, "STRING")
+            return ColumnReading(f"{column} || ''" if "CHAR" in type_text else column, "STRING")
         match type_text:
             case "DATE":
                 text = f"LTRIM(TO_CHAR({column}, '{_SECONDS}'))"
-                return Reading(text, "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
+                return ColumnReading(text, "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
             case "BINARY_FLOAT":
-                return Reading(column, "FLOAT")
+                return ColumnReading(column, "FLOAT")
             case "BINARY_DOUBLE":
-                return Reading(column, "DOUBLE")
+                return ColumnReading(column, "DOUBLE")
             case "RAW" | "LONG RAW" | "BLOB":
-                return Reading(column, "BINARY")
+                return ColumnReading(column, "BINARY")
             case "NUMBER" | "FLOAT":
                 why = "without a precision it may hold more digits than Spark's 38"
-                return Reading(column, problem=why, cast=f"CAST({column} AS NUMBER(38, 10))")
+                return ColumnReading(column, problem=why, cast=f"CAST({column} AS NUMBER(38, 10))")
             case _:
-                return Reading(column, problem="Spark has no type that holds it unchanged", cast=as_text)
+                return ColumnReading(column, problem="Spark has no type that holds it unchanged", cast=as_text)
 
-    def _read_clock(self, column: str, fraction: int, *, zoned: bool) -> Reading:
+    def _read_clock(self, column: str, fraction: int, *, zoned: bool) -> ColumnReading:
         if fraction > _FRACTION_MAX:
             kind = f"TIMESTAMP(6){' WITH TIME ZONE' if zoned else ''}"
             why = "Spark's times have six digits behind the point"
-            return Reading(column, problem=why, cast=f"CAST({column} AS {kind})")
+            return ColumnReading(column, problem=why, cast=f"CAST({column} AS {kind})")
         if zoned:
-            return Reading(_in_utc(column), "STRING", "TIMESTAMP", order=WatermarkType.TIMESTAMP)
-        return Reading(self.as_text(column), "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
+            return ColumnReading(_in_utc(column), "STRING", "TIMESTAMP", order=WatermarkType.TIMESTAMP)
+        return ColumnReading(self.as_text(column), "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
 
 
-def _read_number(column: str, digits: int, places: int) -> Reading:
+def _read_number(column: str, digits: int, places: int) -> ColumnReading:
     if not 0 <= places <= digits <= DECIMAL_DIGITS_MAX:
         why = f"a scale of {places} with {digits} digits is none that Spark's decimals have"
-        return Reading(column, problem=why, cast=f"CAST({column} AS NUMBER(38, 10))")
+        return ColumnReading(column, problem=why, cast=f"CAST({column} AS NUMBER(38, 10))")
     is_long = places == 0 and digits <= LONG_DIGITS_MAX
-    return Reading(column, f"DECIMAL({digits},{places})", order=WatermarkType.LONG if is_long else None)
+    return ColumnReading(column, f"DECIMAL({digits},{places})", order=WatermarkType.LONG if is_long else None)
 
 
 def _in_utc(expression: str) -> str:

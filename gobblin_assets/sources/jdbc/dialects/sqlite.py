@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -90,7 +90,7 @@ class SqliteDialect(KnownDialect):
             f" AND EXISTS (SELECT 1 FROM main.sqlite_master m WHERE m.name = {table} AND m.type IN ('table', 'view'))"
         )
 
-    def read_declared(self, column: str, type_text: str) -> Reading | None:
+    def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
         name = re.sub(r"\(.*", "", type_text).strip().lower()
         if name in _CLOCK_NAMES:
             return self._read(column, "text", "STRING", "TIMESTAMP_NTZ", WatermarkType.LOCAL_TIMESTAMP)
@@ -98,7 +98,7 @@ class SqliteDialect(KnownDialect):
             return self._read(column, "text", "STRING", "DATE", WatermarkType.DATE)
         if name in {"boolean", "bool"}:
             fits = f"typeof({column}) = 'null' OR (typeof({column}) = 'integer' AND {column} IN (0, 1))"
-            return Reading(column, "BIGINT", "BOOLEAN", _write_guard(column, fits))
+            return ColumnReading(column, "BIGINT", "BOOLEAN", _write_guard(column, fits))
         match find_affinity(type_text):
             case "INTEGER":
                 return self._read(column, "integer", "BIGINT", "", WatermarkType.LONG)
@@ -109,11 +109,11 @@ class SqliteDialect(KnownDialect):
             case "BLOB" if name == "blob":
                 return self._read(column, "blob", "BINARY", "", None)
             case _:
-                return Reading(
+                return ColumnReading(
                     column, problem="SQLite keeps any value in a column of this type", cast=f"CAST({column} AS TEXT)"
                 )
 
-    def read_described(self, expression: str, _found: object, _type_text: str) -> Reading:
+    def read_described(self, expression: str, _found: object, _type_text: str) -> ColumnReading:
         """What a cast gives: of the type that it ends in, else text. A value of another type is refused."""
         ends = re.search(r"(?i)\bAS\s+(\w+)\s*\)[\s)]*$", expression)
         affinity = "TEXT" if ends is None else find_affinity(ends[1])
@@ -121,9 +121,9 @@ class SqliteDialect(KnownDialect):
         stored, wire = kinds.get(affinity, ("text", "STRING"))
         return self._read(expression, stored, wire, "", None)
 
-    def _read(self, column: str, stored: str, wire: str, spark_type: str, order: WatermarkType | None) -> Reading:
+    def _read(self, column: str, stored: str, wire: str, spark_type: str, order: WatermarkType | None) -> ColumnReading:
         guard = _write_guard(column, f"typeof({column}) IN ('{stored}', 'null')")
-        return Reading(column, wire, spark_type, guard, order)
+        return ColumnReading(column, wire, spark_type, guard, order)
 
 
 def find_affinity(type_text: str) -> str:

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from gobblin_assets.model.watermark import Scalar, WatermarkType
-from gobblin_assets.sources.jdbc.dialect import Reading, write_moment
+from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
@@ -83,40 +83,42 @@ class SqlServerDialect(KnownDialect):
             f" ELSE c.system_type_id END WHERE c.object_id = OBJECT_ID({self.text_literal(full)})"
         )
 
-    def read_declared(self, column: str, type_text: str) -> Reading | None:
+    def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
         name, arguments = _split(type_text)
         if name in _INTEGERS:
-            return Reading(column, _INTEGERS[name], order=WatermarkType.LONG)
+            return ColumnReading(column, _INTEGERS[name], order=WatermarkType.LONG)
         if name in _MONEY:
-            return Reading(f"CAST({column} AS {_MONEY[name].lower()})", _MONEY[name])
+            return ColumnReading(f"CAST({column} AS {_MONEY[name].lower()})", _MONEY[name])
         if name in {"char", "nchar"}:
             # As an expression of another type, since Spark pads what drivers call CHAR by its own count.
-            return Reading(f"CAST({column} AS nvarchar(4000))", "STRING")
+            return ColumnReading(f"CAST({column} AS nvarchar(4000))", "STRING")
         if name in _PLAIN:
-            return Reading(column, _PLAIN[name])
+            return ColumnReading(column, _PLAIN[name])
         if name in _CLOCKS:
             return self._read_clock(column, name, int(arguments or "0"))
         match name:
             case "decimal" | "numeric":
                 digits, places = arguments.split(",")
                 is_long = int(digits) <= LONG_DIGITS_MAX and places == "0"
-                return Reading(column, f"DECIMAL({digits},{places})", order=WatermarkType.LONG if is_long else None)
+                return ColumnReading(
+                    column, f"DECIMAL({digits},{places})", order=WatermarkType.LONG if is_long else None
+                )
             case "uniqueidentifier":
-                return Reading(f"CONVERT(varchar(36), {column})", "STRING")
+                return ColumnReading(f"CONVERT(varchar(36), {column})", "STRING")
             case "date":
-                return Reading(f"CONVERT(varchar(10), {column}, 23)", "STRING", "DATE", order=WatermarkType.DATE)
+                return ColumnReading(f"CONVERT(varchar(10), {column}, 23)", "STRING", "DATE", order=WatermarkType.DATE)
             case _:
                 why = "Spark has no type that holds it unchanged"
-                return Reading(column, problem=why, cast=f"CONVERT(nvarchar(max), {column})")
+                return ColumnReading(column, problem=why, cast=f"CONVERT(nvarchar(max), {column})")
 
-    def _read_clock(self, column: str, name: str, fraction: int) -> Reading:
+    def _read_clock(self, column: str, name: str, fraction: int) -> ColumnReading:
         if fraction > _FRACTION_MAX:
             why = "Spark's times have six digits behind the point"
-            return Reading(column, problem=why, cast=f"CAST({column} AS {name}(6))")
+            return ColumnReading(column, problem=why, cast=f"CAST({column} AS {name}(6))")
         if name == "datetimeoffset":
-            return Reading(_in_utc(column), "STRING", "TIMESTAMP", order=WatermarkType.TIMESTAMP)
+            return ColumnReading(_in_utc(column), "STRING", "TIMESTAMP", order=WatermarkType.TIMESTAMP)
         text = self.as_text(f"CAST({column} AS datetime2(6))")
-        return Reading(text, "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
+        return ColumnReading(text, "STRING", "TIMESTAMP_NTZ", order=WatermarkType.LOCAL_TIMESTAMP)
 
 
 def _split(type_text: str) -> tuple[str, str]:
