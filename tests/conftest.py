@@ -11,8 +11,9 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
-from tests.support import postgres, processor_time
+from tests.support import postgres, processor_time, shares
 from tests.support.postgres import Database, SessionHome
+from tests.support.shares import Share
 
 # How long an example takes says what else the machine is doing.
 hypothesis.settings.register_profile(
@@ -31,6 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(processor_time.ProcessorTime(config))
+    config.pluginmanager.register(shares.Shares(config))
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
 
@@ -42,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _SESSION_HOME in config.stash:
         config.stash[_SESSION_HOME].close()
+
+
+@pytest.fixture(scope="session")
+def share() -> Share:
+    """The part of its histories that a test tries in this run."""
+    return Share(shares.read_seed())
 
 
 @pytest.fixture(scope="session")
