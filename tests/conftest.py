@@ -1,5 +1,6 @@
 """What every kind of test may ask for: a Postgres, and a database of its own in it."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("unhurried")
+
+# Of every JVM that a test starts, Spark's and Kafka's. It ends before the work of the second compiler has paid for
+# itself, and its heap is small. Java's launcher reads this, in whichever process it is started.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _SESSION_HOME = pytest.StashKey[SessionHome]()
 

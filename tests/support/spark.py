@@ -26,8 +26,6 @@ DEADLINE_S = 120.0
 
 SMALL = {
     "spark.driver.memory": "1g",
-    # A JVM of tests ends before the second compiler's work has paid for itself, and its heap is small.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
