@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
-from tests.support import postgres, processor_time, shares
+from tests.support import postgres, processor_time, shares, work_groups
 from tests.support.postgres import Database, SessionHome
 from tests.support.shares import Share
 
@@ -38,12 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(processor_time.ProcessorTime(config))
     config.pluginmanager.register(shares.Shares(config))
+    config.pluginmanager.register(work_groups.WorkGroups(config))
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    processor_time.order_by_duration(items)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""Failpoints in the order in which they are reached, in the pieces that runs, streams, compactions and recovery share."""
+"""Failpoints in the order in which they are reached: what runs, streams, compactions and recovery have in common."""
 
 from gobblin_assets.failpoints import Failpoint
 

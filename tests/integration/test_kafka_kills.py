@@ -75,7 +75,7 @@ BETWEEN = {
 
 
 def _param(point: Failpoint, count: int) -> object:
-    return pytest.param(point, count, marks=[pytest.mark.thorough] if point in BETWEEN else [])
+    return pytest.param(point, count, marks=pytest.mark.thorough if point in BETWEEN else pytest.mark.rotating)
 
 
 class Standby:

@@ -47,7 +47,7 @@ def read_seed() -> int:
 
 
 def cross(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Any]:
-    """Parameters ``(first, second)``: each of ``seconds`` in every run with one of ``firsts``, and rotating with others."""
+    """Pairs as parameters: each of ``seconds`` with one of ``firsts`` in every run, and with the others rotating."""
     return [
         pytest.param(first, second, marks=[] if number == position % len(firsts) else [pytest.mark.rotating])
         for position, second in enumerate(seconds)
