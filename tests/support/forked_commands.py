@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import pytest
 
+from gobblin_assets import cli, failpoints
+
 _PRELOADED: Final = (
     # What Dagster imports when an instance is opened, and not before.
     *("dagster", "dagster._daemon", "dagster._grpc", "sqlite3", "structlog", "tqdm.std", "upath"),
@@ -97,8 +99,6 @@ def _serve() -> None:
 
 def _become(order: Mapping[str, Any]) -> None:
     """This process is the command from here on, and ends as it ends."""
-    from gobblin_assets import cli, failpoints  # noqa: PLC0415  the program of tests imports it when it is one
-
     for stream, path in zip((1, 2), order["outputs"], strict=True):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, stream)
