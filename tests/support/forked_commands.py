@@ -42,9 +42,15 @@ class Commands:
         """``gobblin-assets`` with these arguments; killed after ``timeout_s``, as by SIGALRM."""
         return self._run({"arguments": arguments}, environment, folder, timeout_s)
 
-    def ask(self, code: str, *, environment: Mapping[str, str], timeout_s: int = 60) -> str:
+    def run_code(
+        self, code: str, *, environment: Mapping[str, str], timeout_s: int = 120
+    ) -> "subprocess.CompletedProcess[str]":
+        """A Python program."""
+        return self._run({"code": code}, environment, _ROOT, timeout_s)
+
+    def ask(self, code: str, *, environment: Mapping[str, str]) -> str:
         """What a Python program prints, which must succeed."""
-        done = self._run({"code": code}, environment, _ROOT, timeout_s)
+        done = self.run_code(code, environment=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
