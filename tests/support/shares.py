@@ -42,8 +42,11 @@ EVERYTHING: Final = Share(0, of=1)
 
 
 def read_seed() -> int:
-    """The seed of this run. ValueError where somebody gave one that is no number."""
-    return int(os.environ[SEED_VARIABLE])
+    """The seed of this run. UsageError where somebody gave one that is no number."""
+    given = os.environ[SEED_VARIABLE]
+    if not given.isdecimal():
+        raise pytest.UsageError(f"{SEED_VARIABLE}: expected a number from 0, found {given!r}")
+    return int(given)
 
 
 def cross(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,6 @@ from tests.support.processor_time import BUDGETS
 SERVERS: Final = {"kafka": frozenset({"kafka_broker"}), "spark": frozenset({"spark", "connect", "mariadb", "commands"})}
 """By group, the fixtures that start what it shares. A file is of the first group of which it asks for a fixture."""
 
-
 _GROUP_IN_ID: Final = re.compile(rf"@({'|'.join(SERVERS)}|tests/[^@]*\.py)$")
 
 
