@@ -14,12 +14,12 @@ BIN := $(VENV)/bin
 LOCKS := requirements/bootstrap.lock requirements/dev.lock
 # Named after what was installed, not after a time: a checkout of other locks makes the environment again.
 READY := $(VENV)/.installed-$(shell cat $(LOCKS) pyproject.toml | cksum | cut -d ' ' -f 1)
-# Tests on three workers, a Spark session each, which wait about as often as they work; a file's tests stay together, for
-# they share servers. tests/conftest.py puts the files that take longest first; pytest-xdist would start with those of
-# the most tests.
+# Tests on three workers, which wait about as often as they work. Tests that share servers stay together: all on Spark,
+# all on a Kafka broker, else those of a file. tests/support/work_groups.py says so, and puts what takes longest first;
+# pytest-xdist would start with the groups of the most tests.
 WORKERS ?= 3
 PYTEST_ARGUMENTS ?=
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock"
@@ -36,13 +36,13 @@ demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recov
 demo-kafka: check-java $(READY)  ## The same with topics: a real broker, aborted transactions, late and broken records
 	@$(BIN)/python -m demo.kafka.run_demo
 
-test: check-java $(READY)  ## All tests, with ruff, mypy and the import contracts among them
+test: check-java $(READY)  ## The tests, with ruff, mypy and the import contracts among them; GOBBLIN_TEST_SEED=n repeats a share
 	$(PYTEST) $(PYTEST_ARGUMENTS)
 
 torture: check-java $(READY)  ## Kills, pauses, full disks, lost answers and brokers for MINUTES=n, then the verdict; SEED=s repeats a schedule
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
 
-proof: check-java $(READY)  ## The thorough tests, every pair of faults, 10,000 random histories, every mutant: about half an hour
+proof: check-java $(READY)  ## The thorough tests, every fault and pair of faults, 10,000 random histories, every mutant: about half an hour
 	$(PYTEST) -m thorough
 	$(BIN)/python -m tests.simulation.proof
 

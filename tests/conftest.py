@@ -1,5 +1,6 @@
 """What every kind of test may ask for: a Postgres, and a database of its own in it."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +12,19 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
-from tests.support import postgres, processor_time
+from tests.support import postgres, processor_time, shares, work_groups
 from tests.support.postgres import Database, SessionHome
+from tests.support.shares import Share
 
 # How long an example takes says what else the machine is doing.
 hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("unhurried")
+
+# Of every JVM that a test starts, Spark's and Kafka's. It ends before the work of the second compiler has paid for
+# itself, and its heap is small. Java's launcher reads this, in whichever process it is started.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _SESSION_HOME = pytest.StashKey[SessionHome]()
 
@@ -31,17 +37,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(processor_time.ProcessorTime(config))
+    config.pluginmanager.register(shares.Shares(config))
+    config.pluginmanager.register(work_groups.WorkGroups(config))
     if not hasattr(config, "workerinput"):
         config.stash[_SESSION_HOME] = SessionHome()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    processor_time.order_by_duration(items)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _SESSION_HOME in config.stash:
         config.stash[_SESSION_HOME].close()
+
+
+@pytest.fixture(scope="session")
+def share() -> Share:
+    """The part of its histories that a test tries in this run."""
+    return Share(shares.read_seed())
 
 
 @pytest.fixture(scope="session")

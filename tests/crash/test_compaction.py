@@ -11,28 +11,13 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run import streaming
+from tests.crash.points import OF_A_PUBLICATION
 from tests.crash.test_stream import Looks
 from tests.support.compacting import CompactingWorld, compact, start_compaction
 from tests.support.lake import Lake, World
+from tests.support.shares import cross
 
 KILLED = -signal.SIGKILL
-OF_A_COMPACTION = (
-    Failpoint.SEQUENCE_BEGUN,
-    Failpoint.ATTEMPT_REGISTERED,
-    Failpoint.ATTEMPT_WRITTEN,
-    Failpoint.ATTEMPT_DURABLE,
-    Failpoint.STAGE_COMMITTED,
-    Failpoint.STAGED_BEFORE_SEAL,
-    Failpoint.SEAL_COMMITTED,
-    Failpoint.SEALED_BEFORE_EXECUTE,
-    Failpoint.MARKER_WRITTEN,
-    Failpoint.STEP_BEFORE,
-    Failpoint.STEP_AFTER,
-    Failpoint.EXECUTED_BEFORE_SYNC,
-    Failpoint.SYNCED_BEFORE_VERIFY,
-    Failpoint.VERIFIED_BEFORE_FINISH,
-    Failpoint.FINISH_COMMITTED,
-)
 
 
 @pytest.fixture
@@ -85,7 +70,8 @@ def test_a_compaction_changes_files_alone(published: World) -> None:
     assert len(events_of(published)) == len(events) + len(files)
 
 
-@pytest.mark.parametrize("point", OF_A_COMPACTION, ids=str)
+@pytest.mark.rotating
+@pytest.mark.parametrize("point", OF_A_PUBLICATION, ids=str)
 def test_a_killed_compaction_is_whole_or_nothing(published: World, point: Failpoint) -> None:
     before, events = state_of(published), set(events_of(published))
     worker = start_compaction(published.lake, f"{point}=kill")
@@ -118,8 +104,13 @@ def test_a_compaction_that_is_not_acknowledged_is_done_once(published: World, po
     published.check_exactly_once()
 
 
-@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH])
-@pytest.mark.parametrize("point", [Failpoint.ATTEMPT_DURABLE, Failpoint.STAGED_BEFORE_SEAL, Failpoint.STEP_BEFORE])
+@pytest.mark.parametrize(
+    ("mode", "point"),
+    cross(
+        (Mode.APPEND, Mode.REFRESH), (Failpoint.ATTEMPT_DURABLE, Failpoint.STAGED_BEFORE_SEAL, Failpoint.STEP_BEFORE)
+    ),
+    ids=str,
+)
 def test_what_came_while_a_compaction_slept_is_not_lost(published: World, point: Failpoint, mode: Mode) -> None:
     worker = start_compaction(published.lake, f"{point}=stop")
     worker.wait_until_stopped()

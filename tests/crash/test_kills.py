@@ -11,51 +11,23 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.job_kind import PlanRequest, SessionLostError, UnitPlan
+from tests.crash.points import OF_A_PUBLICATION, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_moves import OF_MOVING
-from tests.crash.test_reconciliation import ADOPTION_KILLS, OF_SETTING_ASIDE
+from tests.crash.test_reconciliation import OF_ADOPTION, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
 from tests.support.numbered_rows import NumberedRows
+from tests.support.shares import cross, rotating
 
 KILLED = -signal.SIGKILL
 
 # In the order in which a run reaches them. What it does for all its datasets in one transaction it reaches once; the
 # second time through another point is another dataset, or another attempt.
 FOR_ALL_DATASETS = (Failpoint.LEASE_TAKEN, Failpoint.SEQUENCE_BEGUN)
-OF_A_RUN = (
-    *FOR_ALL_DATASETS,
-    Failpoint.ATTEMPT_REGISTERED,
-    Failpoint.ATTEMPT_WRITTEN,
-    Failpoint.ATTEMPT_DURABLE,
-    Failpoint.STAGE_COMMITTED,
-    Failpoint.STAGED_BEFORE_SEAL,
-    Failpoint.SEAL_COMMITTED,
-    Failpoint.SEALED_BEFORE_EXECUTE,
-    Failpoint.MARKER_WRITTEN,
-    Failpoint.STEP_BEFORE,
-    Failpoint.STEP_AFTER,
-    Failpoint.EXECUTED_BEFORE_SYNC,
-    Failpoint.SYNCED_BEFORE_VERIFY,
-    Failpoint.VERIFIED_BEFORE_FINISH,
-    Failpoint.FINISH_COMMITTED,
-    Failpoint.FINISHED_BEFORE_EVENTS,
-    Failpoint.CLEANUP_MARKED,
-    Failpoint.CLEANUP_CAPTURED,
-    Failpoint.CLEANUP_REMOVED,
-)
+OF_A_RUN = (Failpoint.LEASE_TAKEN, *OF_A_PUBLICATION, Failpoint.FINISHED_BEFORE_EVENTS, *OF_CLEANUP)
 ONCE_IN_A_RUN = (Failpoint.DESTINATION_MARKED, Failpoint.DESTINATION_BOUND, Failpoint.EVENTS_BEFORE_CLEANUP)
 OF_A_REFRESH = (Failpoint.RETIRE_MARKED, Failpoint.RETIRE_REMOVED)
-OF_RECOVERY = (
-    Failpoint.RECOVERY_STARTED,
-    Failpoint.MARKER_WRITTEN,
-    Failpoint.STEP_BEFORE,
-    Failpoint.STEP_AFTER,
-    Failpoint.EXECUTED_BEFORE_SYNC,
-    Failpoint.SYNCED_BEFORE_VERIFY,
-    Failpoint.VERIFIED_BEFORE_FINISH,
-    Failpoint.FINISH_COMMITTED,
-    Failpoint.FINISHED_BEFORE_EVENTS,
-)
+OF_RECOVERY = (Failpoint.RECOVERY_STARTED, *OF_EXECUTION, Failpoint.FINISHED_BEFORE_EVENTS)
 OF_ABANDONMENT = (
     Failpoint.ABANDON_RECORDED,
     Failpoint.ABANDON_CAPTURED,
@@ -65,12 +37,12 @@ OF_ABANDONMENT = (
 SEALED = (Failpoint.SEAL_COMMITTED, Failpoint.STEP_AFTER, Failpoint.VERIFIED_BEFORE_FINISH)
 RUN_KILLS = [
     *((point, 1) for point in (*OF_A_RUN, *ONCE_IN_A_RUN)),
-    *((point, 2) for point in OF_A_RUN if point not in FOR_ALL_DATASETS),
+    *(rotating(point, 2) for point in OF_A_RUN if point not in FOR_ALL_DATASETS),
 ]
 
 
 def test_every_failpoint_is_killed_somewhere() -> None:
-    elsewhere = {*(point for point, _count in ADOPTION_KILLS), *OF_SETTING_ASIDE, *OF_MOVING}
+    elsewhere = {*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING}
     here = {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT}
     assert {*here, *OF_A_FOLD, *elsewhere} == set(Failpoint)
 
@@ -95,6 +67,7 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World
     check_every_sequence_was_announced(world)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", OF_A_RUN, ids=str)
 def test_a_killed_second_run_leaves_the_first_ones_rows_alone(lake: Lake, world: World, point: Failpoint) -> None:
     world.run()
@@ -108,7 +81,7 @@ def test_a_killed_second_run_leaves_the_first_ones_rows_alone(lake: Lake, world:
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("point", [*OF_A_RUN, *OF_A_REFRESH], ids=str)
+@pytest.mark.parametrize("point", [*map(rotating, OF_A_RUN), *OF_A_REFRESH], ids=str)
 def test_a_killed_refresh_ends_with_one_generation(lake: Lake, world: World, point: Failpoint) -> None:
     world.run()
     kill_at(lake, f"{point}=kill", mode=Mode.REFRESH)
@@ -119,8 +92,7 @@ def test_a_killed_refresh_ends_with_one_generation(lake: Lake, world: World, poi
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("second", OF_RECOVERY, ids=str)
-@pytest.mark.parametrize("first", SEALED, ids=str)
+@pytest.mark.parametrize(("first", "second"), cross(SEALED, OF_RECOVERY), ids=str)
 def test_recovery_killed_anywhere_is_completed_by_the_next(
     lake: Lake, world: World, first: Failpoint, second: Failpoint
 ) -> None:
@@ -149,8 +121,7 @@ def test_a_recovery_without_a_run_can_be_killed_too(lake: Lake, world: World, po
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("point", OF_ABANDONMENT, ids=str)
-@pytest.mark.parametrize("sealed", SEALED, ids=str)
+@pytest.mark.parametrize(("sealed", "point"), cross(SEALED, OF_ABANDONMENT), ids=str)
 def test_an_abandonment_killed_anywhere_leaves_nothing_visible(
     lake: Lake, world: World, sealed: Failpoint, point: Failpoint
 ) -> None:

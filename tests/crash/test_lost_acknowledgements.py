@@ -8,6 +8,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from tests.crash.test_kills import kill_at, open_sequence
 from tests.support.lake import Lake, World, start_worker
+from tests.support.shares import cross
 
 COMMITS = (
     Failpoint.LEASE_TAKEN,
@@ -20,8 +21,7 @@ COMMITS = (
 )
 
 
-@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH], ids=str)
-@pytest.mark.parametrize("point", COMMITS, ids=str)
+@pytest.mark.parametrize(("mode", "point"), cross((Mode.APPEND, Mode.REFRESH), COMMITS), ids=str)
 def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
     lake: Lake, world: World, point: Failpoint, mode: Mode
 ) -> None:

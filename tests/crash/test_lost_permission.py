@@ -19,6 +19,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from tests.support.lake import JOB, URNS, Lake, World
 from tests.support.ordinary_user import Loss, OrdinaryUser, Ran, RefusedError, abandon, ordinary_user, recover, run
 from tests.support.postgres import make_reachable_directory
+from tests.support.shares import cross
 
 LOSER, OTHER = URNS
 FIX = "Give the user that runs this the right to read, write and search there."
@@ -109,8 +110,7 @@ AFTER_THE_SEAL = {
 }
 
 
-@pytest.mark.parametrize("repair", ["run", "sensor"])
-@pytest.mark.parametrize("loss", AFTER_THE_SEAL)
+@pytest.mark.parametrize(("repair", "loss"), cross(("run", "sensor"), tuple(AFTER_THE_SEAL)))
 def test_what_was_sealed_waits_for_the_right_and_is_then_completed(
     lake: Lake, world: World, user: OrdinaryUser, loss: str, repair: str
 ) -> None:

@@ -19,6 +19,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from tests.support.lake import URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups, examine, reconcile, start_reconciliation
+from tests.support.shares import cross, rotating
 
 LOST, OTHER = URNS
 WAYS = tuple(Way)
@@ -47,11 +48,10 @@ OF_EXECUTION = (
     Failpoint.EXECUTED_BEFORE_SYNC,
     Failpoint.VERIFIED_BEFORE_FINISH,
 )
+OF_ADOPTION = (Failpoint.FENCE_RAISED, Failpoint.LEASE_TAKEN, *OF_EACH_LOST_SEQUENCE, *OF_EXECUTION)
 ADOPTION_KILLS = [
-    (Failpoint.FENCE_RAISED, 1),
-    (Failpoint.LEASE_TAKEN, 1),
-    *((point, count) for point in OF_EACH_LOST_SEQUENCE for count in (1, 2)),
-    *((point, 1) for point in OF_EXECUTION),
+    *((point, 1) for point in OF_ADOPTION),
+    *(rotating(point, 2) for point in OF_EACH_LOST_SEQUENCE),
 ]
 OF_SETTING_ASIDE = (
     Failpoint.FENCE_RAISED,
@@ -129,8 +129,7 @@ def check_runs_again(world: World) -> None:
     world.check_exactly_once()
 
 
-@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH])
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(("mode", "runs"), cross((Mode.APPEND, Mode.REFRESH), (1, 3)))
 def test_an_adopted_history_is_what_it_was(world: World, backup: Backup, runs: int, mode: Mode) -> None:
     world.run()
     restored = backup(world)
@@ -161,8 +160,7 @@ def test_a_dataset_that_the_log_never_heard_of_is_adopted(world: World, backup: 
     check_runs_again(restored)
 
 
-@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH])
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(("mode", "runs"), cross((Mode.REFRESH, Mode.APPEND), (1, 3)))
 def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int, mode: Mode) -> None:
     world.run()
     restored = backup(world)
@@ -184,8 +182,7 @@ def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int
     check_runs_again(restored)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("point", [*LEFT_OPEN, "verified_before_finish"])
+@pytest.mark.parametrize(("way", "point"), cross(WAYS, (*LEFT_OPEN, "verified_before_finish")))
 def test_a_lost_history_that_ended_in_the_middle_of_a_publication(
     lake: Lake, world: World, backup: Backup, point: str, way: Way
 ) -> None:
@@ -213,9 +210,8 @@ def check_runs_again_but_for_staging(world: World) -> None:
     assert [path for path in world.stored_files() if ".staging" not in Path(path).parts] == visible
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", [Mode.APPEND, pytest.param(Mode.REFRESH, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("point", LEFT_OPEN)
+@pytest.mark.parametrize(("way", "point"), cross(WAYS, tuple(LEFT_OPEN)))
 def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
     lake: Lake, world: World, backup: Backup, point: str, mode: Mode, way: Way
 ) -> None:

@@ -16,6 +16,7 @@ from tests.crash.test_kills import kill_at
 from tests.crash.test_zombies import require_harmless
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
+from tests.support.shares import cross
 
 # All datasets of a shared attempt pass these together, the points after them each for itself.
 TOGETHER = (
@@ -68,6 +69,7 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World
     world.check_exactly_once()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("point", "count"), PASSED, ids=str)
 def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point: Failpoint, count: int) -> None:
     zombie = start_worker(lake, failpoint=f"{point}=stop@{count}")
@@ -78,8 +80,7 @@ def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point:
     require_harmless(world, zombie)
 
 
-@pytest.mark.parametrize("stolen", [0, 1])
-@pytest.mark.parametrize("point", TOGETHER[:5], ids=str)
+@pytest.mark.parametrize(("stolen", "point"), cross((0, 1), TOGETHER[:5]), ids=str)
 def test_one_dataset_that_is_taken_over_leaves_the_others_alone(
     lake: Lake, world: World, point: Failpoint, stolen: int
 ) -> None:

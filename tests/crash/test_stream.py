@@ -15,6 +15,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from gobblin_assets.run.job_kind import PlanRequest, SessionLostError, UnitPlan
 from gobblin_assets.run.run_values import RunReport
+from tests.crash.points import OF_A_PUBLICATION, OF_CLEANUP
 from tests.support.lake import Lake, World, start_worker
 from tests.support.numbered_rows import NumberedRows
 from tests.support.spark import wait_until
@@ -26,28 +27,7 @@ LOOKS_MAX = 2_000
 ROUNDS_MAX = 1_200
 
 # Of the second publication: the first one lies behind it. The first of a dataset each, or of an attempt.
-KILLS = (
-    Failpoint.SEQUENCE_BEGUN,
-    Failpoint.ATTEMPT_REGISTERED,
-    Failpoint.ATTEMPT_WRITTEN,
-    Failpoint.ATTEMPT_DURABLE,
-    Failpoint.STAGE_COMMITTED,
-    Failpoint.STAGED_BEFORE_SEAL,
-    Failpoint.SEAL_COMMITTED,
-    Failpoint.SEALED_BEFORE_EXECUTE,
-    Failpoint.MARKER_WRITTEN,
-    Failpoint.STEP_BEFORE,
-    Failpoint.STEP_AFTER,
-    Failpoint.EXECUTED_BEFORE_SYNC,
-    Failpoint.SYNCED_BEFORE_VERIFY,
-    Failpoint.VERIFIED_BEFORE_FINISH,
-    Failpoint.FINISH_COMMITTED,
-    Failpoint.FINISHED_BEFORE_EVENTS,
-    Failpoint.EVENTS_BEFORE_CLEANUP,
-    Failpoint.CLEANUP_MARKED,
-    Failpoint.CLEANUP_CAPTURED,
-    Failpoint.CLEANUP_REMOVED,
-)
+KILLS = (*OF_A_PUBLICATION, Failpoint.FINISHED_BEFORE_EVENTS, Failpoint.EVENTS_BEFORE_CLEANUP, *OF_CLEANUP)
 
 
 class Looks:
@@ -152,6 +132,7 @@ def test_looks_without_news_write_nothing(lake: Lake, world: World) -> None:
     assert [count_sequences(world, urn) for urn in lake.urns] == [1, 1]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", KILLS, ids=str)
 def test_a_stream_killed_anywhere_is_gone_on_with_by_the_next(lake: Lake, world: World, point: Failpoint) -> None:
     for urn in lake.urns:

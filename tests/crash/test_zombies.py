@@ -33,6 +33,7 @@ def require_harmless(world: World, zombie: Worker) -> None:
     world.check_exactly_once()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", [*OF_A_RUN, *ONCE_IN_A_RUN], ids=str)
 def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point: Failpoint) -> None:
     zombie = start_worker(lake, failpoint=f"{point}=stop")

@@ -16,11 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from gobblin_assets import __version__
 from gobblin_assets.cli import main
 from gobblin_assets.db import embedded
 from gobblin_assets.jobs.ingest.spark_engine import find_warm
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support import postgres
+from tests.support.forked_commands import Commands
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.postgres import Database
@@ -221,7 +223,8 @@ class TestRefusals:
 class Shell:
     """The command line in processes of their own, as somebody types it in a folder with the job's file."""
 
-    def __init__(self, folder: Path, source: Database, environment: dict[str, str]) -> None:
+    def __init__(self, commands: Commands, folder: Path, source: Database, environment: dict[str, str]) -> None:
+        self._commands = commands
         (folder / "shop.yaml").write_text(JOB, encoding="utf-8")
         (folder / "dagster").mkdir()
         self._folder = folder
@@ -229,7 +232,6 @@ class Shell:
         self.environment = {
             **os.environ,
             **HOSTILE,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
             "DAGSTER_HOME": str(folder / "dagster"),
             "GOBBLIN_HOME": str(folder / "home"),
             "GOBBLIN_JDBC_SHOP_URL": source.jdbc_url,
@@ -239,21 +241,27 @@ class Shell:
         }
 
     def __call__(self, *arguments: str, code: int = 0, **variables: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "gobblin_assets.cli", *arguments, "--json"],
-            env={**self.environment, **variables},
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        environment = {**self.environment, **variables}
+        done = self._commands.run(*arguments, "--json", environment=environment, folder=self._folder)
         assert done.returncode == code, done.stderr
         assert self._source.password not in done.stdout + done.stderr
         return json.loads(done.stdout) if done.stdout else None
 
+    def ask_dagster(self, question: str) -> Any:
+        """Asked in a process that has its DAGSTER_HOME; ``i`` is the instance."""
+        code = f"import dagster as dg, json; i = dg.DagsterInstance.get(); print(json.dumps({question}))"
+        return json.loads(self._commands.ask(code, environment=self.environment))
+
+    def find_materialized(self) -> Any:
+        """The partitions that the Dagster instance knows."""
+        key = "dg.AssetKey(['shop', 'public.orders'])"
+        return self.ask_dagster(f"sorted(i.get_materialized_partitions({key}))")
+
 
 @pytest.fixture
-def shell(tmp_path: Path, fresh_database: Database, database_url: str, connect: ConnectServer) -> Shell:
+def shell(
+    tmp_path: Path, fresh_database: Database, database_url: str, connect: ConnectServer, commands: Commands
+) -> Shell:
     with fresh_database.connect() as connection:
         connection.execute("CREATE TABLE orders (n int PRIMARY KEY, at timestamptz NOT NULL)")
         connection.execute(
@@ -261,7 +269,19 @@ def shell(tmp_path: Path, fresh_database: Database, database_url: str, connect: 
             " SELECT n, timestamptz '2024-01-10Z' + n * interval '10 days' FROM generate_series(0, 6) n"
         )
     environment = {"GOBBLIN_DATABASE_URL": database_url, "GOBBLIN_SPARK_REMOTE": connect.url}
-    return Shell(tmp_path, fresh_database, environment)
+    return Shell(commands, tmp_path, fresh_database, environment)
+
+
+def test_the_installed_script_answers_and_refuses() -> None:
+    script = Path(sys.executable).with_name("gobblin-assets")
+    said, refused = (
+        subprocess.run([script, *arguments], capture_output=True, text=True, timeout=60)
+        for arguments in (["--version"], ["db", "backup"])
+    )
+    assert (said.returncode, refused.returncode) == (0, 2)
+    assert said.stdout.split()[-1] == __version__
+    assert "Missing argument" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell) -> None:
@@ -289,8 +309,8 @@ def test_a_killed_run_is_completed_by_the_next_and_told_to_dagster(shell: Shell)
     assert {each["outcome"] for each in done["datasets"]} == {"COMMITTED"}
     numbers = sorted(n for file in files for n in pq.read_table(file["path"])["n"].to_pylist())
     assert numbers == [0, 1, 2, 3, 4, 5]
-    assert _read_materialized(shell.environment) == [JANUARY, FEBRUARY]
-    assert _read_run_statuses(shell.environment) == ["FAILURE", "SUCCESS"]
+    assert shell.find_materialized() == [JANUARY, FEBRUARY]
+    assert shell.ask_dagster("sorted(run.status.value for run in i.get_runs())") == ["FAILURE", "SUCCESS"]
     assert sorted(each["state"] for each in shell("history")) == ["COMMITTED", "FAILED"]
     assert shell("report", "shop.yaml") == []
 
@@ -300,7 +320,7 @@ def test_a_killed_run_is_completed_by_hand_and_told_to_dagster_at_once(shell: Sh
     shell("run", "shop.yaml", "--partition", MARCH, code=-signal.SIGKILL, GOBBLIN_FAILPOINT="step_after=kill")
     recovered = _until_published(lambda: shell("commit", "recover", "--job-file", "shop.yaml"))
     assert [each["partition"] for each in recovered] == [MARCH]
-    assert _read_materialized(shell.environment) == [MARCH]
+    assert shell.find_materialized() == [MARCH]
     shell("commit", "recover", "--job-file", "shop.yaml", "--job", "another", code=2)
 
 
@@ -373,20 +393,3 @@ class TestServers:
         assert stopped.exit_code == 0
         assert ask("spark", "status") == {"running": False}
         assert "none was running" in invoke("spark", "stop").stderr
-
-
-def _read_materialized(environment: dict[str, str]) -> list[str]:
-    """The partitions that the Dagster instance knows."""
-    return _ask_dagster(environment, "sorted(i.get_materialized_partitions(dg.AssetKey(['shop', 'public.orders'])))")
-
-
-def _read_run_statuses(environment: dict[str, str]) -> list[str]:
-    return _ask_dagster(environment, "sorted(run.status.value for run in i.get_runs())")
-
-
-def _ask_dagster(environment: dict[str, str], question: str) -> list[str]:
-    """Asked in a process that has its DAGSTER_HOME; ``i`` is the instance."""
-    code = f"import dagster as dg, json; i = dg.DagsterInstance.get(); print(json.dumps({question}))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    found: list[str] = json.loads(done.stdout)
-    return found

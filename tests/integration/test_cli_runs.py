@@ -2,10 +2,9 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
@@ -17,6 +16,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.state.leases import Holder
+from tests.support.forked_commands import Commands
 from tests.support.postgres import Database
 
 ORDERS = DatasetUrn("public.orders")
@@ -65,27 +65,22 @@ def folder(
 
 
 Result = subprocess.CompletedProcess[str]
+Run = Callable[..., Result]
 
 
-def run(*arguments: str, failpoint: str = "") -> Result:
-    """In a process of its own, since this one may have a classic session."""
-    return ask("run", "shop.yaml", "--no-dagster", *arguments, failpoint=failpoint)
+@pytest.fixture
+def ask(commands: Commands, folder: Path) -> Run:
+    """A command in a process of its own, since this one may have a classic session."""
+
+    def ask(*arguments: str, **variables: str) -> Result:
+        return commands.run(*arguments, environment={**os.environ, **variables}, folder=folder)
+
+    return ask
 
 
-def ask(*arguments: str, failpoint: str = "") -> Result:
-    return subprocess.run(
-        [sys.executable, "-m", "gobblin_assets.cli", *arguments],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "GOBBLIN_FAILPOINT": failpoint},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        # Whoever runs the tests in the background of a script has it ignored.
-        preexec_fn=_heed_interrupts,
-    )
-
-
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@pytest.fixture
+def run(ask: Run) -> Run:
+    return lambda *arguments, **variables: ask("run", "shop.yaml", "--no-dagster", *arguments, **variables)
 
 
 def find_rows(result: Result) -> dict[str, list[str]]:
@@ -95,14 +90,11 @@ def find_rows(result: Result) -> dict[str, list[str]]:
     return {words[1]: words[2:5] for words in lines if words[:1] == [ORDERS]}
 
 
-def test_a_run_says_what_it_will_do_and_did(folder: Path, database_url: str) -> None:
+def test_a_run_says_what_it_will_do_and_did(folder: Path, ask: Run, run: Run) -> None:
     first = run("--partition-range", "2024-01-01...2024-02-01")
     (folder / "dagster").mkdir()
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("DAGSTER_HOME", str(folder / "dagster"))
-        missing, nothing = (
-            ask("run", "shop.yaml", "--partition-range", "2024-01-01...2024-03-01", "--missing-only") for _ in range(2)
-        )
+    quarter = ("run", "shop.yaml", "--partition-range", "2024-01-01...2024-03-01", "--missing-only")
+    missing, nothing = (ask(*quarter, DAGSTER_HOME=str(folder / "dagster")) for _ in range(2))
     again = run("--partition", "2024-01-01")
     refused = run("--partition", "2199-01-01")
     ahead = run("--partition", "2199-01-01", "--future")
@@ -133,7 +125,7 @@ def test_a_run_says_what_it_will_do_and_did(folder: Path, database_url: str) -> 
     assert {line["urn"]: line["rows"] for line in json.loads(status.stdout)} == {ORDERS: 6}
 
 
-def test_a_dataset_that_somebody_else_holds_has_an_returncode_of_its_own(folder: Path, database_url: str) -> None:
+def test_a_dataset_that_somebody_else_holds_has_an_returncode_of_its_own(database_url: str, run: Run) -> None:
     engine = open_external(database_url)
     stores = open_stores(engine)
     ids = stores.datasets.register(JobName("shop"), [ORDERS])
@@ -146,8 +138,8 @@ def test_a_dataset_that_somebody_else_holds_has_an_returncode_of_its_own(folder:
     assert "is being worked on by elsewhere:1" in result.stderr
 
 
-def test_an_interrupted_run_says_how_far_it_came(folder: Path) -> None:
-    result = run("--partition-range", "2024-01-01...2024-02-01", failpoint="events_before_cleanup=interrupt")
+def test_an_interrupted_run_says_how_far_it_came(run: Run) -> None:
+    result = run("--partition-range", "2024-01-01...2024-02-01", GOBBLIN_FAILPOINT="events_before_cleanup=interrupt")
 
     assert result.returncode == 130, result.stderr
     assert "interrupted: 2 of 2 published; run it again to go on" in result.stderr

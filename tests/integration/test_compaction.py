@@ -1,8 +1,7 @@
 """Compaction on a real Spark session: the same rows, schemas, roles and directories, in fewer files."""
 
 import json
-import subprocess
-import sys
+import os
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -29,10 +28,12 @@ from gobblin_assets.rows.dataset_reader import read_dataset
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
+from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.job_spec import CompactionSpec, DatasetSpec, JobSpec, RowPolicySpec, WriterSpec
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+from tests.support.forked_commands import Commands
 from tests.support.publishing import JOB, Publisher
 
 URN = DatasetUrn("public.orders")
@@ -134,6 +135,8 @@ def test_the_command_compacts_what_has_come_to_rest(
     spark: SparkSession,
     publisher: Publisher,
     database_url: str,
+    connect: ConnectServer,
+    commands: Commands,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -159,8 +162,8 @@ def test_the_command_compacts_what_has_come_to_rest(
     job["compaction"] = {"files_min": 3, "quiet_s": 0}
     job_file.write_text(json.dumps(job), encoding="utf-8")
     # In a process of its own: this one has a session of other settings.
-    command = [sys.executable, "-m", "gobblin_assets.cli", "compact", str(job_file), "--json", "--master", "local[1]"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = {**os.environ, "GOBBLIN_SPARK_REMOTE": connect.url}
+    done = commands.run("compact", str(job_file), "--json", environment=environment, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
     found = [(each["partition"], each["row_count"], each["file_count"]) for each in json.loads(done.stdout)]

@@ -30,7 +30,7 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
     return Publisher(engine, tmp_path / "la ke~%20")
 
 
-@pytest.fixture(params=["by directory", "by path"])
+@pytest.fixture(params=["by directory", pytest.param("by path", marks=pytest.mark.rotating)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How values of directories are found: by Spark, or, where directories are many, from each row's path."""
     if request.param == "by path":

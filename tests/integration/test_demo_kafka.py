@@ -46,6 +46,7 @@ def list_processes_of(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(DEMO_S_MAX + 30)
 def test_the_demo_proves_every_committed_record_published_once_and_leaves_no_process(clone: Path) -> None:
     answer = run_demo(clone, "--views", str(VIEWS))

@@ -216,6 +216,7 @@ def test_many_first_starts_at_once_make_one_cluster(home: Path) -> None:
     assert log.count("database system is ready to accept connections") == 1
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("wait_for", ["start.lock", "pgpass", "data.new-*/PG_VERSION", "data", "endpoint.json"])
 def test_a_first_start_killed_anywhere_is_taken_up_by_the_next(home: Path, wait_for: str) -> None:
     starter = spawn_starter(home)

@@ -167,6 +167,7 @@ def running(home: Path, folder: Path, *arguments: str, **environment: str) -> It
         process.wait(WAIT_S_MAX)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_dagster_dev_goes_on_ticking_when_the_server_was_killed(home: Path, tmp_path: Path) -> None:
     (tmp_path / "location.py").write_text(LOCATION, encoding="utf-8")

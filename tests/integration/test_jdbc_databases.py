@@ -44,9 +44,10 @@ MOMENTS = (
 
 
 def few(*often: str, among: Iterable[str] = KINDS) -> pytest.MarkDecorator:
-    """``often`` in every run of the tests, the others in the thorough ones: each is a dozen queries."""
-    slow = [pytest.mark.thorough]
-    kinds = [pytest.param(kind, marks=[] if kind in often else slow) for kind in among]
+    """``often`` in their share of the runs, the others in the thorough ones: each is a dozen queries."""
+    kinds = [
+        pytest.param(kind, marks=pytest.mark.rotating if kind in often else pytest.mark.thorough) for kind in among
+    ]
     return pytest.mark.parametrize("database", kinds, indirect=True)
 
 

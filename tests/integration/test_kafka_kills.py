@@ -2,11 +2,10 @@
 
 import datetime as dt
 import json
+import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,8 +13,9 @@ from pyspark.sql import SparkSession
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.spark.connect_server import ConnectServer
+from tests.support.forked_commands import Commands
 from tests.support.kafka import Record, make_topic, produce
-from tests.support.topics import Child, Ingestion
+from tests.support.topics import Ingestion
 
 KILLED = -signal.SIGKILL
 TOPIC = "MyTopic"
@@ -75,30 +75,7 @@ BETWEEN = {
 
 
 def _param(point: Failpoint, count: int) -> object:
-    return pytest.param(point, count, marks=[pytest.mark.thorough] if point in BETWEEN else [])
-
-
-class Standby:
-    """Always one child ahead: it gets ready while a test works, and so nobody waits for its imports."""
-
-    def __init__(self, work: Path, remote: str) -> None:
-        self._work = work
-        self._remote = remote
-        self._next = Child(work, remote)
-
-    def run(self, settings: Mapping[str, Any]) -> tuple[int, str]:
-        child, self._next = self._next, Child(self._work, self._remote)
-        return child.run(settings)
-
-    def stop(self) -> None:
-        self._next.stop()
-
-
-@pytest.fixture(scope="module")
-def standby(connect: ConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
-    made = Standby(tmp_path_factory.mktemp("children"), connect.url)
-    yield made
-    made.stop()
+    return pytest.param(point, count, marks=pytest.mark.thorough if point in BETWEEN else pytest.mark.rotating)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +93,7 @@ def example(kafka_broker: KafkaBroker) -> str:
 def test_a_run_killed_anywhere_is_completed_by_the_next(
     spark: SparkSession,
     connect: ConnectServer,
-    standby: Standby,
+    commands: Commands,
     example: str,
     database_url: str,
     tmp_path: Path,
@@ -125,9 +102,11 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(
 ) -> None:
     job = {"database_url": database_url, "bootstrap": example, "root": str(tmp_path / "lake"), "datasets": [DATASET]}
 
-    code, said = standby.run({**job, "failpoint": f"{point}=kill@{count}"})
+    arguments = (str(tmp_path / "child"), connect.url, {**job, "failpoint": f"{point}=kill@{count}"})
+    code = f"from tests.support.topics import run_on_connect; raise SystemExit(run_on_connect(*{arguments!r}))"
+    killed = commands.run_code(code, environment=os.environ)
 
-    assert code == KILLED, said
+    assert killed.returncode == KILLED, killed.stdout + killed.stderr
     ingestion = Ingestion(spark, **job, remote=connect.url)  # type: ignore[arg-type]  # as it stands in the example
     ingestion.expire_leases()
     report = ingestion.run()

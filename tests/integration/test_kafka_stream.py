@@ -208,6 +208,7 @@ def test_sigterm_ends_a_stream_at_a_published_boundary_and_a_run_has_the_rest(sh
     shop.check_end()
 
 
+@pytest.mark.thorough
 def test_streams_that_are_killed_one_after_the_other_are_gone_on_with_by_the_next(shop: Shop) -> None:
     with shop.producing:
         for killed in range(KILLS):

@@ -1,6 +1,7 @@
 """The built wheel, in an environment that holds nothing of this checkout.
 
-`make test` gives it the locked dependencies; `make proof` the newest ones that it allows, for every Python it names.
+`make test` looks into it. `make proof` gives it the locked dependencies, and the newest ones that it allows, for every
+Python it names.
 """
 
 import json
@@ -87,6 +88,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_nothing_else(wheel: Pat
         assert any(name.endswith(f"/{needed}") for name in names)
 
 
+@pytest.mark.thorough
 def test_it_imports_from_where_it_was_installed(binaries: Path, tmp_path: Path) -> None:
     program = (
         "import gobblin_assets.definitions, gobblin_assets.dagster.component, importlib.metadata as m;"
@@ -97,12 +99,14 @@ def test_it_imports_from_where_it_was_installed(binaries: Path, tmp_path: Path) 
     assert version.count(".") == 2
 
 
+@pytest.mark.thorough
 def test_the_command_answers(binaries: Path, tmp_path: Path) -> None:
     program = "import importlib.metadata as m; print(m.version('gobblin-assets'))"
     version = run([binaries / "python", "-c", program], cwd=tmp_path).strip()
     assert version in run([binaries / "gobblin-assets", "--version"], cwd=tmp_path)
 
 
+@pytest.mark.thorough
 def test_dg_finds_the_component(binaries: Path, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "warehouse"\nversion = "0"\n'

@@ -8,13 +8,16 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 from gobblin_assets.run.run_values import RunReport
 from tests.simulation.history import Checker
 from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause
 from tests.simulation.scenarios import Scenario
 from tests.simulation.world import SILENT_S_MAX, Runner, World
+from tests.support.shares import EVERYTHING, Share
+
+H = TypeVar("H")
 
 
 @dataclass(frozen=True)
@@ -66,18 +69,17 @@ def list_calls(scenario: Scenario, base: World) -> list[str]:
     return runner.process.calls
 
 
-def explore_singles(scenario: Scenario, tally: Tally | None = None) -> Tally:
-    """One fault at each call, each kind of it."""
+def explore_singles(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
+    """One fault at each call, each kind of it; of all these, the histories of ``share``."""
     tally = tally or Tally()
     base = scenario.prepare()
     calls = list_calls(scenario, base)
     tally.add_calls(calls)
     settled: set[object] = set()
-    for number, _call in enumerate(calls):
-        for planned in FAULTS:
-            world, checker, runner = _meet(scenario, base, number, planned)
-            tally.histories += 1
-            tally.executed += _settle_once(world, checker, _story(scenario, runner, number, planned), settled)
+    for number, planned in _take(share, f"singles of {scenario.name}", [*_plan_faults(calls)]):
+        world, checker, runner = _meet(scenario, base, number, planned)
+        tally.histories += 1
+        tally.executed += _settle_once(world, checker, _story(scenario, runner, number, planned), settled)
     return tally
 
 
@@ -90,7 +92,7 @@ def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tal
     tally = Tally()
     settled: set[object] = set()
     seen: dict[object, int] = {}
-    for number, planned in _first_faults(scenario, base):
+    for number, planned in _plan_faults(list_calls(scenario, base)):
         world, checker, runner = _meet(scenario, base, number, planned)
         world.expire_leases()
         state = _state(world, checker)
@@ -158,13 +160,17 @@ TAKEOVERS: Mapping[str, Callable[[World], None]] = {
 }
 
 
-def explore_zombies(scenario: Scenario, tally: Tally | None = None) -> Tally:
-    """Paused before each call; others take over and finish; then the first one wakes up and goes on."""
+def explore_zombies(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
+    """Paused before each call; others take over and finish; then the first one wakes up and goes on.
+
+    Of all these, the histories of ``share``.
+    """
     tally = tally or Tally()
     base = scenario.prepare()
     calls = list_calls(scenario, base)
     tally.add_calls(calls)
-    for (number, call), (others, take_over) in itertools.product(enumerate(calls), TAKEOVERS.items()):
+    histories = [*itertools.product(enumerate(calls), TAKEOVERS.items())]
+    for (number, call), (others, take_over) in _take(share, f"zombies of {scenario.name}", histories):
         world, checker = base.copy(), Checker()
         tally.histories += 1
         tally.executed += 1
@@ -188,8 +194,12 @@ def explore_zombies(scenario: Scenario, tally: Tally | None = None) -> Tally:
     return tally
 
 
-def _first_faults(scenario: Scenario, base: World) -> Iterator[tuple[int, PlannedFault]]:
-    for number, _call in enumerate(list_calls(scenario, base)):
+def _take(share: Share, name: str, histories: Sequence[H]) -> list[H]:
+    return [histories[number] for number in sorted(share.numbers(len(histories), name))]
+
+
+def _plan_faults(calls: Sequence[str]) -> Iterator[tuple[int, PlannedFault]]:
+    for number, _call in enumerate(calls):
         for planned in FAULTS:
             yield number, planned
 

@@ -20,6 +20,7 @@ from tests.simulation.hunting import Catch, hunt_by_a_promise, hunt_in_an_adapte
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.world import stepped
+from tests.support.shares import SEED_VARIABLE
 
 T = TypeVar("T")
 
@@ -112,10 +113,9 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
             "no:cacheprovider",
             "--timeout",
             "0",
-            f"--hypothesis-seed={seed}",
             "tests/simulation/test_random_histories.py",
         ],
-        env={**os.environ, "GOBBLIN_PROOF_EXAMPLES": str(histories)},
+        env={**os.environ, "GOBBLIN_PROOF_EXAMPLES": str(histories), SEED_VARIABLE: str(seed)},
         capture_output=True,
         text=True,
         check=False,

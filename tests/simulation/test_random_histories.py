@@ -1,6 +1,7 @@
 """Several runners over several datasets, in any order, with any faults: what hypothesis can think of.
 
-``GOBBLIN_PROOF_EXAMPLES`` sets the number of histories. A failing one is printed with the fewest steps that still fail.
+``GOBBLIN_PROOF_EXAMPLES`` sets the number of histories, and the seed of the tests which ones they are. A failing one is
+printed with the fewest steps that still fail.
 """
 
 import os
@@ -8,7 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import settings
+import pytest
+from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,8 +21,11 @@ from gobblin_assets.model.urn import DatasetUrn
 from tests.simulation.history import Checker
 from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause
 from tests.simulation.world import SILENT_S_MAX, URNS, Runner, World
+from tests.support.shares import read_seed
 
-EXAMPLES = int(os.environ.get("GOBBLIN_PROOF_EXAMPLES", "300"))
+pytestmark = pytest.mark.usefixtures("share")
+
+EXAMPLES = int(os.environ.get("GOBBLIN_PROOF_EXAMPLES", "100"))
 _CALLS_MAX = 260
 _ZOMBIES_MAX = 3
 
@@ -54,6 +59,7 @@ class Zombie:
         assert not self._thread.is_alive()
 
 
+@seed(read_seed())
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the tests cost: processor seconds of each directory against its budget, and the order of the files.
+"""What the tests cost: processor seconds of each directory against its budget.
 
 A pytest plugin. ``tests/budgets.json`` holds, for each directory, how many tests it had and how many processor
 seconds they took, those of their child processes included; for each file that takes long, its seconds by the clock.
@@ -114,12 +114,6 @@ def spent_by_tree() -> float:
         total += ticks.get(pid, 0)
         waiting += children[pid]
     return total / _TICKS
-
-
-def order_by_duration(items: list[pytest.Item]) -> None:
-    """The files that take longest first: one that begins last would be waited for alone."""
-    recorded = json.loads(BUDGETS.read_text(encoding="utf-8"))["clock_s"] if BUDGETS.exists() else {}
-    items.sort(key=lambda item: -recorded.get(item.nodeid.partition("::")[0], 0))
 
 
 class ProcessorTime:

@@ -234,7 +234,15 @@ class Child:
 
 def _main(work: Path, remote: str | None) -> int:
     spark = open_session(SparkSettings(work, master="local[1]", remote=remote, conf=SMALL))
-    settings = json.loads(sys.stdin.readline())
+    return _run(spark, remote, json.loads(sys.stdin.readline()))
+
+
+def run_on_connect(work: str, remote: str, settings: dict[str, Any]) -> int:
+    """What a ``Child`` does, for the inside of any process; gives its exit code."""
+    return _run(open_session(SparkSettings(Path(work), remote=remote, conf=SMALL)), remote, settings)
+
+
+def _run(spark: SparkSession, remote: str | None, settings: dict[str, Any]) -> int:
     arm(settings.pop("failpoint", ""))
     ingestion = Ingestion(spark, **settings, remote=remote)
     report = ingestion.run()

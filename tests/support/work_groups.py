@@ -1,0 +1,61 @@
+"""Which tests go to the same xdist worker: those that share a server, and otherwise those of a file.
+
+A worker that starts Spark or a broker keeps it until its end, and the first queries of a JVM take longest. So all tests
+on Spark are one group, and all tests on a broker, most of which use Spark as well, are another one. A pytest plugin.
+"""
+
+import json
+import re
+from collections import Counter
+from typing import Any, Final
+
+import pytest
+
+from tests.support.processor_time import BUDGETS
+
+SERVERS: Final = {"kafka": frozenset({"kafka_broker"}), "spark": frozenset({"spark", "connect", "mariadb", "commands"})}
+"""By group, the fixtures that start what it shares. A file is of the first group of which it asks for a fixture."""
+
+_GROUP_IN_ID: Final = re.compile(rf"@({'|'.join(SERVERS)}|tests/[^@]*\.py)$")
+
+
+class WorkGroups:
+    def __init__(self, config: pytest.Config) -> None:
+        self._is_worker = hasattr(config, "workerinput")
+        self._has_workers = config.pluginmanager.hasplugin("xdist")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Mark each item with its group, and put the groups and files that take longest first.
+
+        One that began last would be waited for alone.
+        """
+        recorded = json.loads(BUDGETS.read_text(encoding="utf-8"))["clock_s"] if BUDGETS.exists() else {}
+        fixtures: dict[str, set[str]] = {}
+        for item in items:
+            fixtures.setdefault(_file_of(item), set()).update(getattr(item, "fixturenames", ()))
+        groups = {file: _find_group(file, asked) for file, asked in fixtures.items()}
+        group_s: Counter[str] = Counter()
+        for file, group in groups.items():
+            group_s[group] += recorded.get(file, 0)
+        for item in items if self._has_workers else ():
+            item.add_marker(pytest.mark.xdist_group(groups[_file_of(item)]))
+        items.sort(key=lambda item: _rank(_file_of(item), groups, group_s, recorded))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take away what xdist's workers add to a test's name for its group: nobody can ask for a test by that name."""
+        if not self._is_worker:
+            report.nodeid = _GROUP_IN_ID.sub("", report.nodeid)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _find_group(file: str, asked: set[str]) -> str:
+    return next((group for group, fixtures in SERVERS.items() if asked & fixtures), file)
+
+
+def _rank(file: str, groups: dict[str, str], group_s: Counter[str], recorded: dict[str, Any]) -> tuple[Any, ...]:
+    return (-group_s[groups[file]], groups[file], -recorded.get(file, 0), file)
