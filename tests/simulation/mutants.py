@@ -26,7 +26,7 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.policy import Decision, KeyAdvance, UnitResult
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.rows import late_rows
-from gobblin_assets.run import publisher, publishing, task
+from gobblin_assets.run import publisher, seal_decision, task
 from gobblin_assets.run import round as run_round
 from gobblin_assets.state.postgres import leases as lease_store
 from tests.simulation import world
@@ -240,7 +240,7 @@ def _with_incomplete_refreshes(policy: Any, results: Any, *, replaces: bool) -> 
     return _DECIDE_COMMIT(policy, results, replaces=False)
 
 
-_DECIDE_COMMIT = publishing.decide_commit
+_DECIDE_COMMIT = seal_decision.decide_commit
 
 
 @contextmanager
@@ -289,8 +289,8 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("staging that a paused writer made again is not looked at", _cleanup_removes_without_marking),
     Mutant("staging is reused by a retry", _patch(posix_destination, "staging_directory", _staging_of_the_try)),
     Mutant("an attempt is recorded after it was written", _written_before_registered),
-    Mutant("a suffix is published after a failed WorkUnit", _patch(publishing, "decide_commit", _with_the_suffix)),
-    Mutant("a refresh is sealed incomplete", _patch(publishing, "decide_commit", _with_incomplete_refreshes)),
+    Mutant("a suffix is published after a failed WorkUnit", _patch(seal_decision, "decide_commit", _with_the_suffix)),
+    Mutant("a refresh is sealed incomplete", _patch(seal_decision, "decide_commit", _with_incomplete_refreshes)),
     Mutant("an event counts as sent before it is", _told_before_sent),
     Mutant("a write loses a file, and nobody counts", lost_and_not_counted),
     Mutant("each write loses a file", loses_a_file),
