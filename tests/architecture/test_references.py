@@ -18,9 +18,7 @@ _VARIABLE = "a field of a parameter or a variable, whose type the reader sees be
 OTHERS = {
     "dagster.yaml": "a file of Dagster's",
     "extract.table.type": "an option of Gobblin's",
-    "gobblin_assets.destinations": "a group of entry points",
-    "gobblin_assets.file_systems": "the same",
-    "gobblin_assets.sources": "the same",
+    "gobblin_assets.file_systems": "a group of entry points",
     "gobblin_assets.steps": "the same",
     "interval.low": _VARIABLE,
     "operations.holder": _VARIABLE,

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ datasets:
 class Shell:
     """A clone's folder with one job file, and a Dagster instance on its default storage."""
 
-    def __init__(self, folder: Path, shop: Database, database_url: str) -> None:
+    def __init__(self, folder: Path, shop: Database, database_url: str, user: str) -> None:
         self.folder = folder
         self.lake = folder / "lake"
         self.home = folder / "dagster"
@@ -54,7 +55,7 @@ class Shell:
             "GOBBLIN_DATABASE_URL": database_url,
             "GOBBLIN_JOBS": "shop.yaml",
             "GOBBLIN_JDBC_SHOP_URL": shop.jdbc_url,
-            "GOBBLIN_JDBC_SHOP_USER": "reader",
+            "GOBBLIN_JDBC_SHOP_USER": user,
             "GOBBLIN_JDBC_SHOP_PASSWORD": PASSWORD,
             "GOBBLIN_SPARK_MASTER": "local[2]",
         }
@@ -94,6 +95,8 @@ class Shell:
 
 @pytest.fixture
 def shell(fresh_database: Database, database_url: str, tmp_path: Path) -> Iterator[Shell]:
+    # Roles are the server's, which other tests have as well.
+    user = f"reader_{uuid.uuid4().hex}"
     with fresh_database.connect() as connection:
         connection.execute("CREATE TABLE orders (id bigint, at timestamptz)")
         connection.execute("""
@@ -102,14 +105,14 @@ def shell(fresh_database: Database, database_url: str, tmp_path: Path) -> Iterat
         """)
         connection.execute("CREATE TABLE customers (id int)")
         connection.execute("INSERT INTO customers VALUES (1000)")
-        connection.execute(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
-        connection.execute("GRANT SELECT ON orders, customers TO reader")
+        connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")
+        connection.execute(f"GRANT SELECT ON orders, customers TO {user}")
     try:
-        yield Shell(tmp_path, fresh_database, database_url)
+        yield Shell(tmp_path, fresh_database, database_url, user)
     finally:
         with fresh_database.connect() as connection:
-            connection.execute("DROP OWNED BY reader")
-            connection.execute("DROP ROLE reader")
+            connection.execute(f"DROP OWNED BY {user}")
+            connection.execute(f"DROP ROLE {user}")
 
 
 def ids_of(shop: Database, *partitions: str) -> Counter[int]:

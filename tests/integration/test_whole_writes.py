@@ -62,9 +62,8 @@ def losing(collect: Collect, kind: str, times: int = 1) -> Collect:
     return lose
 
 
-def unobserved(_self: ObservedPositions) -> dict[str, object]:
+def unobserved(_self: ObservedPositions) -> None:
     """What Connect gives when its server was too busy."""
-    return {}
 
 
 @pytest.mark.parametrize("kind", ["gobblin_role=data", "gobblin_role=quarantine"])

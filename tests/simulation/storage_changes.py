@@ -12,12 +12,12 @@ from gobblin_assets.commit.destination import Verdict
 from gobblin_assets.commit.segment import decode_segment, encode_segments
 from gobblin_assets.destinations import posix
 from gobblin_assets.run import task
-from tests.simulation import world
+from tests.support.numbered_rows import NumberedRows
 
 
 def loses_a_file(times: float = float("inf")) -> AbstractContextManager[Any]:
     """The last file of a write is gone before anybody counts: as often as said."""
-    extract = world._Extractor.do
+    extract = NumberedRows.do
     left = [times]
 
     def mutant(self: Any, order: Any) -> Any:
@@ -29,7 +29,7 @@ def loses_a_file(times: float = float("inf")) -> AbstractContextManager[Any]:
         kept = replace(last, files=last.files[:-1])
         return replace(found, outputs=(*others, kept))
 
-    return mock.patch.object(world._Extractor, "do", mutant)
+    return mock.patch.object(NumberedRows, "do", mutant)
 
 
 @contextmanager

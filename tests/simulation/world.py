@@ -18,17 +18,18 @@ from typing import Any, Final
 from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetState, RunId, SequenceId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run import round as run_round
-from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
+from gobblin_assets.run.job_kind import PlanRequest
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
@@ -41,14 +42,16 @@ from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
-from tests.support.extracting import SparklessExtractor
-from tests.support.numbered_rows import NumberedRows
+from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS, UNITS
 
 JOB: Final = "sim"
 ROOT: Final = "/lake"
 URNS: Final = (DatasetUrn("orders"), DatasetUrn("lines"))
-UNITS: Final = 2
 FILES_PER_UNIT: Final = 2
+COLUMNS: Final = {"number": "bigint"}
+COMBINATION = COMBINATIONS[0]
+"""The kind and the destination of new worlds. The suites change it."""
+
 ROWS_PER_BATCH: Final = UNITS * FILES_PER_UNIT
 """One row a file: the smallest world in which a file can be lost or doubled by itself."""
 
@@ -104,6 +107,8 @@ class World:
     """Both datasets are read by one task, and so go through the log together."""
     folds: bool = False
     """Cleanup folds whatever it may, however new."""
+    kind: str = field(default_factory=lambda: COMBINATION[0])
+    destination: str = field(default_factory=lambda: COMBINATION[1])
 
     def copy(self) -> "World":
         """Another world in the same state. Processes that live in this one stay here."""
@@ -117,6 +122,8 @@ class World:
             self.policy,
             self.shares,
             self.folds,
+            self.kind,
+            self.destination,
         )
 
     def fingerprint(self) -> object:
@@ -189,18 +196,14 @@ class Runner:
         )
         ports = RunPorts(
             stores=self._stores,
-            destination=PosixDestination(
-                JobName(JOB), ROOT, self._fs, ROOT, self._stores, lambda _uri: (self._fs, ROOT), self._clock.new_id
+            destination=DESTINATIONS[self.world.destination](
+                DestinationRequest(
+                    JobName(JOB), ROOT, self._fs, ROOT, self._stores, lambda _uri: (self._fs, ROOT), self._clock.new_id
+                )
             ),
             open_file_system=lambda _uri: (self._fs, ROOT),
-            kind=NumberedRows(
-                key="rows",
-                count_rows=lambda asked: self.process.call("source.plan", lambda: self.world.source[asked.urn]),
-                list_names=lambda: list(self.world.source),
-                new_id=self.clock.new_id,
-                make_worker=lambda: _Extractor(self),
-                units=UNITS,
-                shares=self.world.shares,
+            kind=KINDS[self.world.kind](
+                _Rows(self), lambda: list(self.world.source), self._clock, COLUMNS, shares=self.world.shares
             ),
             interrupt=lambda _attempt: None,
             clock=self._clock,
@@ -284,6 +287,18 @@ class Runner:
     def make_directory(self, path: str) -> None:
         self.process.call("storage.mkdir", lambda: SimFileSystem(self._disk).make_directories(path))
 
+    def move(self, source: str, target: str) -> None:
+        def rename() -> None:
+            fs = SimFileSystem(self._disk)
+            fs.make_directories(target.rpartition("/")[0])
+            if fs.rename_no_replace(source, target) is not RenameOutcome.RENAMED:
+                # Put out of the way by whoever took the dataset over while this process slept.
+                raise RetryableError(f"{source} is gone")
+            # As ``SparkExtractor`` does: what it came to is synced by the engine.
+            fs.sync_directories([source.rpartition("/")[0]])
+
+        self.process.call("storage.move", rename)
+
 
 def _job(policy: CommitPolicy, log: LogSpec) -> JobSpec:
     return JobSpec(
@@ -317,29 +332,29 @@ class _InlinePool(Executor):
         pass
 
 
-class _Extractor(SparklessExtractor):
-    """Writes the numbers of its rows into files, each write a call that can fail."""
+class _Rows:
+    """``Rows`` of the world: each look and each write is a call that can fail."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def do(self, order: WorkOrder) -> Staged:
-        files = []
-        leaf = f"{order.directory}/data"
-        self._runner.make_directory(leaf)
-        rows_read = 0
-        for unit in order.units:
-            assert unit.interval is not None
-            assert unit.interval.low is not None
-            if (order.plan.urn, unit.number) in self._runner.world.bad_units:
-                raise RetryableError("this WorkUnit can't be read")
-            low, high = int(str(unit.interval.low)), int(str(unit.interval.high))
-            size = max(1, -(-(high - low) // FILES_PER_UNIT))
-            for start in range(low, high, size):
-                rows = [[order.plan.urn, number] for number in range(start, min(high, start + size))]
-                name = f"part-{start:05d}"
-                identity = self._runner.write_file(f"{leaf}/{name}", json.dumps(rows).encode())
-                files.append(DataFile(name, identity, len(rows)))
-                rows_read += len(rows)
-        written = (Output(Role.DATA, leaf, "", tuple(files)),) if files else ()
-        return Staged(written, rows_read=rows_read, columns={"number": "bigint"})
+    def count(self, request: PlanRequest) -> int:
+        return int(self._runner.process.call("source.plan", lambda: self._runner.world.source[request.urn]))
+
+    def read(self, urn: DatasetUrn, number: int, low: int, high: int) -> list[list[Any]]:
+        if (urn, number) in self._runner.world.bad_units:
+            raise RetryableError("this WorkUnit can't be read")
+        return [[urn, each] for each in range(low, high)]
+
+    def file_rows(self, count: int) -> int:
+        return max(1, -(-count // FILES_PER_UNIT))
+
+    def make_directory(self, path: str) -> None:
+        self._runner.make_directory(path)
+
+    def write(self, path: str, rows: Sequence[list[Any]]) -> DataFile:
+        identity = self._runner.write_file(path, json.dumps(rows).encode())
+        return DataFile(path.rpartition("/")[2], identity, len(rows))
+
+    def move(self, source: str, target: str) -> None:
+        self._runner.move(source, target)

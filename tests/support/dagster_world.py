@@ -5,7 +5,7 @@ The classes are importable, so that code locations in other processes (``dagster
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.job_kind import Output, Staged, Worker, WorkOrder
+from gobblin_assets.run.job_kind import Output, PlanRequest, Staged, Worker, WorkOrder
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import JobSpec
-from tests.support.extracting import SparklessExtractor
-from tests.support.numbered_rows import NumberedRows, NumberedSource
+from tests.support.numbered_rows import NumberedRows
+from tests.support.numbered_source import NumberedSource
 
 WORLD_VARIABLE = "GOBBLIN_TEST_WORLD"
 DATABASE_VARIABLE = "GOBBLIN_TEST_WORLD_DATABASE"
@@ -45,10 +45,9 @@ class NumbersResource(dg.ConfigurableResource["NumbersResource"]):
         folder = Path(self.folder)
         rows = NumberedRows(
             key=KEY,
-            count_rows=lambda asked: len(read_numbers(folder, asked.urn, asked.partition.key)),
+            rows=FolderRows(folder),
             list_names=lambda: [path.name for path in folder.iterdir()],
             new_id=SystemClock().new_id,
-            make_worker=lambda: NumbersExtractor(folder),
             refreshes_published=True,
         )
         return NumberedSource(rows, {"number": "bigint"})
@@ -88,11 +87,33 @@ def read_numbers(folder: Path, urn: str, partition: str | None) -> list[int]:
         raise RejectedError(str(error), field=f"datasets[{urn}]", hint="Write numbers.") from error
 
 
-class NumbersExtractor(SparklessExtractor):
+class FolderRows:
+    """``Rows`` that are counted here, and read and written by ``NumbersExtractor``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def count(self, request: PlanRequest) -> int:
+        return len(read_numbers(self._folder, request.urn, request.partition.key))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: this world's rows are read by its extractor")
+
+
+class NumbersExtractor:
     """Writes each line into a directory of its own, so that a publication has as many steps as rows."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        return None
+
+    def cancel(self, tag: str) -> None:
+        pass
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return [self.do(order) for order in orders]
 
     def do(self, order: WorkOrder) -> Staged:
         numbers = read_numbers(self._folder, order.plan.urn, order.plan.partition.key)

@@ -26,7 +26,7 @@ from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDest
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -35,7 +35,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
+from gobblin_assets.run.job_kind import PlanRequest
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
@@ -44,8 +44,7 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_spec import JobSpec, LeaseSpec, LogSpec, RetrySpec, StreamSpec
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
-from tests.support.extracting import SparklessExtractor
-from tests.support.numbered_rows import NumberedRows
+from tests.support.kinds import DESTINATIONS, KINDS
 from tests.support.workers import Worker
 
 JOB = "crash"
@@ -54,7 +53,7 @@ OF_OURS = frozenset({MARKERS_NAME, SET_ASIDE_NAME, IDENTITY_NAME})
 
 URNS = ("orders", "a/b c.Ü")
 ROWS_PER_FILE = 3
-UNITS = 2
+COLUMNS = {"number": "bigint", "value": "string"}
 
 Rows = Counter[tuple[int, str]]
 
@@ -76,6 +75,8 @@ class Lake:
     at: str = "lake"
     job_name: str = JOB
     folds: bool = False
+    kind: str = "numbered_rows"
+    destination: str = "directories"
 
     @property
     def root(self) -> str:
@@ -113,58 +114,38 @@ class Lake:
         )
 
 
-class ArrowExtractor(SparklessExtractor):
-    """Writes the rows of its WorkUnits into small Parquet files."""
+@dataclass(frozen=True)
+class LakeRows:
+    """``Rows`` of a lake: lines of its source, and small Parquet files."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+    lake: Lake
 
-    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
-        """As Spark's does: all is written for the first of them, which then hands out what is the others'."""
-        shared = Path(orders[0].directory, "shared")
-        for number, order in enumerate(orders):
-            self._write(order, shared / str(number))
-        return [self._hand_out(order, shared / str(number)) for number, order in enumerate(orders)]
+    def count(self, request: PlanRequest) -> int:
+        return len(self.lake.source_rows(request.urn))
 
-    def _hand_out(self, order: WorkOrder, written: Path) -> Staged:
-        leaf = Path(order.directory, "data")
-        leaf.parent.mkdir(parents=True, exist_ok=True)
-        written.rename(leaf)
-        return self._describe(order, leaf)
+    def read(self, urn: str, number: int, low: int, high: int) -> list[tuple[int, str]]:
+        if number in self.lake.bad_units:
+            raise OSError(5, "this WorkUnit can't be read")
+        return self.lake.source_rows(urn)[low:high]
 
-    def do(self, order: WorkOrder) -> Staged:
-        leaf = Path(order.directory, "data")
-        self._write(order, leaf)
-        return self._describe(order, leaf)
+    def file_rows(self, count: int) -> int:
+        return ROWS_PER_FILE
 
-    def _write(self, order: WorkOrder, leaf: Path) -> None:
-        source = self._lake.source_rows(order.plan.urn)
-        rows: list[tuple[int, str]] = []
-        for unit in order.units:
-            assert unit.interval is not None
-            assert unit.interval.low is not None
-            if unit.number in self._lake.bad_units:
-                raise OSError(5, "this WorkUnit can't be read")
-            rows += source[int(str(unit.interval.low)) : int(str(unit.interval.high))]
-        leaf.mkdir(parents=True, exist_ok=False)
-        for start in range(0, len(rows), ROWS_PER_FILE):
-            part = rows[start : start + ROWS_PER_FILE]
-            table = pa.table({"number": [n for n, _ in part], "value": [v for _, v in part]})
-            pq.write_table(table, leaf / f"part-{start:05d}.parquet", write_page_checksum=True)
+    def make_directory(self, path: str) -> None:
+        Path(path).mkdir(parents=True, exist_ok=False)
 
-    def _describe(self, order: WorkOrder, leaf: Path) -> Staged:
-        fs, _root = open_file_system(self._lake.root)
-        files = []
-        for path in sorted(leaf.iterdir()):
-            identity = fs.find_identity(str(path))
-            if identity is None:
-                # Put out of the way by whoever took the dataset over while this process slept.
-                raise FileNotFoundError(f"{path} is gone")
-            files.append(DataFile(path.name, identity, pq.read_metadata(path).num_rows))
-        written = (Output(Role.DATA, str(leaf), "", tuple(files)),) if files else ()
-        bounds = [unit.interval for unit in order.units if unit.interval is not None]
-        rows_read = sum(int(str(each.high)) - int(str(each.low)) for each in bounds)
-        return Staged(written, rows_read=rows_read, columns={"number": "bigint", "value": "string"})
+    def write(self, path: str, rows: Sequence[tuple[int, str]]) -> DataFile:
+        table = pa.table({"number": [number for number, _ in rows], "value": [value for _, value in rows]})
+        pq.write_table(table, path, write_page_checksum=True)
+        identity = open_file_system(self.lake.root)[0].find_identity(path)
+        if identity is None:
+            # Put out of the way by whoever took the dataset over while this process slept.
+            raise FileNotFoundError(f"{path} is gone")
+        return DataFile(Path(path).name, identity, pq.read_metadata(path).num_rows)
+
+    def move(self, source: str, target: str) -> None:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        Path(source).rename(target)
 
 
 @dataclass
@@ -210,19 +191,13 @@ class World:
         fs, root = open_file_system(lake.root)
         return RunPorts(
             stores=self.stores,
-            destination=PosixDestination(
-                JobName(lake.job().job), lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id
+            destination=DESTINATIONS[lake.destination](
+                DestinationRequest(
+                    JobName(lake.job().job), lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id
+                )
             ),
             open_file_system=open_file_system,
-            kind=NumberedRows(
-                key="lines",
-                count_rows=lambda asked: len(lake.source_rows(asked.urn)),
-                list_names=lambda: lake.urns,
-                new_id=SystemClock().new_id,
-                make_worker=lambda: ArrowExtractor(lake),
-                units=UNITS,
-                shares=lake.shares,
-            ),
+            kind=KINDS[lake.kind](LakeRows(lake), lambda: lake.urns, SystemClock(), COLUMNS, shares=lake.shares),
             interrupt=lambda _attempt: None,
             clock=SystemClock(),
             report=self.lines.append,

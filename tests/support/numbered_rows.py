@@ -1,52 +1,61 @@
-"""A job kind whose positions are the numbers of its rows: what the worlds without Spark run.
+"""A whole job kind in memory: positions are the numbers of its rows. What the crash suite and the simulated world run.
 
-``NumberedRows`` plans, and is the whole kind together with a worker; ``NumberedSource`` is the same plan behind the
-port of a source, for worlds that run ingestion without Spark.
+It knows the engine's ports alone. What its world is made of, real files or simulated ones, it asks ``Rows``.
 """
 
 import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import Any, Protocol
 
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.partition import WHOLE, AssetPartition
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.urn import DatasetUrn, Role
 from gobblin_assets.model.watermark import long_watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import (
     DefaultSplit,
+    Output,
     PlanRequest,
     Rewriter,
     Session,
     Sharing,
+    Staged,
     UnitPlan,
     Worker,
-)
-from gobblin_assets.sources.port import PlanSession, ReadPlan, SharedRows, SourceRequest
+    WorkOrder,
+)  # fmt: skip
+
+
+class Rows(Protocol):
+    """The world: rows by position, and files."""
+
+    def count(self, request: PlanRequest) -> int: ...
+    def read(self, urn: DatasetUrn, number: int, low: int, high: int) -> Sequence[Any]: ...
+    def file_rows(self, count: int) -> int: ...
+    def make_directory(self, path: str) -> None: ...
+    def write(self, path: str, rows: Sequence[Any]) -> DataFile: ...
+    def move(self, source: str, target: str) -> None: ...
 
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """``count_rows`` says how many rows the requested partition has now. Job kind and session in one."""
+    """Kind, session, worker in one. ``refreshes_published``: in the mode auto, by hand. ``shares``: reads together."""
 
     key: str
-    count_rows: Callable[[PlanRequest], int]
+    rows: Rows
     list_names: Callable[[], Sequence[str]]
     new_id: Callable[[], uuid.UUID]
-    make_worker: Callable[[], Worker]
     units: int = 1
+    columns: Mapping[str, str] = field(default_factory=lambda: {"number": "bigint"})
     refreshes_published: bool = False
-    """By hand, and in the mode auto, a partition that is published is read again."""
     shares: bool = False
-    """All datasets are read together, as far as they are packed so."""
     make_rewriter: Callable[[], Rewriter] | None = None
-    tell_partition: Callable[[], AssetPartition] = lambda: WHOLE
 
     @property
     def urns(self) -> Collection[DatasetUrn]:
@@ -60,7 +69,7 @@ class NumberedRows:
         pass
 
     def current_partition(self, urn: DatasetUrn, now: dt.datetime) -> AssetPartition:
-        return self.tell_partition()
+        return WHOLE
 
     @property
     def can_rewrite(self) -> bool:
@@ -71,19 +80,15 @@ class NumberedRows:
         return self.make_rewriter()
 
     def open_worker(self) -> Worker:
-        return self.make_worker()
+        return self
 
     def plan(self, request: PlanRequest) -> UnitPlan:
         partition = request.partition.key or ""
-        refresh = request.mode is Mode.REFRESH or (
-            self.refreshes_published
-            and request.mode is Mode.AUTO
-            and request.by_hand
-            and partition in request.state.published
-        )
+        by_hand = self.refreshes_published and request.mode is Mode.AUTO and request.by_hand
+        refresh = request.mode is Mode.REFRESH or (by_hand and partition in request.state.published)
         before = request.state.find_watermark(self.key, partition)
         low = 0 if refresh or before is None else int(str(before))
-        high = max(low, self.count_rows(request))
+        high = max(low, self.rows.count(request))
         cuts = [low + (high - low) * i // self.units for i in range(self.units + 1)]
         units = tuple(
             WorkUnit(
@@ -109,36 +114,37 @@ class NumberedRows:
             sharing=Sharing("all", request.urn) if self.shares else None,
         )
 
+    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+        return None
 
-@dataclass(frozen=True)
-class NumberedSource:
-    """``Source`` and plan session in one. ``columns`` are the source's, name to type text."""
-
-    rows: NumberedRows
-    columns: Mapping[str, str]
-
-    @contextmanager
-    def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[SourceRequest] = ()
-    ) -> Iterator[PlanSession]:
-        yield self
-
-    def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
-        return sorted(self.rows.list_names())
-
-    def plan(self, request: SourceRequest) -> UnitPlan:
-        return replace(self.rows.plan(request), payload=ReadPlan(request.spec, _Unread()), columns=self.columns)
-
-
-class _Unread:
-    def read(self, spark: SparkSession, units: Sequence[WorkUnit]) -> DataFrame:
-        raise AssertionError("these worlds read without Spark")
-
-    def read_together(self, spark: SparkSession, parts: Sequence[tuple[ReadPlan, Sequence[WorkUnit]]]) -> SharedRows:
-        raise AssertionError("these worlds read without Spark")
-
-    def learn(self, error: Exception) -> None:
+    def cancel(self, tag: str) -> None:
         pass
 
-    def explain(self, error: Exception) -> Exception:
-        return error
+    def do(self, order: WorkOrder) -> Staged:
+        leaf = f"{order.directory}/data"
+        return self._describe(leaf, *self._write(order, leaf))
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        """As Spark's does: all is written for the first of them, which then hands out what is the others'."""
+        shared = [f"{orders[0].directory}/shared/{number}" for number in range(len(orders))]
+        written = [self._write(order, leaf) for order, leaf in zip(orders, shared, strict=True)]
+        for order, leaf in zip(orders, shared, strict=True):
+            self.rows.move(leaf, f"{order.directory}/data")
+        return [self._describe(f"{each.directory}/data", *found) for each, found in zip(orders, written, strict=True)]
+
+    def _write(self, order: WorkOrder, leaf: str) -> tuple[list[DataFile], int]:
+        self.rows.make_directory(leaf)
+        files, rows_read = list[DataFile](), 0
+        for unit in order.units:
+            assert unit.interval is not None
+            low, high = int(str(unit.interval.low)), int(str(unit.interval.high))
+            rows = self.rows.read(order.plan.urn, unit.number, low, high)
+            rows_read += len(rows)
+            size = self.rows.file_rows(len(rows))
+            for start in range(0, len(rows), size):
+                files.append(self.rows.write(f"{leaf}/part-{low + start:05d}.parquet", rows[start : start + size]))
+        return files, rows_read
+
+    def _describe(self, leaf: str, files: Sequence[DataFile], rows_read: int) -> Staged:
+        outputs = (Output(Role.DATA, leaf, "", tuple(files)),) if files else ()
+        return Staged(outputs, rows_read=rows_read, columns=self.columns)

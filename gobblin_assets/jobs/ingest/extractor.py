@@ -116,6 +116,8 @@ class SparkExtractor:
         extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
         if others := (shares.keys() | written.row_counts.keys()) - {_share_of(order) for order in orders}:
             raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(others))}")
+        # A rename is durable when both of its directories are synced; the engine syncs those that it came to.
+        self._fs.sync_directories([directory])
         self._fs.remove_tree(directory)
         return extracted
 

@@ -1,4 +1,4 @@
-"""From where to where a dataset partition is read: pure decisions over positions and clocks (DESIGN §3)."""
+"""From where to where a dataset partition is read: pure decisions over positions and clocks."""
 
 import datetime as dt
 from dataclasses import dataclass

@@ -1,0 +1,145 @@
+"""What the engine asks of a job kind and of a destination: the same answers of every one that there is."""
+
+import ast
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.destinations.registry import DestinationRequest
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.destination import Destination, Target
+from gobblin_assets.run.job_kind import JobKind, PlanRequest, Session, Staged, UnitPlan, WorkOrder
+from tests.support import numbered_rows
+from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS
+from tests.support.lake import COLUMNS, JOB, Lake, LakeRows, World
+
+LINES_MAX = 150
+
+
+@pytest.fixture(params=COMBINATIONS, ids="-".join)
+def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
+    kind, destination = request.param
+    made = Lake(database_url, str(tmp_path), kind=kind, destination=destination)
+    Path(made.root).mkdir()
+    for urn in made.urns:
+        made.add_rows(urn, 13)
+    return made
+
+
+@pytest.fixture
+def kind(lake: Lake) -> JobKind:
+    made: JobKind = KINDS[lake.kind](LakeRows(lake), lambda: lake.urns, SystemClock(), COLUMNS)
+    return made
+
+
+@pytest.fixture
+def destination(lake: Lake) -> Iterator[Destination]:
+    world = World(lake)
+    fs, root = open_file_system(lake.root)
+    yield DESTINATIONS[lake.destination](
+        DestinationRequest(JobName(JOB), lake.root, fs, root, world.stores, open_file_system, SystemClock().new_id)
+    )
+    world.close()
+
+
+def ask(urn: DatasetUrn, mode: Mode = Mode.APPEND) -> PlanRequest:
+    return PlanRequest(urn, WHOLE, DatasetState(DatasetId(1), JobName(JOB), urn, 0), mode, by_hand=True)
+
+
+def order(plan: UnitPlan, directory: str) -> WorkOrder:
+    attempt = AttemptId(uuid.uuid4())
+    return WorkOrder(
+        JobName(JOB), DatasetId(1), plan, plan.work_units, attempt, directory, SystemClock().now(), str(attempt)
+    )
+
+
+def do_all(session: Session, plan: UnitPlan, directory: str) -> Staged:
+    return session.open_worker().do(order(plan, directory))
+
+
+def test_units_follow_each_other_without_a_gap_and_belong_to_the_request(kind: JobKind) -> None:
+    for urn in kind.urns:
+        with kind.open(lambda _line: None, [ask(urn)]) as session:
+            plan = session.plan(ask(urn))
+        assert plan.urn == urn
+        assert [unit.number for unit in plan.work_units] == list(range(len(plan.work_units)))
+        intervals = [unit.interval for unit in plan.work_units if unit.interval is not None]
+        assert all(one.high == other.low for one, other in pairwise(intervals))
+        assert {(unit.dataset, unit.partition) for unit in plan.work_units} == {(urn, WHOLE)}
+
+
+def test_what_is_done_is_below_its_directory_and_told_whole(kind: JobKind, tmp_path: Path) -> None:
+    urn = next(iter(kind.urns))
+    directory = tmp_path / "attempt"
+    with kind.open(lambda _line: None, [ask(urn)]) as session:
+        staged = do_all(session, session.plan(ask(urn)), str(directory))
+    written = {str(path) for path in directory.rglob("*") if path.is_file()}
+    told = {f"{output.path}/{file.name}" for output in staged.outputs for file in output.files}
+    assert told == written
+    assert staged.rows_read == sum(file.row_count for output in staged.outputs for file in output.files) == 13
+
+
+def test_an_unknown_tag_is_cancelled_without_a_word_and_an_interruption_is_plain_json(kind: JobKind) -> None:
+    urn = next(iter(kind.urns))
+    with kind.open(lambda _line: None, [ask(urn)]) as session:
+        session.plan(ask(urn))
+        worker = session.open_worker()
+        worker.cancel("nobody")
+        told = worker.describe_interruption("somebody")
+    assert told is None or all(isinstance(name, str) for name in told)
+
+
+def test_a_destination_gives_each_attempt_a_place_of_its_own(destination: Destination) -> None:
+    destination.bind()
+    places = {destination.stage(AttemptId(uuid.uuid4())) for _ in range(3)}
+    assert len(places) == 3
+    assert not any(Path(place).exists() for place in places)
+
+
+def test_binding_again_finds_the_same_place(destination: Destination) -> None:
+    for _ in range(2):
+        destination.bind()
+        destination.require()
+
+
+def test_steps_publish_what_was_staged_and_find_themselves_done(
+    kind: JobKind, destination: Destination, lake: Lake
+) -> None:
+    destination.bind()
+    urn = next(iter(kind.urns))
+    place = destination.stage(AttemptId(uuid.uuid4()))
+    with kind.open(lambda _line: None, [ask(urn)]) as session:
+        staged = do_all(session, session.plan(ask(urn)), place)
+    destination.make_durable({place: staged.outputs})
+    steps = destination.steps_for(staged.outputs, Target(urn, "", SequenceId(uuid.uuid4()), 0))
+    assert steps
+    assert destination.steps_for([], Target(urn, "", SequenceId(uuid.uuid4()), 0)) == []
+    with StepPorts(open_file_system) as ports:
+        fs = open_file_system(lake.root)[0]
+        for step in steps:
+            assert step.verify(StepWorld(fs, ports)) is StepVerdict.DO
+            step.prepare(StepWorld(fs, ports))
+            step.execute(StepWorld(fs, ports))
+            assert step.verify(StepWorld(fs, ports)) is StepVerdict.DONE
+    published = [path for step in steps for path, _identity, _rows in step.published()]
+    assert all(Path(path).is_file() for path in published)
+    assert len(published) == sum(len(output.files) for output in staged.outputs)
+
+
+def test_the_kind_in_memory_is_small_and_knows_the_engine_s_ports_alone() -> None:
+    text = Path(numbered_rows.__file__).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LINES_MAX
+    imported = {node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
+    ours = {name.split(".")[1] for name in imported if name.startswith("gobblin_assets.")}
+    assert ours == {"model", "run"}
+    assert not any(name.startswith(("tests", "pyarrow", "pyspark")) for name in imported)
