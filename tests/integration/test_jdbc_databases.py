@@ -111,7 +111,11 @@ def test_a_table_is_described_by_key_watermark_and_what_people_wrote(database: D
     )
     names = [name_of(database, database.folded(name)) for name in ("t", "u", "w", "x", "none")]
     t, u, w, x, none = describe(bench, *({"urn": name} for name in names))
-    knows_keys, knows_comments = database.kind != "h2", database.kind in ("postgres", "mariadb", "duckdb")
+    # Derby's keys stand in tables of its own, which nothing here asks.
+    knows_keys, knows_comments = (
+        database.kind not in ("h2", "derby"),
+        database.kind in ("postgres", "mariadb", "duckdb"),
+    )
     assert t.primary_key == (("a", "b") if knows_keys else ())
     assert u.primary_key == (("id",) if knows_keys else ())
     assert (t.comment, t.columns[0].comment) == (("what was sold", "it's an id") if knows_comments else (None, None))
