@@ -27,7 +27,8 @@ class DerbyDialect(KnownDialect):
         text = "CAST(c.COLUMNDATATYPE AS VARCHAR(200))"
         return (
             f'SELECT c.COLUMNNAME AS "column_name", c.COLUMNNUMBER AS "position", {text} AS "type_text",'
-            f" CASE WHEN {text} LIKE '% NOT NULL' THEN 'NO' ELSE 'YES' END AS \"nullable\""
+            # Spark fills a CHAR up with spaces.
+            f" CAST(CASE WHEN {text} LIKE '% NOT NULL' THEN 'NO' ELSE 'YES' END AS VARCHAR(3)) AS \"nullable\""
             " FROM SYS.SYSCOLUMNS c JOIN SYS.SYSTABLES t ON t.TABLEID = c.REFERENCEID"
             " JOIN SYS.SYSSCHEMAS s ON s.SCHEMAID = t.SCHEMAID"
             f" WHERE s.SCHEMANAME = {self.text_literal(name.schema or '')}"
