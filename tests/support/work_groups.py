@@ -1,12 +1,14 @@
 """Which tests go to the same xdist worker: those that share a server, and otherwise those of a file.
 
 A worker that starts Spark or a broker keeps it until its end, and the first queries of a JVM take longest. So all tests
-on Spark are one group, and all tests on a broker, most of which use Spark as well, are another one. A pytest plugin.
+on a broker are one group, and those on Spark are two of about the same length: as one, they would outlast all others
+together. A pytest plugin.
 """
 
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -16,7 +18,7 @@ from tests.support.processor_time import BUDGETS
 SERVERS: Final = {"kafka": frozenset({"kafka_broker"}), "spark": frozenset({"spark", "connect", "mariadb", "commands"})}
 """By group, the fixtures that start what it shares. A file is of the first group of which it asks for a fixture."""
 
-_GROUP_IN_ID: Final = re.compile(rf"@({'|'.join(SERVERS)}|tests/[^@]*\.py)$")
+_GROUP_IN_ID: Final = re.compile(rf"@((?:{'|'.join(SERVERS)})(?:-\d)?|tests/[^@]*\.py)$")
 
 
 class WorkGroups:
@@ -35,6 +37,7 @@ class WorkGroups:
         for item in items:
             fixtures.setdefault(_file_of(item), set()).update(getattr(item, "fixturenames", ()))
         groups = {file: _find_group(file, asked) for file, asked in fixtures.items()}
+        _halve(groups, "spark", recorded)
         group_s: Counter[str] = Counter()
         for file, group in groups.items():
             group_s[group] += recorded.get(file, 0)
@@ -55,6 +58,15 @@ def _file_of(item: pytest.Item) -> str:
 
 def _find_group(file: str, asked: set[str]) -> str:
     return next((group for group, fixtures in SERVERS.items() if asked & fixtures), file)
+
+
+def _halve(groups: dict[str, str], group: str, recorded: Mapping[str, float]) -> None:
+    """Two groups of it, by what was recorded: the same on every worker."""
+    files = sorted(file for file, each in groups.items() if each == group)
+    totals = {f"{group}-1": 0.0, f"{group}-2": 0.0}
+    for file in sorted(files, key=lambda each: -recorded.get(each, 0)):
+        groups[file] = min(totals, key=lambda each: totals[each])
+        totals[groups[file]] += recorded.get(file, 1)
 
 
 def _rank(file: str, groups: dict[str, str], group_s: Counter[str], recorded: dict[str, Any]) -> tuple[Any, ...]:
