@@ -9,7 +9,11 @@ from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
-from gobblin_assets.spark.settings import COORDINATES
+from gobblin_assets.spark.settings import COORDINATES, EXPERIMENTAL
+
+
+def _say_which(capability: str) -> str:
+    return f"{capability} (experimental)" if capability in EXPERIMENTAL else capability
 
 
 @click.group()
@@ -25,7 +29,7 @@ def spark() -> None:
     multiple=True,
     default=("postgres",),
     show_default=True,
-    help=f"A connector that its jobs need, of {', '.join(COORDINATES)}; may be repeated.",
+    help=f"A connector that its jobs need, of {', '.join(map(_say_which, COORDINATES))}; may be repeated.",
 )
 @jar_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:

@@ -25,6 +25,9 @@ COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Maven coordinates by capability. A session's ``coordinates`` override them and add more."""
 
+EXPERIMENTAL: Final = frozenset({"oracle", "sqlserver"})
+"""Those of databases that were never met: they are read by their documentation."""
+
 SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",

@@ -100,6 +100,9 @@ class RunStore(Protocol):
         """Those runs of Dagster's that are RUNNING here: begun, and not ended."""
         ...
 
-    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
-        """Runs of Dagster's without a live lease that are RUNNING, or that a taker of leases ended; oldest first."""
+    def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
+        """Runs of Dagster's without a live lease that are RUNNING, or that a taker of leases ended; oldest first.
+
+        Of one job, or of all.
+        """
         ...

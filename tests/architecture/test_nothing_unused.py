@@ -24,7 +24,6 @@ _CALLED_BY_DAGSTER = "Dagster calls it"
 _CALLED_BY_DG = "dg calls it"
 _READ_BY_PYDANTIC = "pydantic reads it"
 _SHOWN = "--json shows each field of a line"
-_DECLARED = "that it is declared makes the table"
 _WRITTEN = "made from the word that a job file says; the code asks for the others"
 
 # By the place where each is defined, with the reason why no use of it is seen.
@@ -49,10 +48,6 @@ EXCEPTIONS = {
     "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
-    "db.tables.ledger": _DECLARED,
-    "db.tables.planned_interval": _DECLARED,
-    "db.tables.run_dataset": _DECLARED,
-    "db.tables.work_unit": _DECLARED,
     "failpoints.install": "for tests, which are what failpoints are for",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
     "jobs.ingest.spark_engine.SparkEngine.has_session": "for benchmarks, which measure the opening of a session",

@@ -296,6 +296,7 @@ class History:
         self.both("known", lambda log: log.commits.find_known([new.sequence_id for new in self.sequences]))
         self.both("due", lambda log: log.commits.find_foldable(*self.ids, bounds=FoldBounds(keep=0, count_min=2)))
         self.both("lapsed", lambda log: log.runs.list_lapsed(JOB, limit=9))
+        self.both("lapsed of all", lambda log: log.runs.list_lapsed(None, limit=9))
         self.both("open", lambda log: log.commits.list_open(JOB, limit=99))
         self.both("latest", lambda log: log.commits.list_latest(JOB))
         self.both("recoverable", lambda log: log.commits.list_recoverable(jobs=None, limit=99))

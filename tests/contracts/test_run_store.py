@@ -17,7 +17,10 @@ DAY_S = 86_400.0
 
 def lapsed(log: LogWorld, *, limit: int = 10) -> dict[str, bool]:
     """Dagster's runs that look dead, oldest first, each with whether it held a lease to the last."""
-    return {run.dagster_run_id: run.lease_ran_out for run in log.runs.list_lapsed(JOB, limit=limit)}
+    found = {run.dagster_run_id: run.lease_ran_out for run in log.runs.list_lapsed(JOB, limit=limit)}
+    of_all = {run.dagster_run_id: run.lease_ran_out for run in log.runs.list_lapsed(None, limit=100)}
+    assert found.items() <= of_all.items()
+    return found
 
 
 def test_a_run_is_begun_once(log: LogWorld) -> None:

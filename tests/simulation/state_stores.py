@@ -253,14 +253,14 @@ class SimRunStore:
             if (row.job, row.state) == (job, WorkingState.RUNNING) and row.dagster_run_id in dagster_run_ids
         }
 
-    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
+    def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
         db = self._db
         found = []
         for row in sorted(db.runs.values(), key=lambda run: run.started_at):
             held = [lease for lease in db.leases.values() if lease.run_id == row.run_id and lease.owner is not None]
             was_ended = row.state is WorkingState.FAILED and row.figures is None
             if (
-                row.job == job
+                job in (None, row.job)
                 and (row.state is WorkingState.RUNNING or was_ended)
                 and row.dagster_run_id is not None
                 and row.started_at > db.now_s - _LAPSED_WITHIN_S

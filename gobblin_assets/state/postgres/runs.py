@@ -44,7 +44,7 @@ _LIST_LAPSED = text("""
            r.state = 'FAILED'
                OR EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
       FROM gobblin.run r
-     WHERE r.job = :job AND r.dagster_run_id IS NOT NULL
+     WHERE (CAST(:job AS text) IS NULL OR r.job = :job) AND r.dagster_run_id IS NOT NULL
        AND (r.state = 'RUNNING' OR r.state = 'FAILED' AND r.figures IS NULL)
        AND r.started_at > clock_timestamp() - make_interval(days => 30)
        AND NOT EXISTS (
@@ -139,7 +139,7 @@ class PostgresRunStore:
             transact(self._engine, "list working runs", lambda c: c.execute(_LIST_WORKING, arguments).scalars().all())
         )
 
-    def list_lapsed(self, job: JobName, *, limit: int) -> Sequence[LapsedRun]:
+    def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
         arguments = {"job": job, "limit": limit}
         rows = transact(self._engine, "list lapsed runs", lambda c: c.execute(_LIST_LAPSED, arguments).all())
         return [LapsedRun(RunId(row.run_id), row.dagster_run_id, row.owner, row.ran_out) for row in rows]

@@ -1,21 +1,4 @@
-"""The tables of the commit log, in the Postgres schema ``gobblin``. The database's clock is the only one.
-
-    destination       where each job publishes, and the identity of the destination that is there
-    dataset           one row a dataset (job, URN): its version, and the source's schema as last accepted
-    lease             who may work on the dataset now; ``fence`` grows with each owner
-    watermark_key     the finest things with a position of their own, and their published positions
-    run, run_dataset  history: each run of a job, and how each dataset partition left the run
-    commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
-    attempt           one write to one staging directory; history of tasks
-    work_unit         what was planned and read: a key's interval, and the position that was reached
-    past_sequence     sequences whose rows are gone, and which storage may still name
-    segment           compressed steps of a sequence; once it is DONE, the list of the published files
-    planned_move      the watermark moves that a sealed sequence will make when it is finished
-    planned_interval  the intervals that it will then write to the ledger
-    ledger            which interval of which key which sequence published
-
-A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
-"""
+"""The write-ahead log: sequences, attempts, what they publish and what they will move."""
 
 from sqlalchemy import (
     BigInteger,
@@ -24,7 +7,6 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     ForeignKeyConstraint,
-    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -32,90 +14,14 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
-    literal_column,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, ExcludeConstraint
-from sqlalchemy.sql.expression import ColumnClause
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from gobblin_assets.db.sequence_states import IS_OPEN, IS_OVER, IS_UNFINISHED, MAY_BE_UNSEALED
-from gobblin_assets.db.table_metadata import SCHEMA, metadata, moment, states
+from gobblin_assets.db.table_metadata import metadata, moment, states
+from gobblin_assets.db.tables.state import dataset, run, watermark_key
 from gobblin_assets.model.sequence_state import SequenceState
-
-__all__ = ["SCHEMA", "metadata"]
-
-destination = Table(
-    "destination",
-    metadata,
-    Column("job", Text, primary_key=True),
-    Column("root_uri", Text, nullable=False),
-    # What the file at the root says; null where an earlier release published, until the next run has looked.
-    Column("identity", Text),
-    moment("bound_at", nullable=False, default_now=True),
-)
-
-dataset = Table(
-    "dataset",
-    metadata,
-    Column("dataset_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("job", Text, nullable=False),
-    Column("urn", Text, nullable=False),
-    Column("version", BigInteger, nullable=False, server_default=text("0")),
-    Column("source_columns", JSONB),
-    Column("published_columns", JSONB),
-    moment("created_at", nullable=False, default_now=True),
-    # What the source asked to have remembered: plain values of its own.
-    Column("source_facts", JSONB),
-    # Up to which version its publications were folded at the last look, and when that was.
-    Column("folded_version", BigInteger, nullable=False, server_default=text("0")),
-    moment("tidied_at", nullable=False, default_now=True),
-    UniqueConstraint("job", "urn"),
-)
-
-lease = Table(
-    "lease",
-    metadata,
-    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
-    Column("fence", BigInteger, nullable=False, server_default=text("0")),
-    Column("owner", Text),
-    Column("run_id", Uuid),
-    Column("dagster_run_id", Text),
-    moment("taken_at"),
-    moment("expires_at"),
-)
-
-watermark_key = Table(
-    "watermark_key",
-    metadata,
-    Column("key_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("partition", Text, nullable=False),
-    Column("watermark", JSONB),
-    Column("watermark_bytes", LargeBinary),
-    Column("sequence_id", Uuid),
-    moment("moved_at"),
-    UniqueConstraint("dataset_id", "name", "partition"),
-)
-
-run = Table(
-    "run",
-    metadata,
-    Column("run_id", Uuid, primary_key=True),
-    Column("job", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("dagster_run_id", Text),
-    Column("error", Text),
-    Column("figures", JSONB),
-    moment("started_at", nullable=False, default_now=True),
-    moment("ended_at"),
-    CheckConstraint(
-        f"state IN ({states('PENDING', 'RUNNING', 'COMMITTED', 'FAILED', 'CANCELLED')})",
-        name="state",
-    ),
-    Index(None, "job", "started_at"),
-)
 
 commit_sequence = Table(
     "commit_sequence",
@@ -196,25 +102,6 @@ past_sequence = Table(
     Column("dataset_id", ForeignKey(dataset.c.dataset_id), nullable=False),
     Column("state", Text, nullable=False),
     CheckConstraint(f"state {IS_OVER}", name="state"),
-)
-
-run_dataset = Table(
-    "run_dataset",
-    metadata,
-    Column("run_id", ForeignKey(run.c.run_id), primary_key=True),
-    Column("dataset_id", ForeignKey(dataset.c.dataset_id), primary_key=True, autoincrement=False),
-    Column("partition", Text, primary_key=True),
-    Column("outcome", Text, nullable=False),
-    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id)),
-    Column("error", Text),
-    Column("figures", JSONB),
-    moment("ended_at", nullable=False, default_now=True),
-    CheckConstraint(
-        f"outcome IN ({states('COMMITTED', 'PARTIAL', 'FAILED', 'SKIPPED', 'BLOCKED', 'FENCED')})",
-        name="outcome",
-    ),
-    Index(None, "sequence_id"),
-    Index(None, "dataset_id", "ended_at"),
 )
 
 attempt = Table(
@@ -334,6 +221,7 @@ planned_move = Table(
 )
 
 # None of a planned move: a snapshot, which has a generation and no position.
+
 planned_interval = Table(
     "planned_interval",
     metadata,
@@ -346,41 +234,4 @@ planned_interval = Table(
     Column("reread_from", JSONB),
     ForeignKeyConstraint(["sequence_id", "key_id"], [planned_move.c.sequence_id, planned_move.c.key_id]),
     CheckConstraint("low_bytes <= high_bytes", name="order"),
-)
-
-_WM_RANGE: ColumnClause[object] = literal_column(f"{SCHEMA}.wm_range(low_bytes, high_bytes)")
-_KEY_RANGE: ColumnClause[object] = literal_column("int8range(key_id, key_id, '[]'::text)")
-
-ledger = Table(
-    "ledger",
-    metadata,
-    Column("ledger_id", BigInteger, Identity(always=True), primary_key=True),
-    Column("key_id", ForeignKey(watermark_key.c.key_id), nullable=False),
-    Column("sequence_id", ForeignKey(commit_sequence.c.sequence_id), nullable=False),
-    Column("is_generation", Boolean, nullable=False),
-    Column("low", JSONB),
-    Column("high", JSONB),
-    Column("low_bytes", LargeBinary),
-    Column("high_bytes", LargeBinary),
-    Column("reread_from", JSONB),
-    Column("active", Boolean, nullable=False, server_default=text("true")),
-    Column("retired_by", ForeignKey(commit_sequence.c.sequence_id)),
-    CheckConstraint("is_generation = (high_bytes IS NULL)", name="generation"),
-    CheckConstraint("active = (retired_by IS NULL)", name="retired"),
-    ExcludeConstraint(
-        (_KEY_RANGE, "="),
-        (_WM_RANGE, "&&"),
-        name="ledger_no_overlap",
-        using="gist",
-        where=text("active AND NOT is_generation"),
-    ),
-    Index(
-        "ledger_one_generation",
-        "key_id",
-        unique=True,
-        postgresql_where=text("active AND is_generation"),
-    ),
-    Index(None, "sequence_id"),
-    Index(None, "key_id"),
-    Index(None, "retired_by", postgresql_where=text("retired_by IS NOT NULL")),
 )

@@ -1,0 +1,52 @@
+"""The tables of the commit log, in the Postgres schema ``gobblin``. The database's clock is the only one.
+
+    destination       where each job publishes, and the identity of the destination that is there
+    dataset           one row a dataset (job, URN): its version, and the source's schema as last accepted
+    lease             who may work on the dataset now; ``fence`` grows with each owner
+    watermark_key     the finest things with a position of their own, and their published positions
+    run, run_dataset  history: each run of a job, and how each dataset partition left the run
+    commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
+    attempt           one write to one staging directory; history of tasks
+    work_unit         what was planned and read: a key's interval, and the position that was reached
+    past_sequence     sequences whose rows are gone, and which storage may still name
+    segment           compressed steps of a sequence; once it is DONE, the list of the published files
+    planned_move      the watermark moves that a sealed sequence will make when it is finished
+    planned_interval  the intervals that it will then write to the ledger
+    ledger            which interval of which key which sequence published
+
+A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
+"""
+
+from gobblin_assets.db.table_metadata import SCHEMA, metadata
+from gobblin_assets.db.tables.destinations import destination
+from gobblin_assets.db.tables.history import run_dataset
+from gobblin_assets.db.tables.ledger import ledger
+from gobblin_assets.db.tables.log import (
+    attempt,
+    commit_sequence,
+    past_sequence,
+    planned_interval,
+    planned_move,
+    segment,
+    work_unit,
+)
+from gobblin_assets.db.tables.state import dataset, lease, run, watermark_key
+
+__all__ = [
+    "SCHEMA",
+    "attempt",
+    "commit_sequence",
+    "dataset",
+    "destination",
+    "lease",
+    "ledger",
+    "metadata",
+    "past_sequence",
+    "planned_interval",
+    "planned_move",
+    "run",
+    "run_dataset",
+    "segment",
+    "watermark_key",
+    "work_unit",
+]

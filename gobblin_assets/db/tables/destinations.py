@@ -1,0 +1,15 @@
+"""Where jobs publish."""
+
+from sqlalchemy import Column, Table, Text
+
+from gobblin_assets.db.table_metadata import metadata, moment
+
+destination = Table(
+    "destination",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("root_uri", Text, nullable=False),
+    # What the file at the root says; null where an earlier release published, until the next run has looked.
+    Column("identity", Text),
+    moment("bound_at", nullable=False, default_now=True),
+)
