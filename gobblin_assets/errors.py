@@ -14,6 +14,7 @@ No field may hold a secret.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 
 class GobblinError(Exception):
@@ -69,3 +70,23 @@ class RejectedError(GobblinError):
 
 class CorruptionError(GobblinError):
     """Stored facts are impossible (an unknown state, a digest that does not match)."""
+
+
+class ErrorFamily(StrEnum):
+    """The family of an error, where the error itself has become a line of a report."""
+
+    RETRYABLE = "RetryableError"
+    OUTCOME_UNKNOWN = "OutcomeUnknownError"
+    FENCED = "FencedError"
+    CONFLICT = "ConflictError"
+    REJECTED = "RejectedError"
+    CORRUPTION = "CorruptionError"
+
+
+def family_of(error: GobblinError) -> ErrorFamily:
+    """The one that a caller would catch. The root itself has none: ValueError."""
+    names = {family.value: family for family in ErrorFamily}
+    found = next((names[each.__name__] for each in type(error).__mro__ if each.__name__ in names), None)
+    if found is None:
+        raise ValueError(f"{type(error).__name__} is of no family")
+    return found

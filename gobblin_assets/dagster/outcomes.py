@@ -12,13 +12,13 @@ from typing import Final
 
 import dagster as dg
 
-from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import ErrorFamily, GobblinError, OutcomeUnknownError, RetryableError, family_of
 from gobblin_assets.run.run_values import DatasetReport
 
 RETRY_TRIES_MAX: Final = 2
 RETRY_WAIT_S: Final = 10.0
 
-_RETRIED_FAMILIES: Final = frozenset({RetryableError.__name__, OutcomeUnknownError.__name__})
+_RETRIED_FAMILIES: Final = frozenset({ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN})
 _NAMED_MAX: Final = 20
 
 
@@ -28,7 +28,7 @@ def decide_error(error: GobblinError, *, retry_number: int) -> dg.RetryRequested
         return dg.RetryRequested(max_retries=RETRY_TRIES_MAX, seconds_to_wait=RETRY_WAIT_S)
     return dg.Failure(
         description=str(error),
-        metadata={"gobblin/error_family": _family_of(error)},
+        metadata={"gobblin/error_family": family_of(error).value},
         allow_retries=False,
     )
 
@@ -61,7 +61,3 @@ def _describe(report: DatasetReport) -> str:
 
 def _name(report: DatasetReport) -> str:
     return report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
-
-
-def _family_of(error: GobblinError) -> str:
-    return next(c.__name__ for c in type(error).__mro__ if GobblinError in c.__bases__)

@@ -11,14 +11,21 @@ from typing import Final
 from gobblin_assets.commit.batches import TOGETHER_MAX, do_together
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.sequence import Publication, SealOrder
-from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, GobblinError, OutcomeUnknownError
+from gobblin_assets.errors import (
+    ConflictError,
+    CorruptionError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    family_of,
+)
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.seal_decision import SealForgottenError, check_failure, decide_slice, explain_unpublished
-from gobblin_assets.run.slices import Slice, failure_of, family_of
+from gobblin_assets.run.slices import Slice, failure_of
 
 PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of the steps of a wave, compressed."""

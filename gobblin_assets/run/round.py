@@ -19,7 +19,7 @@ from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
-from gobblin_assets.errors import ConflictError, FencedError, GobblinError
+from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -153,7 +153,7 @@ class Round:
         )
         for partition in self._select(urn):
             report = DatasetReport(
-                urn, partition, DatasetOutcome.BLOCKED, error=text, error_family=ConflictError.__name__
+                urn, partition, DatasetOutcome.BLOCKED, error=text, error_family=ErrorFamily.CONFLICT
             )
             self._keep([(lease.dataset_id, report)])
 

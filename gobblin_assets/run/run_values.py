@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from gobblin_assets.commit.sequence import AttemptRecord, Publication
 from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
@@ -59,7 +60,7 @@ class DatasetReport:
     """How one dataset partition left the run. ``publication`` is set when a sequence was finished.
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
-    without secrets; ``error_family`` the name of its family in ``errors``. ``lag``: of a log, what was left unread
+    without secrets; ``error_family`` its family. ``lag``: of a log, what was left unread
     of what it had when the run was planned. ``comments``: what people wrote at the source about the published columns.
     """
 
@@ -71,7 +72,7 @@ class DatasetReport:
     columns: Mapping[str, str] = field(default_factory=dict)
     uri: str | None = None
     error: str | None = None
-    error_family: str | None = None
+    error_family: ErrorFamily | None = None
     notes: tuple[str, ...] = ()
     figures: Mapping[str, float | int] = field(default_factory=dict)
     lag: Lag | None = None

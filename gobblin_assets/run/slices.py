@@ -5,15 +5,7 @@ from dataclasses import dataclass, field
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.published.port import ActiveSchema
 from gobblin_assets.commit.segment import Segment
-from gobblin_assets.errors import (
-    ConflictError,
-    CorruptionError,
-    FencedError,
-    GobblinError,
-    OutcomeUnknownError,
-    RejectedError,
-    RetryableError,
-)
+from gobblin_assets.errors import FencedError, GobblinError, family_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
 from gobblin_assets.model.state import AttemptId, DatasetOutcome, DatasetState, SequenceId
@@ -22,8 +14,6 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import Staged, UnitPlan
 from gobblin_assets.run.run_values import DatasetReport
 from gobblin_assets.state.leases import Lease
-
-_FAMILIES = (RetryableError, OutcomeUnknownError, FencedError, ConflictError, RejectedError, CorruptionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +75,6 @@ class Slice:
 def partition_text(partition: AssetPartition) -> str:
     """As the log stores it: "" for a dataset without partitions."""
     return "" if partition.key is None else partition.key
-
-
-def family_of(error: GobblinError) -> str:
-    """The name of the error's family."""
-    return next(family.__name__ for family in _FAMILIES if isinstance(error, family))
 
 
 def failure_of(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.errors import FencedError, GobblinError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -36,7 +36,7 @@ SAME_LINE_S: Final = 600.0
 PROGRESS_S: Final = 5.0
 _LINES_REMEMBERED_MAX: Final = 1_000
 
-_MENDED_BY_TIME: Final = frozenset({error.__name__ for error in (RetryableError, OutcomeUnknownError, FencedError)})
+_MENDED_BY_TIME: Final = frozenset({ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN, ErrorFamily.FENCED})
 
 WaitForStop = Callable[[float], bool]
 """Waits for so many seconds, or until the stream is to stop; True then."""

@@ -48,6 +48,8 @@ EXCEPTIONS = {
     "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
+    "errors.ErrorFamily.CORRUPTION": "made from the class of an error",
+    "errors.ErrorFamily.REJECTED": "the same",
     "failpoints.install": "for tests, which are what failpoints are for",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
     "jobs.ingest.spark_engine.SparkEngine.has_session": "for benchmarks, which measure the opening of a session",

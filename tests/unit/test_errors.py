@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from gobblin_assets import errors
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, family_of
 from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.seal_decision import QualityFailedError
 
@@ -35,3 +35,11 @@ def test_an_error_of_another_shape_comes_back_too() -> None:
 
     assert error.checks == checks
     assert "too few" in str(error)
+
+
+def test_each_family_has_its_word_and_a_leaf_has_that_of_its_family() -> None:
+    direct = {kind.__name__ for kind in FAMILIES if GobblinError in kind.__bases__}
+    assert {family.value for family in ErrorFamily} == direct
+    assert family_of(QualityFailedError("orders", ())) is ErrorFamily.REJECTED
+    with pytest.raises(ValueError, match="no family"):
+        family_of(GobblinError("it is gone"))
