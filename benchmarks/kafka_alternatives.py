@@ -202,7 +202,7 @@ def _run(command: Sequence[str], order: str = "") -> list[str]:
 
 
 def _clear(world: World) -> None:
-    for child in world.destination.iterdir():
+    for child in world.written():
         shutil.rmtree(child)
 
 

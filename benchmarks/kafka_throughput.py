@@ -273,7 +273,7 @@ def write_ours(place: Place, each: Format, split: Mapping[str, int]) -> None:
 def _clear(world: World) -> int:
     """Make room for the next one; how many rows there were."""
     rows = 0
-    for child in world.destination.iterdir():
+    for child in world.written():
         rows += sum(int(pq.read_metadata(file).num_rows) for file in child.rglob("*.parquet"))
         shutil.rmtree(child)
     return rows

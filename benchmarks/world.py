@@ -59,6 +59,10 @@ class World:
     def connection(self) -> JdbcConnection:
         return connection_of(self.server)
 
+    def written(self) -> list[Path]:
+        """The directories at the destination. What tells whose it is, a file, stays there for the next run."""
+        return [child for child in self.destination.iterdir() if child.is_dir()]
+
     def open_source(self) -> "psycopg.Connection[Any]":
         return open_source(self.server)
 

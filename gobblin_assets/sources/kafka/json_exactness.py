@@ -50,6 +50,7 @@ _SPACE: Final = r"[ \t\r\n]*+"
 _SPELLED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
 """What JSON has escapes for that are no numbers."""
 
+_PLAIN_TEXT: Final = '(?:null|true|false|"[^"]*+"|0|-?[1-9][0-9]*+)'
 _SOUGHT_APART_MAX: Final = 4
 
 _Check = Callable[[tuple[Column, ...], t.DataType], Column | None]
@@ -111,7 +112,12 @@ def may_lose_text(text: Column, value: Column, data_type: t.DataType) -> Column 
         return None
     begins = reduce(or_, (f.coalesce(_begins_like_other(leaf), f.lit(False)) for leaf in leaves))
     made = f.concat_ws("\n", *leaves).rlike(_MADE_OF_OTHER)
-    return begins & made & text.rlike(f"{_BEFORE_VALUE}(?:{_NOT_WHOLE})")
+    may_lose = begins & made & text.rlike(f"{_BEFORE_VALUE}(?:{_NOT_WHOLE})")
+    texts = [each for each in _leaf_types(data_type) if isinstance(each, t.StringType)]
+    names = [name for name, each in _fields(data_type) if isinstance(each, t.StringType)]
+    if len(names) < len(texts):
+        return may_lose
+    return may_lose & _is_sent_otherwise(text, [(name, _PLAIN_TEXT) for name in names])
 
 
 def may_lose_digits(text: Column, data_type: t.DataType) -> Column | None:
