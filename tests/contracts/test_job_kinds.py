@@ -21,19 +21,14 @@ from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import JobKind, PlanRequest, Session, Staged, UnitPlan, WorkOrder
 from tests.support import numbered_rows
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS
-from tests.support.lake import COLUMNS, JOB, Lake, LakeRows, World
+from tests.support.lake import COLUMNS, JOB, Lake, LakeRows, World, make_lake
 
 LINES_MAX = 150
 
 
 @pytest.fixture(params=COMBINATIONS, ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
-    kind, destination = request.param
-    made = Lake(database_url, str(tmp_path), kind=kind, destination=destination)
-    Path(made.root).mkdir()
-    for urn in made.urns:
-        made.add_rows(urn, 13)
-    return made
+    return make_lake(database_url, tmp_path, request.param)
 
 
 @pytest.fixture

@@ -6,17 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.kinds import COMBINATIONS
-from tests.support.lake import Lake, World
+from tests.support.lake import Lake, World, make_lake
 
 
 @pytest.fixture(params=COMBINATIONS, ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
-    kind, destination = request.param
-    made = Lake(database_url, str(tmp_path), kind=kind, destination=destination)
-    Path(made.root).mkdir()
-    for urn in made.urns:
-        made.add_rows(urn, 13)
-    return made
+    return make_lake(database_url, tmp_path, request.param)
 
 
 @pytest.fixture

@@ -114,6 +114,16 @@ class Lake:
         )
 
 
+def make_lake(database_url: str, folder: Path, combination: tuple[str, str]) -> Lake:
+    """Thirteen rows in each of two datasets, for a job kind and a destination."""
+    kind, destination = combination
+    made = Lake(database_url, str(folder), kind=kind, destination=destination)
+    Path(made.root).mkdir()
+    for urn in made.urns:
+        made.add_rows(urn, 13)
+    return made
+
+
 @dataclass(frozen=True)
 class LakeRows:
     """``Rows`` of a lake: lines of its source, and small Parquet files."""
