@@ -7,18 +7,21 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.run_ports import open_upkeep
+from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.compaction import Compaction
 from gobblin_assets.run.log import open_log
+from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_spec import CompactionSpec
 from gobblin_assets.state.leases import Lease
 
@@ -43,8 +46,8 @@ def compact(
 
     Without --partition: those that have come to rest and have many files, by `compaction` of the job.
     """
-    layout = read_layout(job_file)
-    job, name = layout.job, JobName(layout.job.job)
+    job = read_job_file(job_file)
+    specs, name = read_job_datasets(job), JobName(job.job)
     spec = job.compaction or CompactionSpec()
     spark = SparkChoice(master, remote)
     engine = spark.open()
@@ -69,7 +72,7 @@ def compact(
                 SystemClock(),
                 say,
                 require,
-                lambda: engine.open_rewriter(job, layout.datasets),
+                lambda: engine.open_rewriter(job, specs),
             )
 
         def work(compaction: Compaction, urn: DatasetUrn, lease: Lease) -> Sequence[Publication]:
@@ -78,9 +81,9 @@ def compact(
             found = (compaction.compact(urn, each, lease, spec=spec) for each in partitions)
             return [publication for publication in found if publication is not None]
 
-        known = stores.datasets.load(name, layout.find_datasets(datasets))
+        known = stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        with open_upkeep(log, spark, name, layout) as upkeep:
+        with open_upkeep(log, spark, name, job) as upkeep:
             done, failures = upkeep.compact(ids, check, prepare, work)
     if as_json:
         print_json(done)

@@ -37,7 +37,7 @@ class SparkChoice:
 
     def open(self) -> SparkEngine:
         """Nothing starts yet. Without options: the home's warm server if it answers, else inside this process."""
-        return SparkEngine(master=self.master, remote=self.remote, conf=find_jar_options(), report=say)
+        return SparkEngine(master=self.master, remote=self.remote, more_jars=find_jar_options(), report=say)
 
 
 def jar_options(command: _Command) -> _Command:

@@ -8,15 +8,13 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
-from gobblin_assets.cli.layouts import open_ports, read_layout
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.run_ports import open_ports
+from gobblin_assets.cli.selections import build_request, selection_options
 from gobblin_assets.cli.telling import dagster_option, telling_run
-from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.selection import select_partitions
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.extract import Mode
+from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -25,22 +23,10 @@ from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
+from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.selection import Datasets, has_partitions
 from gobblin_assets.spec.source_kind import kind_of
-
-_RANGE_MARK = "..."
-
-
-class PartitionRange(click.ParamType[tuple[str, str]]):
-    """FIRST...LAST, both included."""
-
-    name = "first...last"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        first, mark, last = str(value).partition(_RANGE_MARK)
-        if not (first and mark and last):
-            self.fail(f"expected FIRST...LAST, such as 2013-01-01...2013-03-01; found {value!r}", param, ctx)
-        return first, last
 
 
 class PartitionOffset(click.ParamType[tuple[int, int]]):
@@ -55,38 +41,9 @@ class PartitionOffset(click.ParamType[tuple[int, int]]):
         return int(partition), int(offset)
 
 
-def _selection_options(command: click.decorators.FC) -> click.decorators.FC:
-    options = [
-        click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated."),
-        click.option("--partition", "partitions", multiple=True, metavar="KEY", help="A partition; may be repeated."),
-        click.option("--partition-range", "ranges", multiple=True, type=PartitionRange(), help="Both included."),
-        click.option("--future", is_flag=True, help="Take partitions that have not begun."),
-        click.option("--mode", type=click.Choice([mode.value for mode in Mode]), default=Mode.AUTO.value),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _build_request(
-    layout: JobLayout,
-    datasets: Sequence[str],
-    partitions: Sequence[str],
-    ranges: Sequence[tuple[str, str]],
-    mode: str,
-    *,
-    future: bool,
-) -> RunRequest:
-    now = SystemClock().now()
-    selection = select_partitions(
-        layout, urns=datasets, keys=partitions, ranges=ranges, begun_by=None if future else now
-    )
-    return RunRequest(layout.job, selection, mode=Mode(mode))
-
-
 @click.command()
 @job_file_argument
-@_selection_options
+@selection_options
 @click.option("--missing-only", is_flag=True, help="Leave out partitions that are published.")
 @click.option("--start-over", is_flag=True, help="Topics: begin as if they had never been read, by bootstrap_with.")
 @click.option("--move-to-latest", is_flag=True, help="Topics: leave out what is in them now; what comes is read.")
@@ -117,18 +74,19 @@ def run(
     Without --dataset: with partitions given, all datasets that have partitions; else all that have none. A partition
     that is over and was published before is read again as a whole, unless --mode or --missing-only say otherwise.
     """
-    layout = read_layout(job_file)
-    request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
+    job = read_job_file(job_file)
+    specs = read_job_datasets(job)
+    request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
-    request = replace(request, restart=_read_restart(layout.job, request, asked, dict(starts)))
-    _say_what_is_left_out(layout, datasets, request)
+    request = replace(request, restart=_read_restart(job, request, asked, dict(starts)))
+    _say_what_is_left_out(specs, datasets, request)
     if missing_only:
         request = _leave_out_published(request)
-    with telling_run(layout, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as telling:
-        with open_ports(layout, SparkChoice(master, remote), telling.report_publication) as ports:
-            report = _run(replace(request, dagster_run_id=telling.run_id), ports)
-            telling.report_dead(layout, ports.stores)
-        telling.end(report)
+    with telling_run(job, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as listener:
+        with open_ports(job, specs, SparkChoice(master, remote), listener.report_publication) as ports:
+            report = _run(replace(request, dagster_run_id=listener.run_id), ports)
+            listener.report_dead(ports.stores)
+        listener.end(report)
     print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(EXIT_FAILED)
@@ -148,11 +106,11 @@ def _leave_out_published(request: RunRequest) -> RunRequest:
     return replace(request, selection={urn: partitions for urn, partitions in selection.items() if partitions})
 
 
-def _say_what_is_left_out(layout: JobLayout, by_name: Sequence[str], request: RunRequest) -> None:
+def _say_what_is_left_out(datasets: Datasets, by_name: Sequence[str], request: RunRequest) -> None:
     """Where no dataset was named, those that have partitions are read only if some are named."""
-    left = [urn for urn in layout.datasets if urn not in request.selection]
+    left = [urn for urn in datasets if urn not in request.selection]
     if left and not by_name:
-        by_partition = layout.partitions[left[0]] is not None
+        by_partition = has_partitions(datasets[left[0]])
         fix = "name some with --partition or --partition-range" if by_partition else "run without --partition"
         say(f"not asked for: {', '.join(left)}, which {'have' if by_partition else 'have no'} partitions; {fix}")
 
@@ -206,7 +164,7 @@ def _read_restart(
 
 @click.command()
 @job_file_argument
-@_selection_options
+@selection_options
 @spark_options
 @json_option
 def plan(
@@ -221,10 +179,10 @@ def plan(
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Show the WorkUnits that `run` would read now. Nothing is read, taken or written."""
-    layout = read_layout(job_file)
-    request = _build_request(layout, datasets, partitions, ranges, mode, future=future)
-    spark = SparkChoice(master, remote)
-    with open_ports(layout, spark, lambda _report: None) as ports:
+    job = read_job_file(job_file)
+    specs = read_job_datasets(job)
+    request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
+    with open_ports(job, specs, SparkChoice(master, remote), lambda _report: None) as ports:
         slices = plan_dry(request, ports.stores.datasets, ports.kind, say)
     if as_json:
         print_json(slices)

@@ -7,12 +7,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gobblin_assets.cli.selections import find_named
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name, parse_urn
 from gobblin_assets.run.log import Log
 from gobblin_assets.spec.job_files import read_job_file
-from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -53,7 +53,7 @@ class KnownJob:
         Without a file: those that the log has, of whatever file they were.
         """
         if self.datasets is not None:
-            return find_datasets(self.name, self.datasets, urns, field="--dataset")
+            return find_named(self.name, self.datasets, urns)
         known = [urn for _job, urn in log.stores.datasets.list_urns(self.name)]
         for urn in urns:
             if parse_urn(urn) not in known:

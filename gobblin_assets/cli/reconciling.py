@@ -7,16 +7,19 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.run_ports import open_upkeep
+from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.upkeep import examination_of
+from gobblin_assets.spec.job_files import read_job_file
 
 
 @click.command()
@@ -41,19 +44,19 @@ def reconcile(
     Shows which publications storage remembers and the log does not, and what can be done; changes nothing without
     --yes. Ends with 1 while a dataset is left to be reconciled.
     """
-    layout = read_layout(job_file)
-    job = JobName(layout.job.job)
-    fs, root = open_file_system(layout.job.destination, umask=layout.job.umask)
+    job = read_job_file(job_file)
+    specs, name = read_job_datasets(job), JobName(job.job)
+    fs, root = open_file_system(job.destination, umask=job.umask)
     done: Sequence[Reconciled] = ()
     failures: Mapping[DatasetUrn, GobblinError] = {}
     with open_log(say) as log:
-        require_bound_root(log.stores.destinations, open_file_system, job, layout.job.destination)
-        examination = examination_of(log.stores, job, fs, root)
-        found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in layout.find_datasets(datasets)]
+        require_bound_root(log.stores.destinations, open_file_system, name, job.destination)
+        examination = examination_of(log.stores, name, fs, root)
+        found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
-                reconciliation = Reconciliation(upkeep.operations, examination, layout.job.destination)
+            with open_upkeep(log, SparkChoice(master, remote), name, job) as upkeep:
+                reconciliation = Reconciliation(upkeep.operations, examination, job.destination)
                 done, failures = upkeep.reconcile(reconciliation, behind, Way(way))
     if as_json:
         shown = {finding.urn: _finding_to_plain(finding) for finding in behind}

@@ -9,15 +9,16 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import name_of
-from gobblin_assets.cli.layouts import open_upkeep, read_layout
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.run_ports import open_upkeep
 from gobblin_assets.cli.sequences import sequence_argument
 from gobblin_assets.cli.views import find_job, job_option
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_spec import JobSpec
 
 job_file_option = click.option(
     "--job-file",
@@ -37,14 +38,14 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
 
     Without --job-file, Dagster hears of them from the job's next run or sensor.
     """
-    layout = None if job_file is None else read_layout(job_file)
+    spec = None if job_file is None else read_job_file(job_file)
     spark = SparkChoice(master, remote)
     published: list[Publication] = []
     with open_log(say) as log:
-        jobs = _find_jobs(log, find_job(job), layout)
+        jobs = _find_jobs(log, find_job(job), spec)
         reports = []
         for each in jobs:
-            with open_upkeep(log, spark, each, layout) as upkeep:
+            with open_upkeep(log, spark, each, spec) as upkeep:
                 reports.append(upkeep.recover(seen=published.append))
     aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
     failures = [
@@ -61,10 +62,10 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Sequence[JobName]:
+def _find_jobs(log: Log, job: JobName | None, spec: JobSpec | None) -> Sequence[JobName]:
     """Those whose sequences are to be recovered: the named one, else all that have something to recover."""
-    if layout is not None:
-        return [name_of(layout.job, job, file_field="--job-file")]
+    if spec is not None:
+        return [name_of(spec, job, file_field="--job-file")]
     if job is not None:
         return [job]
     return sorted(log.stores.commits.count_recoverable(jobs=None))
@@ -76,10 +77,10 @@ def _find_jobs(log: Log, job: JobName | None, layout: JobLayout | None) -> Seque
 @spark_options
 def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, remote: str | None) -> None:
     """Try a BLOCKED sequence again, now; its tries are counted anew."""
-    layout = None if job_file is None else read_layout(job_file)
+    spec = None if job_file is None else read_job_file(job_file)
     with open_log(say) as log:
-        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
-        with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
+        with open_upkeep(log, SparkChoice(master, remote), job, spec) as upkeep:
             recovered = upkeep.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
@@ -91,10 +92,10 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 @spark_options
 def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
     """Give an open sequence up: what it made visible is taken back, and the next run reads its rows again."""
-    layout = None if job_file is None else read_layout(job_file)
+    spec = None if job_file is None else read_job_file(job_file)
     with open_log(say) as log:
-        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, layout)
-        with open_upkeep(log, SparkChoice(master, remote), job, layout) as upkeep:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
+        with open_upkeep(log, SparkChoice(master, remote), job, spec) as upkeep:
             upkeep.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")

@@ -6,15 +6,16 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import job_file_argument
-from gobblin_assets.cli.layouts import read_layout
+from gobblin_assets.cli.dagster_telling import layout_of, require_instance
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.telling import require_instance
+from gobblin_assets.cli.selections import find_named
 from gobblin_assets.dagster.published_checks import load_latest
 from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.spec.job_files import read_job_file
 
 
 @click.command()
@@ -24,8 +25,8 @@ from gobblin_assets.run.run_values import DatasetReport
 @json_option
 def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
     """Tell Dagster what is published: the latest publication of each partition that Dagster does not show as such."""
-    layout = read_layout(job_file)
-    urns = set(layout.find_datasets(datasets))
+    layout = layout_of(read_job_file(job_file))
+    urns = set(find_named(JobName(layout.job.job), layout.datasets, datasets))
     with open_log(say) as log, require_instance() as instance:
         latest = [each for each in load_latest(log.stores, layout) if each.urn in urns]
         wanted = latest if with_told else find_untold(layout, latest, instance)

@@ -7,16 +7,19 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.layouts import open_ports, read_layout
 from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
+from gobblin_assets.cli.run_ports import open_ports
+from gobblin_assets.cli.selections import named_by_options
 from gobblin_assets.cli.telling import dagster_option, telling_events
-from gobblin_assets.dagster.selection import select_open_partitions
+from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.run_values import RunRequest
 from gobblin_assets.run.runner import stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
+from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.selection import select_open_partitions
 
 
 @click.command()
@@ -42,23 +45,25 @@ def stream(
     The pace is the job's `stream`, or that of the options. A stop waits for the publication under way; a second one
     does not, and leaves it to the next run.
     """
-    layout = read_layout(job_file)
+    job = read_job_file(job_file)
+    specs = read_job_datasets(job)
     given = {"publish_every_s": every_s, "records_max": records_max}
-    pace = layout.job.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
-    job = plan_stream_job(layout.job.model_copy(update={"stream": pace}))
-    selection = select_open_partitions(layout, urns=datasets)
+    pace = job.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
+    job = plan_stream_job(job.model_copy(update={"stream": pace}))
+    with named_by_options():
+        selection = select_open_partitions(job, specs, urns=datasets)
     request = RunRequest(job, selection, mode=Mode.APPEND, by_hand=False)
     with (
-        telling_events(layout, by="gobblin-assets stream", is_wanted=with_dagster) as telling,
-        open_ports(layout, SparkChoice(master, remote), telling.report_publication, job) as ports,
+        telling_events(job, by="gobblin-assets stream", is_wanted=with_dagster) as listener,
+        open_ports(job, specs, SparkChoice(master, remote), listener.report_publication) as ports,
     ):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.kind.prepare()
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = stream_request(request, ports, stop.wait)
-        telling.report_dead(layout, ports.stores)
-        telling.end(report)
+        listener.report_dead(ports.stores)
+        listener.end(report)
     print_report(report, as_json=as_json)
     if report.failed:
         click.get_current_context().exit(EXIT_FAILED)

@@ -1,37 +1,24 @@
-"""Dagster is told what the command line does: the instance of DAGSTER_HOME, else that of GOBBLIN_HOME.
+"""Whom a command tells what it does: Dagster, or nobody.
 
-What was published does not depend on it: an instance that can't be asked is said once, and the run goes on. What it was
-not told of stays unannounced in the log, so that the next run or sensor tells it.
+Dagster takes seconds to import, so that what talks to it is imported only where somebody wants it told.
 """
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
-from gobblin_assets.cli.output import say
-from gobblin_assets.dagster.dead_runs import report_ended_runs
-from gobblin_assets.dagster.instance import Instance, find_instance
-from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.reported_runs import ReportedRun
-from gobblin_assets.dagster.reporting import Selection, begin_reported_run
-from gobblin_assets.dagster.runless import RunlessEvents
-from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.run.announcements import UntoldError
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.settings import read_settings
 from gobblin_assets.sources.environment import require_address
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.selection import Selection
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 VARIABLE: Final = "GOBBLIN_REPORT_TO_DAGSTER"
-
-_SILENCE_S: Final = 60.0
-"""After Dagster did not take something: a storage that hangs must not be waited for at each publication."""
 
 dagster_option: Final[Callable[[_Command], _Command]] = click.option(
     "--dagster/--no-dagster",
@@ -42,141 +29,54 @@ dagster_option: Final[Callable[[_Command], _Command]] = click.option(
 )
 
 
-class Telling:
-    """Passes on what happens in one command, as far as there is somebody who takes it."""
-
-    def __init__(self, events: ReportedRun | RunlessEvents | None, instance: Instance | None = None) -> None:
-        self._events = events
-        self._instance = instance
-        self._silent_until_s = float("-inf")
-        self._has_said = False
+class Listener(Protocol):
+    """Hears what happens in one command."""
 
     @property
     def run_id(self) -> str | None:
         """Of the run in Dagster, where there is one."""
-        return self._events.run_id if isinstance(self._events, ReportedRun) else None
 
     def report_publication(self, report: DatasetReport) -> None:
         """UntoldError where Dagster does not take it."""
-        events = self._events
-        if events is not None:
-            self._try(lambda: events.report_publication(report))
 
     def end(self, report: RunReport) -> None:
         """What was not published, and that the run is over."""
-        events = self._events
-        if isinstance(events, ReportedRun):
-            self._try_last(lambda: events.end(report))
-        elif events is not None:
-            self._try_last(lambda: events.report_unpublished(report))
 
-    def report_dead(self, layout: JobLayout, stores: Stores) -> None:
+    def report_dead(self, stores: Stores) -> None:
         """That earlier runs of the job died, where no sensor says it."""
-        instance = self._instance
-        if instance is not None:
-            self._try_last(lambda: report_ended_runs(layout, instance, stores))
-
-    def close(self) -> None:
-        """Tell what was kept back so as to be told together."""
-        events = self._events
-        if isinstance(events, RunlessEvents):
-            self._try_last(events.close)
-
-    def fail(self, error: BaseException) -> None:
-        """The run ended by an error."""
-        events = self._events
-        if isinstance(events, ReportedRun):
-            self._try_last(lambda: events.fail(error))
-
-    def _try_last(self, send: Callable[[], None]) -> None:
-        try:
-            self._try(send)
-        except UntoldError:
-            return
-
-    def _try(self, send: Callable[[], None]) -> None:
-        if time.monotonic() < self._silent_until_s:
-            raise UntoldError
-        try:
-            send()
-        except RetryableError as error:
-            self._silent_until_s = time.monotonic() + _SILENCE_S
-            if not self._has_said:
-                say(f"{error} The run goes on; `gobblin-assets report` tells Dagster later.")
-            self._has_said = True
-            raise UntoldError from error
 
 
-@contextmanager
-def telling_run(layout: JobLayout, selection: Selection, *, by: str, mode: str, is_wanted: bool) -> Iterator[Telling]:
+class Nobody:
+    """Dagster is not told, neither now nor by a later run; `gobblin-assets report` still tells it."""
+
+    run_id = None
+
+    def report_publication(self, report: DatasetReport) -> None:
+        pass
+
+    def end(self, report: RunReport) -> None:
+        pass
+
+    def report_dead(self, stores: Stores) -> None:
+        pass
+
+
+def telling_run(
+    job: JobSpec, selection: Selection, *, by: str, mode: str, is_wanted: bool
+) -> AbstractContextManager[Listener]:
     """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
-    require_address(layout.job.source, os.environ)
-    if not selection:
-        with telling_events(layout, by=by, is_wanted=is_wanted) as telling:
-            yield telling
-        return
-    with open_instance(is_wanted=is_wanted) as instance:
-        telling = Telling(_begin(layout, selection, instance, by, mode), instance)
-        try:
-            yield telling
-        except BaseException as error:
-            telling.fail(error)
-            raise
+    require_address(job.source, os.environ)
+    if not is_wanted:
+        return nullcontext(Nobody())
+    from gobblin_assets.cli import dagster_telling  # noqa: PLC0415  it imports Dagster
+
+    return dagster_telling.open_run_telling(job, selection, by=by, mode=mode)
 
 
-@contextmanager
-def telling_events(layout: JobLayout | None, *, by: str, is_wanted: bool = True) -> Iterator[Telling]:
-    """Events without a run: of what may go on for weeks, and of what finishes others' work."""
-    if layout is None:
-        yield Telling(None)
-        return
-    with open_instance(is_wanted=is_wanted) as instance:
-        telling = Telling(None if instance is None else RunlessEvents(layout, instance, by=by), instance)
-        try:
-            yield telling
-        finally:
-            telling.close()
+def telling_events(job: JobSpec | None, *, by: str, is_wanted: bool = True) -> AbstractContextManager[Listener]:
+    """Events without a run: of what may go on for weeks, and of what finishes others' work. ``job`` None: nobody."""
+    if job is None or not is_wanted:
+        return nullcontext(Nobody())
+    from gobblin_assets.cli import dagster_telling  # noqa: PLC0415  it imports Dagster
 
-
-@contextmanager
-def open_instance(*, is_wanted: bool, environment: Mapping[str, str] = os.environ) -> Iterator[Instance | None]:
-    """None where nobody wants one, or it can't be opened, which is said."""
-    instance = None
-    try:
-        if is_wanted:
-            instance = find_instance(read_settings(), environment, say)
-    except RetryableError as error:
-        say(f"{error} The run goes on; `gobblin-assets report` tells Dagster later.")
-    try:
-        yield instance
-    finally:
-        if instance is not None:
-            instance.dispose()
-
-
-@contextmanager
-def require_instance() -> Iterator[Instance]:
-    """RejectedError where there is none."""
-    instance = find_instance(read_settings(), os.environ, say)
-    if instance is None:
-        raise RejectedError(
-            "there is no instance of Dagster in GOBBLIN_HOME, nor does DAGSTER_HOME name one",
-            field="DAGSTER_HOME",
-            hint="Set it, or start the home's once: gobblin-assets dagster dev.",
-        )
-    try:
-        yield instance
-    finally:
-        instance.dispose()
-
-
-def _begin(
-    layout: JobLayout, selection: Selection, instance: Instance | None, by: str, mode: str
-) -> ReportedRun | None:
-    if instance is None:
-        return None
-    try:
-        return begin_reported_run(layout, selection, instance, by=by, mode=mode)
-    except RetryableError as error:
-        say(f"{error} The run goes on; `gobblin-assets report` tells Dagster later.")
-        return None
+    return dagster_telling.open_event_telling(job, by=by)

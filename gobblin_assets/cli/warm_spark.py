@@ -34,7 +34,7 @@ def spark() -> None:
 @jar_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:
     """Start it, unless it runs."""
-    engine = SparkEngine(master=master, capabilities=capabilities, conf=find_jar_options())
+    engine = SparkEngine(master=master, capabilities=capabilities, more_jars=find_jar_options())
     server = connect_server.start_connect(read_settings().home, engine.settings(), say)
     say(
         f"Spark Connect runs on port {server.port} (pid {server.pid}); `run` finds it by itself, and so do the runs "

@@ -25,7 +25,6 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.lag_check import LAG_CHECK
-from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition
 from gobblin_assets.spec.source_kind import kind_of
@@ -50,10 +49,6 @@ class JobLayout:
 
     def get_key(self, urn: DatasetUrn, role: Role = Role.DATA) -> dg.AssetKey:
         return self.specs[urn, role].key
-
-    def find_datasets(self, urns: Sequence[str]) -> list[DatasetUrn]:
-        """Those that are named, each once; all of them where none is. RejectedError for one that is not the job's."""
-        return find_datasets(self.job.job, self.datasets, urns, field="--dataset")
 
     def has_dataset(self, urn: DatasetUrn) -> bool:
         return urn in self.datasets

@@ -10,11 +10,8 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import DATA_VERSION_TAG
 from gobblin_assets.dagster.partitions import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG
 from gobblin_assets.dagster.reported_runs import MODE_SHOWN_TAG, SOURCE_TAG, ReportedRun, stand_ins
-from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.run_values import DatasetReport
-
-Selection = Mapping[DatasetUrn, tuple[AssetPartition, ...]]
+from gobblin_assets.spec.selection import Selection
 
 
 def begin_reported_run(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gobblin_assets.db.engine import connect
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
 from gobblin_assets.state.overview.port import Overview
@@ -20,12 +21,8 @@ class Log:
     overview: Overview
 
 
-def _say_nothing(_line: str) -> None:
-    pass
-
-
 @contextmanager
-def open_log(report: Callable[[str], None] = _say_nothing) -> Iterator[Log]:
+def open_log(report: Callable[[str], None] = unheard) -> Iterator[Log]:
     """The log that GOBBLIN_DATABASE_URL names, else the embedded one, started if need be. ``report`` hears of that.
 
     Raises:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.settings import read_settings
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.source_spec import SourceSpec
 
 _FORMAT: Final = 1
@@ -78,6 +80,11 @@ def describe_changes(known: Iterable[str], now: Iterable[str]) -> str | None:
         if names
     ]
     return "; ".join(changes) or None
+
+
+def discovery_of(job: JobSpec) -> Discovery | None:
+    """What was discovered for the job's patterns, in GOBBLIN_HOME; None without patterns, or without a discovery."""
+    return find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
 
 
 def find_discovery(path: Path) -> Discovery | None:

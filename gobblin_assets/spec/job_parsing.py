@@ -74,15 +74,12 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
     return MappingProxyType({DatasetUrn(str(dataset.urn)): dataset for dataset in (*explicit, *found)})
 
 
-def find_datasets(
-    job: str, datasets: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str], *, field: str = "datasets"
-) -> list[DatasetUrn]:
+def find_datasets(job: str, datasets: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str]) -> list[DatasetUrn]:
     """Those that are named, each once; all of them where none is. RejectedError for one that is not the job's."""
     for urn in urns:
         if DatasetUrn(urn) not in datasets:
-            raise RejectedError(
-                f"the job {job} has no dataset {urn!r}", field=field, hint=f"It has: {', '.join(datasets) or 'none'}."
-            )
+            has = ", ".join(datasets) or "none"
+            raise RejectedError(f"the job {job} has no dataset {urn!r}", field="datasets", hint=f"It has: {has}.")
     return [DatasetUrn(urn) for urn in dict.fromkeys(urns)] or list(datasets)
 
 

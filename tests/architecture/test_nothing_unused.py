@@ -1,7 +1,7 @@
 """What no code of the product uses is taken out: tests alone keep nothing alive.
 
-Uses are found by name. So a name that stands for two things hides one of them, and a name that this test finds is
-used nowhere.
+Uses are found by name: those of a private name in its own module, those of a public name anywhere. So a public name
+that stands for two things hides one of them, and a name that this test finds is used nowhere.
 """
 
 import ast
@@ -111,17 +111,23 @@ def _quoted_names(annotation: ast.expr) -> Iterator[str]:
 @cache
 def find_unused() -> frozenset[str]:
     modules = parse_package()
-    uses: Counter[str] = Counter()
-    for tree in (*modules.values(), *map(ast.parse, read_tree(ROOT / "resources").values())):
-        uses.update(count_uses(tree))
+    uses = {module: count_uses(tree) for module, tree in modules.items()}
+    anywhere: Counter[str] = Counter()
+    for found in (*uses.values(), *(count_uses(ast.parse(text)) for text in read_tree(ROOT / "resources").values())):
+        anywhere.update(found)
     return frozenset(
-        place
-        for module, tree in modules.items()
-        for place, name, statement in walk_definitions(module, tree)
-        if not (name.startswith("__") and name.endswith("__"))
-        and not is_handed_over(statement)
-        and uses[name] <= count_uses(statement)[name]
+        place for module, tree in modules.items() for place in list_unused(module, tree, uses[module], anywhere)
     )
+
+
+def list_unused(module: str, tree: ast.Module, inside: Counter[str], anywhere: Counter[str]) -> Iterator[str]:
+    """``inside``: what the module uses, ``anywhere``: what all of them do. Private members may be a base class's."""
+    for place, name, statement in walk_definitions(module, tree):
+        is_member = place.count(".") > module.count(".") + 1
+        uses = inside if name.startswith("_") and not is_member else anywhere
+        is_special = name.startswith("__") and name.endswith("__")
+        if not is_special and not is_handed_over(statement) and uses[name] <= count_uses(statement)[name]:
+            yield place
 
 
 def test_the_product_uses_what_it_defines() -> None:
@@ -136,6 +142,7 @@ def test_the_product_uses_what_it_defines() -> None:
         ("def lonely(): return lonely()", {"lonely"}),
         ("def called(): ...\ncalled()", set()),
         ("LIMIT = 3", {"LIMIT"}),
+        ("def _shared(): ...", {"_shared"}),
         ("class Place:\n    width: int\n    def measure(self): return self.width\nPlace()", {"Place.measure"}),
         ("class Colour(Enum):\n    RED = 1\n    BLUE = 2\nColour.RED", {"Colour.BLUE"}),
         ("@click.command()\ndef run(): ...", set()),
@@ -144,10 +151,8 @@ def test_the_product_uses_what_it_defines() -> None:
 )
 def test_what_is_unused_would_be_seen(text: str, unused: set[str]) -> None:
     tree = ast.parse(text)
-    uses = count_uses(tree)
+    elsewhere = count_uses(ast.parse("_shared"))
     found = {
-        place.removeprefix("m.")
-        for place, name, statement in walk_definitions("m", tree)
-        if not is_handed_over(statement) and uses[name] <= count_uses(statement)[name]
+        place.removeprefix("m.") for place in list_unused("m", tree, count_uses(tree), count_uses(tree) + elsewhere)
     }
     assert found == unused

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from gobblin_assets import __version__
 from gobblin_assets.cli import main
 from gobblin_assets.db import embedded
-from gobblin_assets.jobs.ingest.spark_engine import find_warm
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine, find_warm
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support import postgres
 from tests.support.forked_commands import Commands
@@ -380,6 +380,8 @@ class TestServers:
             again = invoke("spark", "start", "--master", "local[1]")
             found = ask("spark", "status")
             taken = [find_warm(needed, print) is not None for needed in (["postgres"], ["kafka", "postgres"])]
+            engines = [SparkEngine(more_jars={"spark.jars": "/a.jar"}), SparkEngine(conf={"spark.ui.enabled": "true"})]
+            used = [engine.find_server() is not None for engine in engines]
             other = invoke("spark", "start", "--master", "local[2]")
         finally:
             stopped = invoke("spark", "stop")
@@ -387,6 +389,7 @@ class TestServers:
         assert (started.exit_code, again.exit_code) == (0, 0), started.output + again.output
         assert found["running"]
         assert taken == [True, False], "a server without the connectors of a job was taken for it"
+        assert used == [True, False], "jars alone are no reason for a session of its own; Spark's configuration is"
         assert str(found["pid"]) in started.stderr
         assert str(found["pid"]) in again.stderr
         assert other.exit_code == 2

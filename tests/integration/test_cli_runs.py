@@ -118,7 +118,7 @@ def test_a_run_says_what_it_will_do_and_did(folder: Path, ask: Run, run: Run) ->
     assert find_rows(again) == {"2024-01-01": ["refresh", "COMMITTED", "3"]}
     assert "public.orders [2024-01-01]: was published before, and is read again as a whole" in again.stderr
     assert refused.returncode == 2
-    assert "2199-01-01 00:00Z, in the future. Correct it, or add --future" in refused.stderr
+    assert "2199-01-01 00:00Z, in the future. Correct it, or ask for the future (--future)" in refused.stderr
     assert find_rows(ahead)["2199-01-01"][1] == "COMMITTED"
     # Rows of data alone: the newest run first, and what is published now.
     assert [run["figures"]["rows"] for run in json.loads(history.stdout)] == [0, 3, 0, 0, 6]

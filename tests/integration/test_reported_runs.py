@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.cli.telling import Telling
+from gobblin_assets.cli.dagster_telling import Telling
 from gobblin_assets.dagster import runless
 from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
@@ -152,7 +152,7 @@ def test_work_without_a_run_tells_the_checks_of_partitions_once_and_together(
     (whole,) = (each for each in latest if each.urn == WHOLE)
     failed = CheckResult("gobblin_published", passed=False, blocking=False, description="older")
     for _ in range(2):
-        telling = Telling(RunlessEvents(layout, instance, by="a test"))
+        telling = Telling(layout, RunlessEvents(layout, instance, by="a test"))
         for report in (replace(january, checks=(failed,)), january, february, whole):
             telling.report_publication(report)
         assert instance.get_materialized_partitions(KEY) == {JANUARY, FEBRUARY}
@@ -193,7 +193,7 @@ def test_an_instance_that_takes_nothing_is_said_once_and_nothing_else(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    telling = Telling(begin(layout, instance, JANUARY))
+    telling = Telling(layout, begin(layout, instance, JANUARY))
     shutil.rmtree(tmp_path / "instance")
     (tmp_path / "instance").write_text("no folder", encoding="utf-8")
     for report in latest:

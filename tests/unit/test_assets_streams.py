@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.cli.layouts import read_layout
+from gobblin_assets.cli.dagster_telling import layout_of
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import GobblinRunConfig, find_stream_s, require_stream
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.partition_keys import asset_partition
 
 JOB = """
@@ -27,7 +28,7 @@ VIEWS, CLICKS = DatasetUrn("views"), DatasetUrn("clicks")
 def layout(tmp_path: Path) -> JobLayout:
     path = tmp_path / "job.yaml"
     path.write_text(JOB, encoding="utf-8")
-    return read_layout(path)
+    return layout_of(read_job_file(path))
 
 
 @pytest.mark.parametrize("asked", [{}, {"mode": "append"}, {"mode": "auto"}], ids=str)

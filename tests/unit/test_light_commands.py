@@ -13,7 +13,17 @@ from gobblin_assets.cli.sequences import commit
 
 HEAVY = ("dagster", "pandas", "pyspark", "confluent_kafka", "pydantic")
 LIGHT = ("views", "sequences", "database")
+WITHOUT_DAGSTER = (
+    *("cleaning", "compacting", "destinations", "discovering", "jobs", "reconciling", "recovering", "streams"),
+    *("verifying", "warm_spark"),
+)
 
+_IMPORTING = f"""
+import importlib, sys
+for name in {WITHOUT_DAGSTER!r}:
+    importlib.import_module(f"gobblin_assets.cli.{{name}}")
+sys.exit("imported: dagster" if "dagster" in sys.modules else 0)
+"""
 _PROGRAM = f"""
 import importlib, sys
 from gobblin_assets.cli import main
@@ -29,6 +39,11 @@ def test_what_only_looks_at_the_log_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "commit" in done.stdout
+
+
+def test_what_runs_a_job_imports_dagster_only_to_tell_it() -> None:
+    done = subprocess.run([sys.executable, "-c", _IMPORTING], env=dict(os.environ), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("group", [main, commit], ids=["main", "commit"])

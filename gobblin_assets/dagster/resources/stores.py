@@ -14,6 +14,7 @@ from gobblin_assets.dagster.lost_runs import PROCESS_TAG, describe_this_process
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import Settings, read_settings
 
@@ -38,7 +39,7 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
         if context.run is not None and context.instance is not None:
             # Before anything that may take long: a run that dies from here on can be told from one that is slow.
             context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: describe_this_process()})
-        report = context.log.info if context.log is not None else _say_nothing
+        report = context.log.info if context.log is not None else unheard
         engine = connect(self.settings(), report)
         try:
             yield open_stores(engine)
@@ -60,7 +61,3 @@ def supervise_embedded(stores: CommitStoreResource) -> None:
     """From now on this process brings the embedded Postgres back when it dies. Nothing to do for another server."""
     if stores.database_url is None and (settings := stores.settings()).database_url is None:
         supervise(settings.home, _LOG.warning)
-
-
-def _say_nothing(_line: str) -> None:
-    pass

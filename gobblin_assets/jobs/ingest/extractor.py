@@ -318,16 +318,6 @@ def _count_shares(frame: DataFrame) -> dict[str, int]:
     return {row[SHARE_COLUMN]: row["rows"] for row in counted}
 
 
-def _describe(directories: tuple[Output, ...], written: _Written, *, rows_read: int) -> Staged:
-    return Staged(
-        outputs=directories,
-        rows_read=rows_read,
-        file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
-        columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
-        observed_high=None if written.observed is None else written.observed.high,
-    )
-
-
 def _share_of(order: WorkOrder) -> str:
     if order.plan.sharing is None:
         raise CorruptionError(f"{order.plan.urn} is read together with others, and its plan shares with none")

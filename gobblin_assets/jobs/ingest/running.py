@@ -18,22 +18,20 @@ from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.partition import AssetPartition, PartitionKind
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
+from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
-from gobblin_assets.settings import read_settings
-from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.environment import read_connection
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_files import read_job_file
-from gobblin_assets.spec.job_parsing import find_datasets, parse_job, resolve_datasets
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.partition_keys import asset_partition, open_partition
-from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.selection import select_open_partitions, select_partitions
 
 Job = JobSpec | Mapping[str, object] | str | Path
 """A job, its options, or the path of its file."""
@@ -41,24 +39,23 @@ Job = JobSpec | Mapping[str, object] | str | Path
 _Report = Callable[[str], None]
 
 
-def _ignore(_said: object) -> None:
-    pass
-
-
 def run_job(
     job: Job,
     *,
     datasets: Sequence[str] = (),
     partitions: Sequence[str] = (),
+    partition_ranges: Sequence[tuple[str, str]] = (),
+    future: bool = False,
     mode: Mode | str = Mode.AUTO,
     spark: SparkEngine | None = None,
-    report: _Report = _ignore,
-    on_publication: Callable[[DatasetReport], None] = _ignore,
+    report: _Report = unheard,
+    on_publication: Callable[[DatasetReport], None] = unheard,
 ) -> RunReport:
     """Materialize datasets of the job, after completing what earlier runs left open, as `gobblin-assets run` does.
 
     ``datasets``: URNs; without them, all that have partitions where ``partitions`` are given, else all that have none
-    (of logs: all, in the windows that are open). ``partitions``: keys. ``spark``: where Spark runs; its session stays
+    (of logs: all, in the windows that are open). ``partitions``: keys. ``partition_ranges``: (first, last), both
+    included. ``future``: take also windows that have not begun. ``spark``: where Spark runs; its session stays
     open. ``report`` is shown progress, ``on_publication`` each publication, at least once.
 
     What fails for one dataset is in the report. Raises a family of ``GobblinError`` for what concerns the whole run:
@@ -66,7 +63,10 @@ def run_job(
     """
     spec = read_job(job)
     specs = read_job_datasets(spec)
-    selection = _select(spec, specs, datasets, partitions)
+    begun_by = None if future else dt.datetime.now(dt.UTC)
+    selection = select_partitions(
+        spec, specs, urns=datasets, keys=partitions, ranges=partition_ranges, begun_by=begun_by
+    )
     engine = spark or SparkEngine(report=report)
     with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
         return run_request(RunRequest(spec, selection, mode=_parse_mode(mode)), ports)
@@ -78,8 +78,8 @@ def run_stream(
     *,
     datasets: Sequence[str] = (),
     spark: SparkEngine | None = None,
-    report: _Report = _ignore,
-    on_publication: Callable[[DatasetReport], None] = _ignore,
+    report: _Report = unheard,
+    on_publication: Callable[[DatasetReport], None] = unheard,
 ) -> RunReport:
     """Publish what comes to the job's logs, at the job's pace, until ``wait_for_stop`` says so.
 
@@ -88,8 +88,7 @@ def run_stream(
     """
     spec = plan_stream_job(read_job(job))
     specs = read_job_datasets(spec)
-    now = dt.datetime.now(dt.UTC)
-    selection = {urn: (open_partition(specs[urn], now),) for urn in find_datasets(spec.job, specs, datasets)}
+    selection = select_open_partitions(spec, specs, urns=datasets)
     engine = spark or SparkEngine(report=report)
     with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
         return stream_request(RunRequest(spec, selection, mode=Mode.APPEND, by_hand=False), ports, wait_for_stop)
@@ -107,7 +106,7 @@ def read_job_datasets(job: JobSpec) -> Mapping[DatasetUrn, DatasetSpec]:
 
 def find_discovered(job: JobSpec) -> Sequence[str] | None:
     """The names that the job's patterns choose of those that were discovered; None without patterns or discovery."""
-    found = find_discovery(read_settings().discovery_path(job.job)) if job.source.include else None
+    found = discovery_of(job)
     return None if found is None else found.selected(job.source)
 
 
@@ -146,22 +145,6 @@ def open_run(
         report=report,
         on_publication=on_publication,
     )
-
-
-def _select(
-    job: JobSpec, specs: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str], keys: Sequence[str]
-) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
-    chosen = find_datasets(job.job, specs, urns)
-    if kind_of(job.source).is_log and not keys:
-        now = dt.datetime.now(dt.UTC)
-        return {urn: (open_partition(specs[urn], now),) for urn in chosen}
-    if not urns:
-        chosen = [urn for urn in chosen if (specs[urn].partitions.kind is not PartitionKind.NONE) == bool(keys)]
-    if not chosen:
-        have = "no dataset with partitions" if keys else "only datasets with partitions"
-        raise RejectedError(f"the job {job.job} has {have}", field="partitions", hint="Leave it out, or name some.")
-    wanted: Sequence[str | None] = list(dict.fromkeys(keys)) or [None]
-    return {urn: tuple(asset_partition(specs[urn], key) for key in wanted) for urn in chosen}
 
 
 def _parse_mode(mode: Mode | str) -> Mode:

@@ -14,6 +14,7 @@ from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
+from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
@@ -24,18 +25,16 @@ from gobblin_assets.spark.settings import SparkSettings, merge_jars
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
-def _say_nothing(_line: str) -> None:
-    pass
-
-
 @dataclass(slots=True)
 class SparkEngine:
     """Nothing starts before the first use; any thread may call.
 
     ``master``: ``local[n]``, ``spark://host:7077``, …, for a session inside this process. ``remote``: a Spark Connect
     server, ``sc://host:port/;token=…``. Without both: the warm server of GOBBLIN_HOME if it runs and has the
-    connectors that the job needs, else ``local[*]``. ``conf`` is Spark's own configuration. ``capabilities`` are
-    connectors beside those that a job needs, ``coordinates`` their Maven coordinates where those are not ours.
+    connectors that the job needs, else ``local[*]``. ``conf`` is Spark's own configuration. ``more_jars`` is that of
+    jars for a session of this process (``spark.settings.plan_jars``): a server has those that it was started with, and
+    is taken all the same. ``capabilities`` are connectors beside those that a job needs, ``coordinates`` their
+    Maven coordinates where those are not ours.
     ``jars``: a folder with jars instead of the resolver. ``work_folder``: for logs and Spark's warehouse; default:
     GOBBLIN_HOME/spark. ``report`` is shown a line on which Spark is taken.
     """
@@ -43,11 +42,12 @@ class SparkEngine:
     master: str | None = None
     remote: str | None = field(default=None, repr=False)
     conf: Mapping[str, str] = field(default_factory=dict)
+    more_jars: Mapping[str, str] = field(default_factory=dict)
     capabilities: Sequence[str] = ()
     coordinates: Mapping[str, str] = field(default_factory=dict)
     jars: str | None = None
     work_folder: str | None = None
-    report: Callable[[str], None] = _say_nothing
+    report: Callable[[str], None] = unheard
     _session: SparkSession | None = field(default=None, init=False, repr=False)
     _url: str | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -65,7 +65,7 @@ class SparkEngine:
             work_folder=folder.expanduser().absolute(),
             master=self.master or "local[*]",
             remote=self.remote,
-            conf=merge_jars(plan_driver_jars(jobs), self.conf),
+            conf=merge_jars(plan_driver_jars(jobs), self.more_jars, self.conf),
             capabilities=tuple(dict.fromkeys([*self.capabilities, *needed])),
             coordinates=self.coordinates,
             jars=None if self.jars is None else Path(self.jars),
@@ -77,9 +77,8 @@ class SparkEngine:
             if self._session is None:
                 if self.work_folder is None:
                     make_home(read_settings().home)
-                settings = self.settings(job)
-                self._url = self.remote or self._find_warm(settings)
-                self._session = open_session(replace(settings, remote=self._url))
+                self._url = self.find_server(job)
+                self._session = open_session(replace(self.settings(job), remote=self._url))
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
@@ -107,11 +106,16 @@ class SparkEngine:
             self._session.stop()
         self._session = None
 
-    def _find_warm(self, settings: SparkSettings) -> str | None:
-        """The warm server's URL. Who says how its session shall be gets one of its own."""
+    def find_server(self, job: JobSpec | None = None) -> str | None:
+        """The URL of the Connect server that the session uses; None: Spark runs inside this process.
+
+        Who says how the session shall be gets one inside this process, whatever server is warm.
+        """
+        if self.remote:
+            return self.remote
         if self.master or self.conf or self.coordinates or self.jars or runs_spark_itself():
             return None
-        return find_warm(settings.capabilities, self.report)
+        return find_warm(self.settings(job).capabilities, self.report)
 
 
 def find_warm(needed: Iterable[str], report: Callable[[str], None]) -> str | None:

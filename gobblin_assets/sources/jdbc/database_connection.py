@@ -7,9 +7,8 @@ from typing import ClassVar, Final
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.settings import read_settings
 from gobblin_assets.sources.connection import SourceConnection
-from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.jdbc.connection import JdbcConnection, find_subprotocol
 from gobblin_assets.sources.jdbc.drivers import DRIVERS, find_driver
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
@@ -50,8 +49,7 @@ class DatabaseConnection(SourceConnection):
         source = job.source
         if not isinstance(source, JdbcSourceSpec):
             raise RejectedError("expected jdbc", field="source.type", hint="Name the connection of its own kind.")
-        known = find_discovery(read_settings().discovery_path(job.job)) if source.include else None
-        return JdbcSource(self.connection(source.connection), source, known=known)
+        return JdbcSource(self.connection(source.connection), source, known=discovery_of(job))
 
     @classmethod
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -26,8 +25,6 @@ from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
 from gobblin_assets.sources.port import PlanSession, SourceRequest
 from gobblin_assets.spec.job_spec import DatasetSpec
-
-_NOTHING: Final = "1 = 0"
 
 
 class JdbcPlanSession:

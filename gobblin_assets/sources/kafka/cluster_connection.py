@@ -7,9 +7,8 @@ from typing import ClassVar, cast
 from pydantic import Field
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.settings import read_settings
 from gobblin_assets.sources.connection import LogConnection
-from gobblin_assets.sources.discovery import find_discovery
+from gobblin_assets.sources.discovery import discovery_of
 from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.sources.kafka.connection import TIMEOUT_S, KafkaConnection, SaslMechanism, SecurityProtocol
 from gobblin_assets.sources.kafka.kafka_spec import Decoder, KafkaSourceSpec, topic_options
@@ -85,9 +84,8 @@ class ClusterConnection(LogConnection):
     def open_source(self, job: JobSpec) -> Source:
         source = _source_of(job)
         connection = self.connection(source.connection)
-        known = find_discovery(read_settings().discovery_path(job.job)) if source.include else None
         registry = self.registry(source.connection)
-        return KafkaSource(ConfluentCluster(connection), connection, source, registry=registry, known=known)
+        return KafkaSource(ConfluentCluster(connection), connection, source, registry=registry, known=discovery_of(job))
 
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
         source = _source_of(job)

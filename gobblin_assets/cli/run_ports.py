@@ -1,0 +1,37 @@
+"""What the commands that run a job, or work on what its runs left, are given."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from gobblin_assets.cli.connections import SparkChoice, open_operations
+from gobblin_assets.cli.output import say
+from gobblin_assets.cli.telling import telling_events
+from gobblin_assets.jobs.ingest.running import open_run
+from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.run.run_values import DatasetReport, RunPorts
+from gobblin_assets.run.upkeep import Upkeep
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.selection import Datasets
+
+
+@contextmanager
+def open_ports(
+    job: JobSpec, datasets: Datasets, spark: SparkChoice, tell: Callable[[DatasetReport], None]
+) -> Iterator[RunPorts]:
+    """What a run of the job needs; ``tell`` is shown each publication."""
+    with open_log(say) as log, open_run(job, datasets, spark.open(), log.stores, say, tell) as ports:
+        yield ports
+
+
+@contextmanager
+def open_upkeep(log: Log, spark: SparkChoice, name: JobName, job: JobSpec | None) -> Iterator[Upkeep]:
+    """A run of upkeep on the job. With its specification known, Dagster is told of what it finishes."""
+    if job is None:
+        yield Upkeep(open_operations(log, spark), log.stores, name)
+        return
+    with telling_events(job, by=f"gobblin-assets {click.get_current_context().info_name}") as listener:
+        yield Upkeep(open_operations(log, spark, job), log.stores, name, listener.report_publication)
+        listener.report_dead(log.stores)

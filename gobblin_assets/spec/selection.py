@@ -1,0 +1,127 @@
+"""Which partitions of which datasets a run of a job is asked for."""
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.partition import AssetPartition, PartitionKind
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.job_parsing import find_datasets
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
+from gobblin_assets.spec.source_kind import kind_of
+
+Datasets = Mapping[DatasetUrn, DatasetSpec]
+"""Every dataset of a job, as ``resolve_datasets`` gives them."""
+
+Selection = Mapping[DatasetUrn, tuple[AssetPartition, ...]]
+"""The partitions that are asked for of each dataset."""
+
+_NAMED_MAX = 20
+
+
+def select_partitions(
+    job: JobSpec,
+    datasets: Datasets,
+    *,
+    urns: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    ranges: Sequence[tuple[str, str]] = (),
+    begun_by: dt.datetime | None,
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """The dataset partitions to run. ``ranges`` are (first, last), both included.
+
+    Without ``urns``: with partitions given, the datasets that have partitions; else those that have none. Of logs
+    without a partition given, the window that is open.
+    ``begun_by``, aware: a window that begins later is refused.
+    RejectedError names what does not fit, by the fields ``datasets``, ``partitions`` and ``partition_ranges``, and the
+    dataset that it does not fit.
+    """
+    by_partition = bool(keys or ranges)
+    if kind_of(job.source).is_log and not by_partition:
+        return select_open_partitions(job, datasets, urns=urns)
+    chosen = find_datasets(job.job, datasets, urns) if urns else _choose(job, datasets, by_partition=by_partition)
+    return {urn: tuple(_select(datasets[urn], keys, ranges, begun_by)) for urn in chosen}
+
+
+def select_open_partitions(
+    job: JobSpec, datasets: Datasets, *, urns: Sequence[str] = ()
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """Of logs, what they are read into now. RejectedError for a dataset that is not the job's."""
+    now = dt.datetime.now(dt.UTC)
+    return {urn: (open_partition(datasets[urn], now),) for urn in find_datasets(job.job, datasets, urns)}
+
+
+def has_partitions(spec: DatasetSpec) -> bool:
+    return spec.partitions.kind is not PartitionKind.NONE
+
+
+def _choose(job: JobSpec, datasets: Datasets, *, by_partition: bool) -> list[DatasetUrn]:
+    chosen = [urn for urn, spec in datasets.items() if has_partitions(spec) == by_partition]
+    if not chosen:
+        have = "no dataset with partitions" if by_partition else "only datasets with partitions"
+        raise RejectedError(
+            f"the job {job.job} has {have}",
+            field="partitions",
+            hint="Leave them out." if by_partition else "Name some, or a range of them.",
+        )
+    return chosen
+
+
+def _select(
+    spec: DatasetSpec, keys: Sequence[str], ranges: Sequence[tuple[str, str]], begun_by: dt.datetime | None
+) -> Iterator[AssetPartition]:
+    if not keys and not ranges:
+        yield asset_partition(spec, None)
+    # Key by key, so that a range into the far future is refused at its first window that has not begun.
+    for key in _each_once([*keys], *(_expand(spec, *each) for each in ranges)):
+        yield _require_begun(spec, asset_partition(spec, key), begun_by)
+
+
+def _each_once(*keys: Iterable[str]) -> Iterator[str]:
+    seen = set()
+    for key in chain(*keys):
+        if key not in seen:
+            seen.add(key)
+            yield key
+
+
+def _require_begun(spec: DatasetSpec, partition: AssetPartition, now: dt.datetime | None) -> AssetPartition:
+    window = partition.window
+    if now is not None and window is not None and window.start > now:
+        raise RejectedError(
+            f"the partition {partition.key} of {spec.urn!r} begins at {window.start:%Y-%m-%d %H:%M}Z, in the future",
+            field="partitions",
+            hint="Correct it, or ask for the future (--future) if its rows are there already.",
+        )
+    return partition
+
+
+def _expand(spec: DatasetSpec, first: str, last: str) -> Iterator[str]:
+    """The keys from ``first`` to ``last``. RejectedError where these are no range of the dataset's partitions."""
+    kind = spec.partitions.kind
+    if kind is PartitionKind.NONE:
+        said = f"the dataset {spec.urn!r} has no partitions, and so no range of them"
+        raise _no_range(said, "Leave the range out, or name other datasets.")
+    if kind is PartitionKind.DYNAMIC:
+        said = f"the dataset {spec.urn!r} has dynamic partitions, and so no range of them"
+        raise _no_range(said, "Name each partition.")
+    for key in (first, last):
+        asset_partition(spec, key)  # says what is wrong with the key
+    if kind is PartitionKind.STATIC:
+        known = spec.partitions.keys
+        found = iter(known[known.index(first) : known.index(last) + 1])
+        shown = ", ".join(known) if len(known) <= _NAMED_MAX else f"{known[0]} to {known[-1]}"
+        hint = f"Its partitions, in order, are: {shown}."
+    else:
+        found, hint = list_time_partitions(spec, first, last), "Name the earlier one first."
+    begin = next(found, None)
+    if begin is None:
+        raise _no_range(f"{first}...{last} is no range of partitions of {spec.urn!r}", hint)
+    yield begin
+    yield from found
+
+
+def _no_range(message: str, hint: str) -> RejectedError:
+    return RejectedError(message, field="partition_ranges", hint=hint)
