@@ -26,9 +26,9 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder
 
@@ -49,7 +49,7 @@ def measure(world: World, options: Options) -> list[Table]:
     first_s = _timed_first(stores, job)
     marks: list[float] = []
     lines: list[str] = []
-    upkeep = Upkeep(_operations(stores, lines), stores, job)
+    maintenance = MaintenanceRun(_operations(stores, lines), stores, job)
     waits = _Newcomer(stores)
     begun = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
@@ -58,7 +58,7 @@ def measure(world: World, options: Options) -> list[Table]:
         def seen(_publication: Publication) -> None:
             marks.append(time.monotonic() - begun)
 
-        report = upkeep.recover(seen=seen)
+        report = maintenance.recover(seen=seen)
         waits.over = True
         newcomer.result()
     spent_s = time.monotonic() - begun

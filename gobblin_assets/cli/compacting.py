@@ -8,7 +8,7 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.run_ports import open_upkeep
+from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log
@@ -83,8 +83,8 @@ def compact(
 
         known = stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        with open_upkeep(log, spark, name, job) as upkeep:
-            done, failures = upkeep.compact(ids, check, prepare, work)
+        with open_maintenance(log, spark, name, job) as maintenance:
+            done, failures = maintenance.compact(ids, check, prepare, work)
     if as_json:
         print_json(done)
     else:

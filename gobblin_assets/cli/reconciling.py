@@ -8,7 +8,7 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.run_ports import open_upkeep
+from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.examination import LogFinding, Remembered
 from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
@@ -18,7 +18,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.running import read_job_datasets
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
-from gobblin_assets.run.upkeep import examination_of
+from gobblin_assets.run.maintenance_run import examination_of
 from gobblin_assets.spec.job_files import read_job_file
 
 
@@ -55,9 +55,9 @@ def reconcile(
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            with open_upkeep(log, SparkChoice(master, remote), name, job) as upkeep:
-                reconciliation = Reconciliation(upkeep.operations, examination, job.destination)
-                done, failures = upkeep.reconcile(reconciliation, behind, Way(way))
+            with open_maintenance(log, SparkChoice(master, remote), name, job) as maintenance:
+                reconciliation = Reconciliation(maintenance.operations, examination, job.destination)
+                done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:
         shown = {finding.urn: _finding_to_plain(finding) for finding in behind}
         errors = {urn: str(error) for urn, error in failures.items()}

@@ -10,7 +10,7 @@ from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import name_of
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.run_ports import open_upkeep
+from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.sequences import sequence_argument
 from gobblin_assets.cli.views import find_job, job_option
 from gobblin_assets.commit.sequence import Publication
@@ -45,8 +45,8 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         jobs = _find_jobs(log, find_job(job), spec)
         reports = []
         for each in jobs:
-            with open_upkeep(log, spark, each, spec) as upkeep:
-                reports.append(upkeep.recover(seen=published.append))
+            with open_maintenance(log, spark, each, spec) as maintenance:
+                reports.append(maintenance.recover(seen=published.append))
     aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
     failures = [
         {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error}
@@ -80,8 +80,8 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
     spec = None if job_file is None else read_job_file(job_file)
     with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
-        with open_upkeep(log, SparkChoice(master, remote), job, spec) as upkeep:
-            recovered = upkeep.resume(SequenceId(sequence_id))
+        with open_maintenance(log, SparkChoice(master, remote), job, spec) as maintenance:
+            recovered = maintenance.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
 
@@ -95,8 +95,8 @@ def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: 
     spec = None if job_file is None else read_job_file(job_file)
     with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
-        with open_upkeep(log, SparkChoice(master, remote), job, spec) as upkeep:
-            upkeep.abandon(SequenceId(sequence_id), reason=reason)
+        with open_maintenance(log, SparkChoice(master, remote), job, spec) as maintenance:
+            maintenance.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")
 

@@ -11,8 +11,8 @@ from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.jobs.ingest.running import open_run
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import Log, open_log
+from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
-from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets
 
@@ -27,11 +27,11 @@ def open_ports(
 
 
 @contextmanager
-def open_upkeep(log: Log, spark: SparkChoice, name: JobName, job: JobSpec | None) -> Iterator[Upkeep]:
-    """A run of upkeep on the job. With its specification known, Dagster is told of what it finishes."""
+def open_maintenance(log: Log, spark: SparkChoice, name: JobName, job: JobSpec | None) -> Iterator[MaintenanceRun]:
+    """A maintenance run of the job. With its specification known, Dagster is told of what it finishes."""
     if job is None:
-        yield Upkeep(open_operations(log, spark), log.stores, name)
+        yield MaintenanceRun(open_operations(log, spark), log.stores, name)
         return
     with telling_events(job, by=f"gobblin-assets {click.get_current_context().info_name}") as listener:
-        yield Upkeep(open_operations(log, spark, job), log.stores, name, listener.report_publication)
+        yield MaintenanceRun(open_operations(log, spark, job), log.stores, name, listener.report_publication)
         listener.report_dead(log.stores)

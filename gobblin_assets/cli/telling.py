@@ -6,7 +6,8 @@ Dagster takes seconds to import, so that what talks to it is imported only where
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol, TypeVar
+from importlib import import_module
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import click
 
@@ -61,6 +62,20 @@ class Nobody:
         pass
 
 
+class _DagsterTelling(Protocol):
+    """The module `dagster_telling`."""
+
+    def open_run_telling(
+        self, job: JobSpec, selection: Selection, *, by: str, mode: str
+    ) -> AbstractContextManager[Listener]: ...
+
+    def open_event_telling(self, job: JobSpec, *, by: str) -> AbstractContextManager[Listener]: ...
+
+
+def _import_telling() -> _DagsterTelling:
+    return cast("_DagsterTelling", import_module("gobblin_assets.cli.dagster_telling"))
+
+
 def telling_run(
     job: JobSpec, selection: Selection, *, by: str, mode: str, is_wanted: bool
 ) -> AbstractContextManager[Listener]:
@@ -68,15 +83,11 @@ def telling_run(
     require_address(job.source, os.environ)
     if not is_wanted:
         return nullcontext(Nobody())
-    from gobblin_assets.cli import dagster_telling  # noqa: PLC0415  it imports Dagster
-
-    return dagster_telling.open_run_telling(job, selection, by=by, mode=mode)
+    return _import_telling().open_run_telling(job, selection, by=by, mode=mode)
 
 
 def telling_events(job: JobSpec | None, *, by: str, is_wanted: bool = True) -> AbstractContextManager[Listener]:
     """Events without a run: of what may go on for weeks, and of what finishes others' work. ``job`` None: nobody."""
     if job is None or not is_wanted:
         return nullcontext(Nobody())
-    from gobblin_assets.cli import dagster_telling  # noqa: PLC0415  it imports Dagster
-
-    return dagster_telling.open_event_telling(job, by=by)
+    return _import_telling().open_event_telling(job, by=by)

@@ -20,9 +20,9 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName
+from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.run.upkeep import Upkeep
 from gobblin_assets.state.leases import Holder
 
 BOUNDS: Final = SweepBounds(sequences_max=10_000, work_s_max=600.0)
@@ -93,9 +93,9 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
     progress = ProgressLog(context.log.info)
     operations = _open_operations(context, layout, holder, progress)
-    upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
+    maintenance = MaintenanceRun(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
     try:
-        report = upkeep.recover(BOUNDS)
+        report = maintenance.recover(BOUNDS)
     except GobblinError as error:
         # Not retried in this run: the sensor asks again, and the log says when.
         raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
@@ -122,9 +122,11 @@ def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConf
             # A run of its own in the log for each: what it did to one is not told of another.
             holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
             operations = _open_operations(context, layout, holder, progress)
-            upkeep = Upkeep(operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication)
+            maintenance = MaintenanceRun(
+                operations, stores, JobName(layout.job.job), EventLog(layout, context).log_publication
+            )
             try:
-                upkeep.resume(each.sequence_id)
+                maintenance.resume(each.sequence_id)
             except GobblinError as error:
                 failures.append(f"- {each.urn}: {error}")
     finally:

@@ -90,9 +90,9 @@ class TestLooking:
         assert [each["sequence_id"] for each in recovered["published"]] == [line["sequence_id"]]
         after = {each["urn"]: each for each in ask("status", "--job", LAKE_JOB)}
         assert (after[line["urn"]]["rows"], after[line["urn"]]["open_state"]) == (13, None)
-        upkeep = self._last_run()
-        assert (upkeep["run"]["state"], upkeep["run"]["figures"]["kind"]) == ("COMMITTED", "recovery")
-        assert [(each["sequence_id"], each["outcome"]) for each in upkeep["datasets"]] == [
+        recovery = self._last_run()
+        assert (recovery["run"]["state"], recovery["run"]["figures"]["kind"]) == ("COMMITTED", "recovery")
+        assert [(each["sequence_id"], each["outcome"]) for each in recovery["datasets"]] == [
             (line["sequence_id"], "COMMITTED")
         ]
 

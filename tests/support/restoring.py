@@ -16,7 +16,7 @@ from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.upkeep import Upkeep, examination_of
+from gobblin_assets.run.maintenance_run import MaintenanceRun, examination_of
 from tests.support.lake import FORKS, JOB, Lake, World
 from tests.support.postgres import maintenance
 from tests.support.workers import Worker
@@ -65,8 +65,8 @@ def reconcile(world: World, urn: str, way: Way) -> Reconciled:
     """As the command line does it; raises what could not be done."""
     operations = world.operations()
     reconciliation = Reconciliation(operations, _examination_of(world), world.lake.root)
-    upkeep = Upkeep(operations, world.stores, JobName(JOB))
-    done, failures = upkeep.reconcile(reconciliation, [examine(world, urn)], way)
+    repair = MaintenanceRun(operations, world.stores, JobName(JOB))
+    done, failures = repair.reconcile(reconciliation, [examine(world, urn)], way)
     for error in failures.values():
         raise error
     return done[0]

@@ -1,4 +1,4 @@
-"""Work on the log outside an ingestion, as runs of their own: recovery, resuming, giving up.
+"""Maintenance of the log, as runs of their own: recovery, resuming, abandoning, reconciling, compaction.
 
 Each has its row of history with the datasets that it touched, so that a later reader sees who finished what, and so
 that a process that dies in the middle is found by its lease and the run that it belongs to.
@@ -69,7 +69,7 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class MaintenanceRun:
     """Operations of one run on one job's sequences, in the name of ``operations.holder``.
 
     ``send`` tells the orchestrator of what was finished; without it that is left to the job's next run or sensor,
