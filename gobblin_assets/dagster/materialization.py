@@ -4,9 +4,10 @@ Nothing is written before every selected dataset is known to have the run's part
 logged as they happen; what failed is raised after them, so that it never hides them.
 """
 
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -43,16 +44,20 @@ from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.run.job_kind import Worker
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
+from gobblin_assets.sources.environment import read_connection
+from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.selection import Selection
 
 _PAGES_READ_MAX: Final = 1_000
+
+_Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class EventLog:
     """
 
     layout: JobLayout
-    context: dg.AssetExecutionContext | dg.OpExecutionContext
+    context: _Context
 
     def log_publication(self, report: DatasetReport) -> None:
         """One materialization for each role of a finished sequence, then its checks."""
@@ -91,16 +96,29 @@ class EventLog:
 
 
 def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> None:
-    """Run what was selected. Raises Failure or RetryRequested after all that is good was logged.
-
-    A stream that was asked to stop ends at a published boundary, and then raises what ends a run as CANCELED.
-    """
-    stop = StopRequest()
+    """Run what Dagster selected: assets, else checks alone. Raises as ``materialize_selection``."""
     try:
         if not context.selected_asset_keys:
             evaluate_published(context, layout, getattr(context.resources, STORES_KEY))
             return
-        request = _plan_request(context, layout, config)
+        selection = layout.plan_selection(
+            context.selected_asset_keys, find_run_range(context.run.tags), context.instance
+        )
+    except GobblinError as error:
+        raise decide_error(error, retry_number=context.retry_number) from error
+    materialize_selection(context, layout, config, selection)
+
+
+def materialize_selection(context: _Context, layout: JobLayout, config: GobblinRunConfig, selection: Selection) -> None:
+    """Run the selection, also of a layout that was made at run time: the run needs the resources of ``ports`` alone.
+
+    A connection that is no resource of the run is that of the environment. Raises Failure or RetryRequested after all
+    that is good was logged. A stream that was asked to stop ends at a published boundary, and then raises what ends a
+    run as CANCELED.
+    """
+    stop = StopRequest()
+    try:
+        request = _plan_request(context, layout, config, selection)
         if not request.selection:
             context.log.info("All of this run's partitions were published by its earlier try.")
             return
@@ -145,12 +163,12 @@ def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
 
 
 @contextmanager
-def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterator[RunPorts]:
+def _open_ports(context: _Context, layout: JobLayout) -> Iterator[RunPorts]:
     job = layout.job
     stores: Stores = getattr(context.resources, STORES_KEY)
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
     engine: Engine = getattr(context.resources, SPARK_KEY)
-    connection: Connection = getattr(context.resources, connection_key(job))
+    connection = _find_connection(context, job)
     fs, root = file_systems.open(job.destination, umask=job.umask)
     progress = ProgressLog(context.log.info)
     is_ready = threading.Event()
@@ -200,10 +218,14 @@ def _open_ports(context: dg.AssetExecutionContext, layout: JobLayout) -> Iterato
         progress.close()
 
 
-def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig) -> RunRequest:
+def _find_connection(context: _Context, job: JobSpec) -> Connection:
+    found: Connection | None = getattr(context.resources, connection_key(job), None)
+    return read_connection(job.source, os.environ) if found is None else found
+
+
+def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig, selection: Selection) -> RunRequest:
     tags = context.run.tags
     mode = decide_run_mode(config.mode, tags)
-    selection = layout.plan_selection(context.selected_asset_keys, find_run_range(tags), context.instance)
     if config.stream_s is not None:
         job = plan_stream_job(layout.job)
         record = context.instance.get_run_record_by_id(context.run.run_id)
@@ -229,9 +251,7 @@ def _plan_request(context: dg.AssetExecutionContext, layout: JobLayout, config: 
     )
 
 
-def _leave_out_published(
-    context: dg.AssetExecutionContext, layout: JobLayout, selection: Mapping[DatasetUrn, tuple[AssetPartition, ...]]
-) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+def _leave_out_published(context: _Context, layout: JobLayout, selection: Selection) -> Selection:
     """What an earlier try of this run has not published yet: a retry must not refresh what went well."""
     done: set[tuple[dg.AssetKey | None, str | None]] = set()
     cursor = None
@@ -251,7 +271,7 @@ def _leave_out_published(
     return {urn: partitions for urn, partitions in left.items() if partitions}
 
 
-def _log_unpublished(context: dg.AssetExecutionContext, events: EventLog, report: DatasetReport) -> None:
+def _log_unpublished(context: _Context, events: EventLog, report: DatasetReport) -> None:
     events.log_checks(report)
     for note in report.notes:
         context.log.info("%s [%s]: %s", report.urn, report.partition, note)

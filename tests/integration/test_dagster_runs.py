@@ -12,8 +12,13 @@ from dagster._core.loader import LoadingContextForTest
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
+from gobblin_assets.dagster.factory import build_gobblin_layout
+from gobblin_assets.dagster.materialization import materialize_selection
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.failpoints import Failpoint
-from tests.support.dagster_world import build_world, published_numbers, write_numbers
+from gobblin_assets.spec.selection import select_partitions
+from tests.support.dagster_world import build_world, describe_job, published_numbers, write_numbers
 
 ORDERS, STOCK, MONTHLY = "public.orders", "a/b c.Ü", "by month"
 KEYS = {urn: dg.AssetKey(["shop", name]) for urn, name in ((ORDERS, ORDERS), (STOCK, "a%2Fb c.Ü"), (MONTHLY, MONTHLY))}
@@ -279,3 +284,26 @@ def test_a_month_ahead_of_the_clock_is_not_offered(shop: Shop) -> None:
     options = {"datasets": [{**OPTIONS["datasets"][2], "partitions": {"kind": "monthly", "start": "2013-01-01"}}]}
     result = shop.run("shop_monthly", options=options, tags={"dagster/partition": later})
     assert f"'{later}' is not a partition" in shop.failure_of(result)
+
+
+def test_a_job_that_is_known_only_at_run_time_is_materialized_by_the_same_function(shop: Shop) -> None:
+    shop.write(ORDERS, None, 1, 2)
+    shop.write(MONTHLY, JANUARY, 3)
+
+    @dg.op(required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, "numbers"}, config_schema=dict)
+    def run_any(context: dg.OpExecutionContext) -> None:
+        layout = build_gobblin_layout(context.op_config)
+        for urn, keys in {ORDERS: (), MONTHLY: (JANUARY,)}.items():
+            selection = select_partitions(layout.job, layout.datasets, urns=[urn], keys=keys, begun_by=None)
+            materialize_selection(context, layout, GobblinRunConfig(), selection)
+
+    @dg.job(resource_defs=build_world(shop.folder, shop.database_url, **OPTIONS).resources)
+    def flows() -> None:
+        run_any()
+
+    options = describe_job(shop.folder, **OPTIONS)
+    assert flows.execute_in_process(
+        instance=shop.instance, run_config={"ops": {"run_any": {"config": options}}}
+    ).success
+    assert shop.numbers == [1, 2, 3]
+    assert (len(shop.events(ORDERS)), shop.partitions(MONTHLY)) == (1, [JANUARY])
