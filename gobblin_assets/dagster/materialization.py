@@ -40,6 +40,7 @@ from gobblin_assets.dagster.run_config import (
 )
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
 from gobblin_assets.model.clock import SystemClock
@@ -206,6 +207,7 @@ def _open_ports(context: _Context, layout: JobLayout) -> Iterator[RunPorts]:
             get_session,
             open_extractor,
             lambda: engine.open_rewriter(job, layout.datasets),
+            lambda: ArrowWorker(fs),
         ),
         interrupt=engine.interrupt,
         clock=SystemClock(),

@@ -53,6 +53,10 @@ class FileSystem(Protocol):
         """A seekable stream of the file's bytes, for footers and the like."""
         ...
 
+    def create_file(self, path: str) -> BinaryIO:
+        """A stream into a new file, whole once it is closed. Its parent must exist; a file there is a ConflictError."""
+        ...
+
     def make_directories(self, directory: str) -> None:
         """Make it and its missing parents; being there already is fine (a file there is a ConflictError)."""
         ...

@@ -83,6 +83,15 @@ class PosixFileSystem:
         with families("open", path):
             return os.fdopen(os.open(path, OPEN_FILE), "rb")
 
+    def create_file(self, path: str) -> BinaryIO:
+        try:
+            with families("make", path):
+                return os.fdopen(os.open(path, _CREATE_FILE, 0o666), "wb")
+        except RetryableError as error:
+            if isinstance(error.__cause__, FileExistsError):
+                raise ConflictError(f"{path} is there already", path=path) from error
+            raise
+
     def make_directories(self, directory: str) -> None:
         for _ in range(RACE_TRIES_MAX):
             if self._make_missing(directory):

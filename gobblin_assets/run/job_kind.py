@@ -255,8 +255,11 @@ class Staged:
 class Worker(Protocol):
     """Called from several threads at once, one for each running task."""
 
-    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
-        """What ends the work of ``tag`` after this process died, as JSON without secrets; None: it ends with it."""
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
+        """What ends the work of ``tag`` after this process died, as JSON without secrets; None: it ends with it.
+
+        ``plans`` are those that are done under the tag.
+        """
         ...
 
     def do(self, order: WorkOrder) -> Staged:

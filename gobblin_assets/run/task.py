@@ -176,7 +176,7 @@ class TaskRunner:
     ) -> list[WorkOrder]:
         """Record the attempts before their first byte; give what is to be extracted for them."""
         self.destination.require()
-        interruption = self.worker.describe_interruption(tag)
+        interruption = self.worker.describe_interruption(tag, [order.slice.plan for order in orders])
         attempts = [
             NewAttempt(
                 attempt_id=attempt_id,

@@ -16,6 +16,7 @@ from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.source_comments import SourceComments
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan
+from gobblin_assets.sources.arrow_port import ArrowReader
 from gobblin_assets.spec.job_spec import DatasetSpec
 
 
@@ -66,7 +67,8 @@ class ReadPlan:
 
     ``late_key``: the columns that, with the watermark column, tell a late row from one that was published; set when
     some WorkUnit has ``reread_from``. ``may_fail_rows``: what is read may turn out to be no row, and is a dead letter
-    then. ``comments`` are what people wrote at the source about the table and its columns, by the source's names.
+    then. ``arrow``: how they are read without Spark, where that can be; ``needs_arrow``: the job wants no other way.
+    ``comments`` are what people wrote at the source about the table and its columns, by the source's names.
     """
 
     spec: DatasetSpec
@@ -75,6 +77,8 @@ class ReadPlan:
     late_key: tuple[str, ...] = ()
     may_fail_rows: bool = False
     comments: SourceComments = field(default_factory=SourceComments)
+    arrow: ArrowReader | None = None
+    needs_arrow: bool = False
 
 
 def read_plan_of(plan: UnitPlan) -> ReadPlan:

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+
+SPARK_VERSION: Final = version("pyspark")
 
 COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -59,6 +59,18 @@ def test_an_input_can_be_read_from_any_place(place: Place) -> None:
         place.fs.open_input(place.at("none"))
 
 
+def test_a_new_file_holds_what_was_written_once_it_is_closed(place: Place) -> None:
+    with place.fs.create_file(place.at("new")) as stream:
+        stream.write(b"0123")
+        stream.write(b"456")
+    with place.fs.open_input(place.at("new")) as stream:
+        assert stream.read() == b"0123456"
+    with pytest.raises(ConflictError):
+        place.fs.create_file(place.at("new"))
+    with pytest.raises(RejectedError):
+        place.fs.create_file(place.at("none/new"))
+
+
 # --- directories
 
 

@@ -90,7 +90,7 @@ def test_an_unknown_tag_is_cancelled_without_a_word_and_an_interruption_is_plain
         session.plan(ask(urn))
         worker = session.open_worker()
         worker.cancel("nobody")
-        told = worker.describe_interruption("somebody")
+        told = worker.describe_interruption("somebody", [])
     assert told is None or all(isinstance(name, str) for name in told)
 
 

@@ -61,6 +61,18 @@ def _one_moment(
     return counted
 
 
+class _Unwritten(io.BytesIO):
+    def __init__(self, fs: "SimFileSystem", path: str) -> None:
+        super().__init__()
+        self._fs = fs
+        self._path = path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._fs.write_closed(self._path, self.getvalue())
+        super().close()
+
+
 class SimFileSystem:
     """Adapters have no state of their own beside ``modes_applied``: all of it is on the disk."""
 
@@ -98,6 +110,18 @@ class SimFileSystem:
             return io.BytesIO(self.disk.read(path))
         except OSError as error:
             raise self.disk.failure(error.errno or 0, "open", path) from error
+
+    def create_file(self, path: str) -> BinaryIO:
+        """Written at the moment at which it is closed: no crash falls inside."""
+        if self.disk.exists(path):
+            raise ConflictError(f"{path} is there already", path=path)
+        if not self.disk.is_directory(path.rpartition("/")[0] or "/"):
+            raise self.disk.failure(errno.ENOENT, "make", path)
+        return _Unwritten(self, path)
+
+    @_one_moment
+    def write_closed(self, path: str, content: bytes) -> None:
+        self.disk.write_file(path, content)
 
     @_one_moment
     def make_directories(self, directory: str) -> None:

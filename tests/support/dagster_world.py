@@ -24,7 +24,7 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.urn import Role
-from gobblin_assets.run.job_kind import Output, PlanRequest, Staged, Worker, WorkOrder
+from gobblin_assets.run.job_kind import Output, PlanRequest, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_spec import JobSpec
@@ -106,7 +106,7 @@ class NumbersExtractor:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
         return None
 
     def cancel(self, tag: str) -> None:

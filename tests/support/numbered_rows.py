@@ -114,7 +114,7 @@ class NumberedRows:
             sharing=Sharing("all", request.urn) if self.shares else None,
         )
 
-    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
         return None
 
     def cancel(self, tag: str) -> None:

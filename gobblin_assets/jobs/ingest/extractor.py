@@ -6,7 +6,7 @@ counted by a second read: no attempt is without a count that its files have no p
 are read by, the source counts whose they are; where a converter takes some out, what is left is counted once more.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +17,8 @@ from pyspark.sql import types as t
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
 from gobblin_assets.model.urn import Role
-from gobblin_assets.model.watermark import Watermark
-from gobblin_assets.rows.columns import require_distinct_fields
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
 from gobblin_assets.rows.failed_rows import look_at_failed, sample_quarantine
@@ -42,8 +41,7 @@ from gobblin_assets.rows.row_quality import (
     split_rows,
 )
 from gobblin_assets.rows.row_samples import RowFailures
-from gobblin_assets.rows.schema_merge import parse_schema, require_joinable
-from gobblin_assets.run.job_kind import Output, Staged, WorkOrder
+from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.slices import partition_text
 from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spark.cancellation import (
@@ -71,7 +69,7 @@ class SparkExtractor:
         self._identity = find_session_identity(spark)
         self._is_server_gone = False
 
-    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:  # noqa: ARG002  the port's
         return describe_interruption(self._identity, tag)
 
     def cancel(self, tag: str) -> None:
@@ -86,7 +84,7 @@ class SparkExtractor:
             [order], lambda: (read_plan_of(order.plan).reader.read(self._spark, order.units), None), directory
         )
         high = None if written.observed is None else written.observed.high
-        _require_below(order, high)
+        require_below(order, high)
         writer = read_plan_of(order.plan).spec.writer
         directories = tuple(
             Output(role, found.path, published_path(role, path, writer), found.files)
@@ -127,7 +125,7 @@ class SparkExtractor:
         with spark_families(f"find the columns of {urn}"):
             frame = convert(rules.reader.read(self._spark, ()), rules.spec.converters, dataset=urn)
             schemas = _split(self._divide(order, frame)[0], order).schemas
-        _require_readable([order], schemas.values())
+        require_readable([order], schemas.values())
         return schemas
 
     def _hand_out(
@@ -210,7 +208,7 @@ class SparkExtractor:
         frame, observed = self._observed(order, raw)
         divided, partition_columns = self._divide(order, frame)
         split = _split(divided, order)
-        _require_readable(orders, split.schemas.values())
+        require_readable(orders, split.schemas.values())
         rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
         write_parquet(
             split.frame,
@@ -237,10 +235,10 @@ class SparkExtractor:
         links = read_plan_of(order.plan).spec.converters
         late = any(unit.reread_from is not None for unit in order.units)
         if not late and all(link.where is None and link.function is None for link in links):
-            observed, positions = observe_positions(raw, _position_columns(order))
+            observed, positions = observe_positions(raw, position_columns(order))
             return convert(observed, links, dataset=order.plan.urn), positions
         left = self._without_late(convert(raw, links, dataset=order.plan.urn), order)
-        return observe_positions(left, () if links else _position_columns(order))
+        return observe_positions(left, () if links else position_columns(order))
 
     def _without_late(self, frame: DataFrame, order: WorkOrder) -> DataFrame:
         """Leave out what an earlier sequence published, where this attempt reads below the watermark."""
@@ -322,36 +320,3 @@ def _share_of(order: WorkOrder) -> str:
     if order.plan.sharing is None:
         raise CorruptionError(f"{order.plan.urn} is read together with others, and its plan shares with none")
     return order.plan.sharing.name
-
-
-def _require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:
-    """Nothing is written that could not be read, by itself or together with what is published."""
-    for schema in schemas:
-        require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
-        new = parse_schema(schema.jsonValue())
-        for order in orders:
-            require_joinable(
-                new,
-                [parse_schema(each) for each in order.schemas_beside],
-                allow_retyped=read_plan_of(order.plan).spec.schema_change.allow_retyped,
-                label=f"dataset {order.plan.urn!r}",
-                field=f"datasets[{order.plan.urn}].schema_change",
-            )
-
-
-def _position_columns(order: WorkOrder) -> tuple[str, ...]:
-    rules = read_plan_of(order.plan)
-    watermark = rules.spec.watermark
-    if rules.watermark_column is None or watermark is None or order.plan.is_snapshot:
-        return ()
-    return (watermark.column,) if watermark.key_column is None else (watermark.column, watermark.key_column)
-
-
-def _require_below(order: WorkOrder, high: Watermark | None) -> None:
-    """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
-    ends = [unit.interval.high for unit in order.units if unit.interval is not None]
-    if high is not None and ends and high.type is ends[0].type and high >= max(ends):
-        raise CorruptionError(
-            f"{order.plan.urn}: the source gave a row at {high}, which is not below the bound {max(ends)}",
-            hint="Nothing that this task read was published. Does the watermark column change while it is read?",
-        )

@@ -7,11 +7,14 @@ from dataclasses import dataclass, fields, replace
 
 from pyspark.sql import SparkSession
 
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.ingest.arrow_worker import find_spark_need
 from gobblin_assets.jobs.ingest.quality import QualityJudge
+from gobblin_assets.jobs.ingest.worker import IngestWorker
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, UnitPlan, Worker
-from gobblin_assets.sources.port import PlanSession, Source, SourceRequest, read_plan_of
+from gobblin_assets.sources.port import PlanSession, ReadPlan, Source, SourceRequest, read_plan_of
 from gobblin_assets.spark.errors import SPARK_RAISES, session_failure
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition
@@ -23,6 +26,7 @@ class IngestKind:
 
     ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
     ``open_extractor`` makes what does plans, ``make_rewriter`` what compacts; None: nothing is compacted.
+    ``open_arrow`` makes what does plans without Spark; None: all are done by Spark.
     """
 
     datasets: Mapping[DatasetUrn, DatasetSpec]
@@ -30,6 +34,7 @@ class IngestKind:
     spark: Callable[[], SparkSession]
     open_extractor: Callable[[], Worker]
     make_rewriter: Callable[[], Rewriter] | None = None
+    open_arrow: Callable[[], Worker] | None = None
 
     @property
     def urns(self) -> Collection[DatasetUrn]:
@@ -39,7 +44,7 @@ class IngestKind:
     def open(self, report: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
         wanted = [_with_spec(each, self.datasets[each.urn]) for each in requests]
         with _losing_sessions(), self.source.open_plan(self.spark, report, wanted) as session:
-            yield _IngestSession(self.datasets, session, self.open_extractor)
+            yield _IngestSession(self.datasets, session, self.open_extractor, self.open_arrow)
 
     def prepare(self) -> None:
         self.spark()
@@ -62,18 +67,37 @@ class _IngestSession:
     datasets: Mapping[DatasetUrn, DatasetSpec]
     session: PlanSession
     open_extractor: Callable[[], Worker]
+    open_arrow: Callable[[], Worker] | None
 
     def plan(self, request: PlanRequest) -> UnitPlan:
         spec = self.datasets[request.urn]
         with _losing_sessions():
             plan = self.session.plan(_with_spec(request, spec))
+        plan = replace(plan, payload=self._choose_reader(plan))
         found = read_plan_of(plan)
         judge = QualityJudge(spec, found.comments, may_fail_rows=found.may_fail_rows)
         return replace(plan, judge=judge, split=spec.split, lag_max=spec.quality.lag_max)
 
     def open_worker(self) -> Worker:
+        if self.open_arrow is not None:
+            return IngestWorker(self._open_spark, self.open_arrow)
+        return self._open_spark()
+
+    def _open_spark(self) -> Worker:
         with _losing_sessions():
             return self.open_extractor()
+
+    def _choose_reader(self, plan: UnitPlan) -> ReadPlan:
+        """Without its reader for Arrow where Spark is needed. RejectedError where the job wants no Spark."""
+        found = read_plan_of(plan)
+        need = find_spark_need(plan)
+        if found.needs_arrow and need is not None:
+            raise RejectedError(
+                f"{plan.urn} has {need}, which needs Spark",
+                field="source.reader",
+                hint="Write reader: auto, or leave that out.",
+            )
+        return found if need is None and self.open_arrow is not None else replace(found, arrow=None)
 
 
 def _with_spec(request: PlanRequest, spec: DatasetSpec) -> SourceRequest:

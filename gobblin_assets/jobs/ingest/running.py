@@ -13,6 +13,7 @@ from pathlib import Path
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
@@ -139,6 +140,7 @@ def open_run(
             lambda: engine.get_session(job),
             lambda: engine.open_extractor(job, stores),
             lambda: engine.open_rewriter(job, datasets),
+            lambda: ArrowWorker(fs),
         ),
         interrupt=engine.interrupt,
         clock=clock,

@@ -36,7 +36,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """One column of the read: ``expression`` in the source's SQL; the rest as in ``dialect.ColumnReading``."""
+    """One column of the read: ``expression`` in the source's SQL; most of the rest as in ``dialect.ColumnReading``.
+
+    ``held_as``: its type in the dataset, as Spark writes it, where the catalogue knows it without asking Spark.
+    """
 
     name: str
     expression: str
@@ -46,6 +49,7 @@ class Selected:
     wire: str = ""
     spark_type: str = ""
     guard: str = ""
+    held_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ _PERMISSION: Final = re.compile(
     r"(?i)permission denied|not have (the )?\w+ permission|insufficient privileges|ORA-01031"
 )
 _REFUSED: Final = re.compile(
-    r"SQLSyntaxErrorException|SQLDataException|invalid input syntax|Syntax error|does not exist|out of range"
+    r"SQLSyntaxErrorException|SQLDataException|invalid input syntax|[Ss]yntax error|does not exist|out of range"
     r"|UNRECOGNIZED_SQL_TYPE|NUMERIC_VALUE_OUT_OF_RANGE|Bad value for type|division by zero|SQLFeatureNotSupported"
     r"|SQLITE_ERROR|(?:Binder|Parser|Catalog|Conversion|Invalid Input|Out of Range) Error:"
 )
@@ -68,8 +68,11 @@ def judge_driver(error: Exception, connection: JdbcConnection) -> GobblinError:
 
 def _find_source_failure(error: Exception, connection: JdbcConnection) -> GobblinError | None:
     text = connection.scrub(str(error))
-    if not _OF_JDBC.search(text):
-        return None
+    return judge_words(text, connection) if _OF_JDBC.search(text) else None
+
+
+def judge_words(text: str, connection: JdbcConnection) -> GobblinError:
+    """The family of what a database or its driver said; ``text`` holds no secret."""
     said = summarize(text)
     where = f"connections[{connection.name}]"
     rejections = (

@@ -13,6 +13,14 @@ class JdbcSourceSpec(SourceSpec):
     type: Literal["jdbc"] = "jdbc"
     connection: str = Field(description="Name of a JDBC connection resource.")
     include: tuple[str, ...] = Field((), description="Patterns of table names, such as public.*; from discovery.")
+    reader: Literal["auto", "jdbc", "arrow"] = Field(
+        "auto",
+        description="Who reads the tables: arrow (Postgres; in this process, without Spark), or jdbc (Spark). auto "
+        "takes arrow for tables of up to arrow_rows_max rows that nothing in the job needs Spark for.",
+    )
+    arrow_rows_max: int = Field(
+        20_000_000, ge=0, description="With reader: auto, tables of more rows (estimated) are read by Spark."
+    )
     read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
     packages: tuple[str, ...] = Field(
         (),

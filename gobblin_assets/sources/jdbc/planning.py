@@ -14,6 +14,7 @@ from gobblin_assets.model.source_comments import SourceComments
 from gobblin_assets.model.watermark import Scalar, Watermark, WatermarkType
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
 from gobblin_assets.run.job_kind import UnitPlan
+from gobblin_assets.sources.arrow_port import ArrowReader
 from gobblin_assets.sources.jdbc.bounds import (
     Limits,
     decide_mode,
@@ -52,7 +53,14 @@ class Planner:
     catalog: Catalog
     new_id: Callable[[], uuid.UUID]
 
-    def plan(self, request: SourceRequest, make_reader: Callable[[SourceRequest, Layout], Reader]) -> UnitPlan:
+    def plan(
+        self,
+        request: SourceRequest,
+        make_reader: Callable[[SourceRequest, Layout], Reader],
+        find_arrow: Callable[[SourceRequest, Layout, Sequence[WorkUnit]], ArrowReader | None],
+        *,
+        needs_arrow: bool,
+    ) -> UnitPlan:
         layout = lay_out(self.catalog, request)
         columns = {column.name: column.type_text for column in layout.columns}
         notes = list(compare_columns(request, layout))
@@ -82,6 +90,8 @@ class Planner:
                 comments=SourceComments(
                     layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
                 ),
+                arrow=find_arrow(request, layout, units),
+                needs_arrow=needs_arrow,
             ),
             columns=columns,
             notes=tuple(notes),

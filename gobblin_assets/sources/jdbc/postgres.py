@@ -152,7 +152,12 @@ class PostgresCatalog:
         types = self._describe(table.name, raw)
         return tuple(
             Selected(
-                name, write_read(found, column, number), found.text, find_problem(found), suggest_cast(found, column)
+                name,
+                write_read(found, column, number),
+                found.text,
+                find_problem(found),
+                suggest_cast(found, column),
+                held_as=find_spark_type(found) if find_problem(found) is None else "",
             )
             for number, (name, column, found) in enumerate(zip(columns, raw, types, strict=True))
         )
@@ -198,15 +203,16 @@ class PostgresCatalog:
         return [first, *inner, last]
 
     def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
-        milliseconds = self._read_timeout_s * 1000
-        return {
-            "fetchsize": str(fetch_size_rows),
+        return {"fetchsize": str(fetch_size_rows), "sessionInitStatement": "; ".join(self.list_reader_statements())}
+
+    def list_reader_statements(self) -> Sequence[str]:
+        """What a reader's session says first in its transaction."""
+        return (
             # The snapshot must come first: it can't be set once the transaction has seen rows.
-            "sessionInitStatement": (
-                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; "
-                f"SET TRANSACTION SNAPSHOT '{self._snapshot}'; SET LOCAL statement_timeout = {milliseconds}"
-            ),
-        }
+            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            f"SET TRANSACTION SNAPSHOT '{self._snapshot}'",
+            f"SET LOCAL statement_timeout = {self._read_timeout_s * 1000}",
+        )
 
     def _describe(self, table: TableName, expressions: Sequence[str]) -> list[PgType]:
         """The types of expressions over a table, domains resolved, without reading a row."""

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import UnitPlan
 from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.discovery import Discovery, find_changes
@@ -20,7 +21,8 @@ from gobblin_assets.sources.jdbc.expressions import require_expressions
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.layout import Layout
 from gobblin_assets.sources.jdbc.planning import Planner
-from gobblin_assets.sources.jdbc.postgres import open_postgres
+from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
+from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
 from gobblin_assets.sources.jdbc.spark_catalog import SparkCatalog
 from gobblin_assets.sources.jdbc.table_reader import TableReader, ZoneCheck
 from gobblin_assets.sources.port import PlanSession, SourceRequest
@@ -30,16 +32,27 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 class JdbcPlanSession:
     """One run's view. ``plan`` is for one thread; plans are read by many."""
 
-    def __init__(self, catalog: Catalog, connection: JdbcConnection, new_id: Callable[[], uuid.UUID]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        connection: JdbcConnection,
+        spec: JdbcSourceSpec,
+        new_id: Callable[[], uuid.UUID],
+        readers: ReaderConnections | None,
+    ) -> None:
         self._catalog = catalog
         self._connection = connection
+        self._spec = spec
+        self._readers = readers
         self._planner = Planner(catalog, new_id)
         self._zone = ZoneCheck()
 
     def plan(self, request: SourceRequest) -> UnitPlan:
         require_expressions(request.spec, request.urn, self._connection.subprotocol)
         try:
-            return self._planner.plan(request, self._make_reader)
+            return self._planner.plan(
+                request, self._make_reader, self._find_arrow, needs_arrow=self._spec.reader == "arrow"
+            )
         except RejectedError as error:
             if error.field != "datasets":
                 raise
@@ -50,6 +63,16 @@ class JdbcPlanSession:
     def _make_reader(self, request: SourceRequest, layout: Layout) -> TableReader:
         fetch_size_rows = request.spec.split.fetch_size_rows
         return TableReader(self._catalog, self._connection, layout, request.urn, fetch_size_rows, self._zone)
+
+    def _find_arrow(
+        self, request: SourceRequest, layout: Layout, units: Sequence[WorkUnit]
+    ) -> PostgresArrowReader | None:
+        if self._readers is None or not can_read(layout):
+            return None
+        row_count = sum(unit.estimated_row_count or 0 for unit in units)
+        if self._spec.reader == "auto" and row_count > self._spec.arrow_rows_max:
+            return None
+        return PostgresArrowReader(self._readers, self._connection, self._catalog.dialect, layout, request.urn)
 
 
 class JdbcSource:
@@ -93,13 +116,34 @@ class JdbcSource:
 
     @contextmanager
     def _open(self, spark: Callable[[], SparkSession], report: Callable[[str], None]) -> Iterator[PlanSession]:
-        with self._open_catalog(spark) as catalog:
+        with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
             report(self._describe_view())
             if self._known is not None and self._spec.include:
                 now = [str(name) for name in catalog.list_tables()]
                 if changes := find_changes(self._known, now, self._spec):
                     report(changes)
-            yield JdbcPlanSession(catalog, self._connection, self._new_id)
+            yield JdbcPlanSession(catalog, self._connection, self._spec, self._new_id, readers)
+
+    @contextmanager
+    def _open_readers(self, catalog: Catalog) -> Iterator[ReaderConnections | None]:
+        """Where tables may be read by Arrow. RejectedError where the job wants that of a database that has it not."""
+        if self._spec.reader == "jdbc":
+            yield None
+            return
+        if not isinstance(catalog, PostgresCatalog):
+            if self._spec.reader == "arrow":
+                raise RejectedError(
+                    f"{dialect_of(self._connection.subprotocol).title} is read by JDBC alone",
+                    field="source.reader",
+                    hint="Write reader: auto. Arrow reads Postgres.",
+                )
+            yield None
+            return
+        readers = ReaderConnections(self._connection, catalog.list_reader_statements())
+        try:
+            yield readers
+        finally:
+            readers.close()
 
     def _describe_view(self) -> str:
         """What a reader of the run's notes has to know of this database."""

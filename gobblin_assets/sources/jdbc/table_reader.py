@@ -6,16 +6,15 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.sources.jdbc.catalog import Catalog
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_driver
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
-from gobblin_assets.sources.jdbc.planning import CONDITION, SPLIT_BY, WITH_NULLS
-from gobblin_assets.sources.jdbc.positions import write_interval
+from gobblin_assets.sources.jdbc.planning import SPLIT_BY
 from gobblin_assets.sources.jdbc.spark_values import read_values, wire_schema
+from gobblin_assets.sources.jdbc.unit_query import write_unit
 from gobblin_assets.sources.port import ReadPlan, SharedRows
 
 _NOTHING: Final = "1 = 0"
@@ -66,7 +65,7 @@ class TableReader:
         needed = [unit for unit in units if not unit.is_empty]
         split_by = next((unit.properties[SPLIT_BY] for unit in needed if SPLIT_BY in unit.properties), None)
         hidden = hidden_columns(dialect, layout, split_by)
-        conditions = [self._write_condition(unit) for unit in needed] or [_NOTHING]
+        conditions = [write_unit(dialect, layout, unit) for unit in needed] or [_NOTHING]
         try:
             self._zone.require_utc(spark)
             frame = spark.read.jdbc(
@@ -95,22 +94,6 @@ class TableReader:
         positions = () if layout.axis is None else layout.axis.columns
         found = find_refused_value(error, layout.columns, str(layout.table.name), self._urn, positions=positions)
         return found or judge_driver(error, self._connection)
-
-    def _write_condition(self, unit: WorkUnit) -> str:
-        layout, dialect = self._layout, self._catalog.dialect
-        if unit.interval is None:
-            return str(unit.properties.get(CONDITION, "1 = 1"))
-        if layout.axis is None:
-            raise RejectedError("an interval needs a column of positions", field=f"datasets[{unit.dataset}].watermark")
-        names = tuple(dialect.quote(f"w{number}") for number in range(len(layout.axis.columns)))
-        low = unit.interval.low if unit.reread_from is None else unit.reread_from
-        condition = write_interval(dialect, layout.axis, names, Interval(low, unit.interval.high))
-        if unit.properties.get(WITH_NULLS):
-            return f"(({condition}) OR {' OR '.join(f'{name} IS NULL' for name in names)})"
-        if len(names) > 1:
-            # A NULL in the second column leaves the comparison true where the first alone decides it.
-            return f"({condition}) AND {names[1]} IS NOT NULL"
-        return condition
 
     def _properties(self) -> dict[str, str]:
         schema = wire_schema(self._layout.columns)

@@ -1,0 +1,201 @@
+"""Extraction in this process: a source's Arrow batches are written as they come, WorkUnits side by side.
+
+What a plan needs beside reading and writing (converters, row policies, directories by value, the late window) is
+Spark's; ``find_spark_need`` says so before anything is read.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.urn import Role
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
+from gobblin_assets.rows.arrow_types import arrow_type, schema_to_json
+from gobblin_assets.rows.arrow_writer import RollingWriter
+from gobblin_assets.rows.parquet_writer import plan_file_rows_max
+from gobblin_assets.rows.schema_merge import parse_schema
+from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
+from gobblin_assets.sources.arrow_port import ArrowReader
+from gobblin_assets.sources.port import read_plan_of
+
+_DATA_DIRECTORY: Final = "files"
+
+
+def find_spark_need(plan: UnitPlan) -> str | None:
+    """What of the plan only Spark can do, by the field that asks for it; None: nothing."""
+    found = read_plan_of(plan)
+    needs = {
+        "converters": found.spec.converters,
+        "quality.rows": found.spec.quality.rows,
+        "writer.partition_by": found.spec.writer.partition_by,
+        "writer.time_column": found.spec.writer.time_column,
+        "writer.event_time": found.spec.writer.event_time,
+        "watermark.late_window": any(unit.reread_from is not None for unit in plan.work_units),
+    }
+    return next((name for name, is_asked in needs.items() if is_asked), None)
+
+
+class ArrowWorker:
+    """``Worker`` of plans that have an ``ArrowReader``. All tasks of a run share its threads, one for a processor."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="arrow-reader")
+        self._lock = threading.Lock()
+        self._running: dict[str, _Running] = {}
+
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:  # noqa: ARG002  the port's
+        """None: connections and threads end with this process."""
+        return None
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return [self.do(order) for order in orders]
+
+    def cancel(self, tag: str) -> None:
+        with self._lock:
+            found = self._running.get(tag)
+        if found is not None:
+            found.stop()
+
+    def do(self, order: WorkOrder) -> Staged:
+        reader = _reader_of(order)
+        schema = schema_to_json(reader.columns)
+        require_readable([order], [parse_schema(schema)])
+        units = [unit for unit in order.units if not unit.is_empty]
+        directory = f"{order.directory}/{_DATA_DIRECTORY}"
+        if units:
+            self._fs.make_directories(directory)
+        running = _Running()
+        with self._lock:
+            self._running[order.tag] = running
+        try:
+            written = self._write_all(order, reader, units, directory, running)
+        finally:
+            with self._lock:
+                self._running.pop(order.tag, None)
+        high = highest_of([each.position for each in written])
+        require_below(order, high)
+        files = tuple(file for each in written for file in each.files)
+        return Staged(
+            outputs=(Output(Role.DATA, directory, "", files),) if files else (),
+            rows_read=sum(each.row_count for each in written),
+            file_schemas={Role.DATA: schema},
+            columns=dict(reader.columns),
+            observed_high=high,
+        )
+
+    def _write_all(
+        self, order: WorkOrder, reader: ArrowReader, units: Sequence[WorkUnit], directory: str, running: "_Running"
+    ) -> list["_Written"]:
+        futures = [self._pool.submit(self._write, order, reader, unit, directory, running) for unit in units]
+        wait(futures)
+        # The first that failed has ended the others: what these say is only that.
+        failures = [error for each in futures if (error := each.exception()) is not None]
+        if failures:
+            first = running.reason or failures[0]
+            raise _explain(order, reader, first) if isinstance(first, Exception) else first
+        return [each.result() for each in futures]
+
+    def _write(
+        self, order: WorkOrder, reader: ArrowReader, unit: WorkUnit, directory: str, running: "_Running"
+    ) -> "_Written":
+        spec = read_plan_of(order.plan).spec.writer
+        schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in reader.columns])
+        rows_max = plan_file_rows_max(parse_schema(schema_to_json(reader.columns)), file_bytes_max=spec.file_bytes_max)
+        position = HighestPosition(position_columns(order))
+        row_count = 0
+        try:
+            running.require()
+            with (
+                reader.open(unit) as rows,
+                running.interrupting(rows.interrupt),
+                RollingWriter(
+                    self._fs,
+                    directory,
+                    f"part-{unit.number:05d}-{order.attempt_id}",
+                    schema,
+                    rows_max=min(rows_max, spec.file_rows_max or rows_max),
+                    compression=spec.compression,
+                ) as writer,
+            ):
+                for batch in rows.batches:
+                    running.require()
+                    row_count += batch.num_rows
+                    position.add(batch)
+                    writer.write(batch)
+        except BaseException as error:
+            running.fail(error)
+            raise
+        return _Written(writer.files, row_count, position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """``row_count``: of the rows that the source gave, counted on their way."""
+
+    files: tuple[DataFile, ...]
+    row_count: int
+    position: HighestPosition
+
+
+class _Running:
+    """What is being read under one tag: ended from outside, or by the first part of it that fails."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._interrupts: list[Callable[[], None]] = []
+        self._is_stopped = False
+        self.reason: BaseException | None = None
+
+    def require(self) -> None:
+        if self._is_stopped:
+            raise RetryableError("the read was ended")
+
+    def fail(self, error: BaseException) -> None:
+        with self._lock:
+            if not self._is_stopped:
+                self.reason = error
+        self.stop()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            interrupts = tuple(self._interrupts)
+        for each in interrupts:
+            each()
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        with self._lock:
+            self._interrupts.append(interrupt)
+        try:
+            self.require()
+            yield
+        finally:
+            with self._lock:
+                self._interrupts.remove(interrupt)
+
+
+def _reader_of(order: WorkOrder) -> ArrowReader:
+    reader = read_plan_of(order.plan).arrow
+    if reader is None:
+        raise CorruptionError(f"{order.plan.urn} is planned for Spark")
+    return reader
+
+
+def _explain(order: WorkOrder, reader: ArrowReader, error: Exception) -> Exception:
+    if isinstance(error, GobblinError):
+        return error
+    found = reader.explain(error)
+    return found if isinstance(found, GobblinError) else RetryableError(f"{order.plan.urn}: {found}")

@@ -1,0 +1,45 @@
+"""What each attempt is held to, whoever reads its rows."""
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.watermark import Watermark
+from gobblin_assets.rows.columns import require_distinct_fields
+from gobblin_assets.rows.schema_merge import parse_schema, require_joinable
+from gobblin_assets.run.job_kind import WorkOrder
+from gobblin_assets.sources.port import read_plan_of
+
+
+def require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:
+    """Nothing is written that could not be read, by itself or together with what is published."""
+    for schema in schemas:
+        require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
+        new = parse_schema(schema.jsonValue())
+        for order in orders:
+            require_joinable(
+                new,
+                [parse_schema(each) for each in order.schemas_beside],
+                allow_retyped=read_plan_of(order.plan).spec.schema_change.allow_retyped,
+                label=f"dataset {order.plan.urn!r}",
+                field=f"datasets[{order.plan.urn}].schema_change",
+            )
+
+
+def position_columns(order: WorkOrder) -> tuple[str, ...]:
+    rules = read_plan_of(order.plan)
+    watermark = rules.spec.watermark
+    if rules.watermark_column is None or watermark is None or order.plan.is_snapshot:
+        return ()
+    return (watermark.column,) if watermark.key_column is None else (watermark.column, watermark.key_column)
+
+
+def require_below(order: WorkOrder, high: Watermark | None) -> None:
+    """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
+    ends = [unit.interval.high for unit in order.units if unit.interval is not None]
+    if high is not None and ends and high.type is ends[0].type and high >= max(ends):
+        raise CorruptionError(
+            f"{order.plan.urn}: the source gave a row at {high}, which is not below the bound {max(ends)}",
+            hint="Nothing that this task read was published. Does the watermark column change while it is read?",
+        )

@@ -1,0 +1,61 @@
+"""Spark's types as Arrow has them, for rows that are written without Spark.
+
+Spark reads a Parquet column of the Arrow type as the Spark type, with the same values: instants and wall clocks in
+microseconds, the former in UTC.
+"""
+
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+
+_PLAIN: Final = MappingProxyType(
+    {
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+)
+# What Spark's JSON calls a type in another way than its SQL does.
+_JSON_NAMES: Final = MappingProxyType(
+    {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long", "timestamp": "timestamp"}
+)
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+_ARRAY: Final = re.compile(r"array<(.+)>")
+
+
+def arrow_type(spark_type: str) -> pa.DataType | None:
+    """The Arrow type of a Spark type as ``simpleString`` writes it; None for structs, maps and what else has none."""
+    if (decimal := _DECIMAL.fullmatch(spark_type)) is not None:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if (array := _ARRAY.fullmatch(spark_type)) is not None:
+        element = arrow_type(array[1])
+        # The name of the element that Spark's own files have.
+        return None if element is None else pa.list_(pa.field("element", element))
+    return _PLAIN.get(spark_type)
+
+
+def schema_to_json(columns: Sequence[tuple[str, str]]) -> dict[str, object]:
+    """Spark's JSON of a schema of these columns, each a name and a type as ``simpleString`` writes it."""
+    fields = [
+        {"name": name, "type": _type_to_json(spark_type), "nullable": True, "metadata": {}}
+        for name, spark_type in columns
+    ]
+    return {"type": "struct", "fields": fields}
+
+
+def _type_to_json(spark_type: str) -> object:
+    if (array := _ARRAY.fullmatch(spark_type)) is not None:
+        return {"type": "array", "elementType": _type_to_json(array[1]), "containsNull": True}
+    return _JSON_NAMES.get(spark_type, spark_type)

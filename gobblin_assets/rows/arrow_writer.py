@@ -1,0 +1,111 @@
+"""Arrow batches into Parquet files like Spark's: the same types, compression, checksums and bound of rows."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+import pyarrow as pa
+from pyarrow import ArrowException
+from pyarrow import parquet as pq
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.spark.settings import SPARK_VERSION
+
+# With it, Spark knows that days and times are of the calendar that it uses itself, and moves none.
+_METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}
+
+
+class RollingWriter:
+    """Writes into new files of ``directory``, each of up to ``rows_max`` rows; a block that fails leaves what it may.
+
+    ``name`` begins the files' names. ``files`` are those that were written once the block is over, counted by their
+    footers; there is none without rows.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, name: str, schema: pa.Schema, *, rows_max: int, compression: str
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._name = name
+        self._schema = schema
+        self._rows_max = rows_max
+        self._compression = compression
+        self._paths: list[str] = []
+        self._rows_left = 0
+        self._open: _OpenFile | None = None
+        self.files: tuple[DataFile, ...] = ()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if self._open is None:
+                self._open = self._begin()
+                self._rows_left = self._rows_max
+            count = min(batch.num_rows, self._rows_left)
+            self._open.writer.write_batch(batch.slice(0, count))
+            batch = batch.slice(count)
+            self._rows_left -= count
+            if self._rows_left == 0:
+                self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._end()
+            self.files = tuple(self._describe())
+        elif self._open is not None:
+            self._open.stream.close()
+
+    def _begin(self) -> "_OpenFile":
+        name = f"{self._name}-c{len(self._paths):03d}.{self._compression}.parquet"
+        path = f"{self._directory}/{name}"
+        self._paths.append(path)
+        return _OpenFile(self._fs.create_file(path), self._schema, self._compression)
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self._open.close()
+        self._open = None
+
+    def _describe(self) -> Iterator[DataFile]:
+        for path in self._paths:
+            identity = self._fs.find_identity(path)
+            if identity is None:
+                raise RetryableError(f"{path} is gone, and it was written just now", path=path)
+            yield DataFile(path.rpartition("/")[2], identity, _count_rows(self._fs, path))
+
+
+class _OpenFile:
+    def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self.stream = stream
+        with ExitStack() as stack:
+            stack.callback(stream.close)
+            self.writer = pq.ParquetWriter(
+                stream,
+                schema,
+                compression=compression,
+                store_decimal_as_integer=True,
+                store_schema=False,
+                write_page_checksum=True,
+            )
+            stack.pop_all()
+
+    def close(self) -> None:
+        self.writer.add_key_value_metadata(_METADATA)
+        self.writer.close()
+        self.stream.close()
+
+
+def _count_rows(fs: FileSystem, path: str) -> int:
+    try:
+        with fs.open_input(path) as stream:
+            return int(pq.read_metadata(stream).num_rows)
+    except (ArrowException, OSError) as error:
+        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error

@@ -1,0 +1,38 @@
+"""The port of readers that need no Spark: they give the rows of a WorkUnit as Arrow batches to this process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from gobblin_assets.model.work_unit import WorkUnit
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """``batches`` have the columns of the reader, in its order and of its types; none is large.
+
+    ``interrupt`` ends the reading from another thread: the batches then end in an error. It may be called at any time.
+    """
+
+    batches: Iterator[pa.RecordBatch]
+    interrupt: Callable[[], None]
+
+
+class ArrowReader(Protocol):
+    """Reads what one plan planned. Called from several threads at once."""
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]:
+        """Name and type of each column of the dataset, as Spark writes types."""
+        ...
+
+    def open(self, unit: WorkUnit) -> AbstractContextManager[ArrowRows]:
+        """Exactly the rows of ``unit``, which belongs to the plan. Opening and reading may raise anything."""
+        ...
+
+    def explain(self, error: Exception) -> Exception:
+        """What opening or reading raised, as one of the families, naming table and column if it can. Pure."""
+        ...

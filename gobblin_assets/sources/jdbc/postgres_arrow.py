@@ -1,0 +1,155 @@
+"""Tables of Postgres as Arrow batches, by ADBC: binary COPY, one connection for each reader, one snapshot for all.
+
+A connection that has read is kept for the next reader of the run: its transaction sees the same snapshot. One on which
+anything failed is closed.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import pyarrow as pa
+from adbc_driver_manager import dbapi as adbc
+from adbc_driver_postgresql import dbapi
+from psycopg.conninfo import make_conninfo
+
+from gobblin_assets.errors import GobblinError, RetryableError
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.rows.arrow_types import arrow_type
+from gobblin_assets.sources.arrow_port import ArrowRows
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.dialect import Dialect
+from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_words
+from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
+from gobblin_assets.sources.jdbc.planning import SPLIT_BY
+from gobblin_assets.sources.jdbc.postgres import plan_conninfo
+from gobblin_assets.sources.jdbc.unit_query import write_unit
+
+_BATCH_BYTES: Final = 8 << 20
+_BATCH_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
+_NOISE: Final = "[libpq] "
+
+
+class ReaderConnections:
+    """Connections of one run's readers to one database. Any thread may take one; ``close`` ends those that are idle."""
+
+    def __init__(self, connection: JdbcConnection, statements: Sequence[str]) -> None:
+        self._conninfo = make_conninfo(**{**plan_conninfo(connection), "client_encoding": "UTF8"})
+        self._statements = statements
+        self._lock = threading.Lock()
+        self._idle: list[adbc.Connection] = []
+        self._is_closed = False
+
+    @contextmanager
+    def take(self) -> Iterator[adbc.Connection]:
+        """A connection in a transaction that sees the run's snapshot."""
+        with self._lock:
+            taken = self._idle.pop() if self._idle else None
+        opened = taken or self._open()
+        try:
+            yield opened
+        except BaseException:
+            _close(opened)
+            raise
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(opened)
+                return
+        _close(opened)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            _close(each)
+
+    def _open(self) -> adbc.Connection:
+        opened: adbc.Connection = dbapi.connect(self._conninfo)
+        try:
+            with opened.cursor() as cursor:
+                for statement in self._statements:
+                    cursor.execute(statement)
+        except BaseException:
+            _close(opened)
+            raise
+        return opened
+
+
+class PostgresArrowReader:
+    """``ArrowReader`` of one plan."""
+
+    def __init__(
+        self,
+        connections: ReaderConnections,
+        connection: JdbcConnection,
+        dialect: Dialect,
+        layout: Layout,
+        urn: DatasetUrn,
+    ) -> None:
+        self._connections = connections
+        self._connection = connection
+        self._dialect = dialect
+        self._layout = layout
+        self._urn = urn
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]:
+        return [(column.name, column.held_as) for column in self._layout.columns]
+
+    @contextmanager
+    def open(self, unit: WorkUnit) -> Iterator[ArrowRows]:
+        schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in self.columns])
+        with self._connections.take() as connection, connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
+            cursor.execute(self._write_query(unit))
+            with cursor.fetch_record_batch() as reader:
+                yield ArrowRows((_convert(batch, schema) for batch in reader), cursor.adbc_cancel)
+
+    def explain(self, error: Exception) -> Exception:
+        if isinstance(error, GobblinError):
+            return error
+        layout = self._layout
+        positions = () if layout.axis is None else layout.axis.columns
+        found = find_refused_value(error, layout.columns, str(layout.table.name), self._urn, positions=positions)
+        if found is not None:
+            return found
+        text = self._connection.scrub(str(error))
+        if not isinstance(error, adbc.Error | OSError | pa.ArrowException):
+            return RetryableError(f"{self._urn}: could not be read: {type(error).__name__}: {text}")
+        return judge_words(text.removeprefix(_NOISE), self._connection)
+
+    def _write_query(self, unit: WorkUnit) -> str:
+        dialect, layout = self._dialect, self._layout
+        hidden = hidden_columns(dialect, layout, unit.properties.get(SPLIT_BY))
+        shown = ", ".join(dialect.quote(f"c{number}") for number in range(len(layout.columns)))
+        inner = layout.source_query(dialect, hidden)
+        return f"SELECT {shown} FROM ({inner}) gobblin_source WHERE {write_unit(dialect, layout, unit)}"
+
+
+def can_read(layout: Layout) -> bool:
+    """Whether each column has an Arrow type."""
+    return all(arrow_type(column.held_as) is not None for column in layout.columns)
+
+
+def _convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_as_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Exactly the same values. A numeric comes as text in an extension type, and so do the elements of an array."""
+    if isinstance(column, pa.ExtensionArray):
+        return _as_type(column.storage, wanted)
+    if pa.types.is_list(wanted) and pa.types.is_list(column.type):
+        values = _as_type(column.values, wanted.value_type)
+        return pa.ListArray.from_arrays(column.offsets, values, type=wanted, mask=column.is_null())
+    return column if column.type == wanted else column.cast(wanted)
+
+
+def _close(connection: adbc.Connection) -> None:
+    # Of a connection that is lost, even closing may fail; its server ends the rest.
+    with suppress(adbc.Error, RuntimeError):
+        connection.close()
