@@ -40,9 +40,15 @@ def sql(fresh_database: Database) -> Iterator[Any]:
         yield connection
 
 
+@pytest.fixture(params=["jdbc", "arrow"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where rows go that are read without Spark; None: Spark reads them."""
+    return tmp_path if request.param == "arrow" else None
+
+
 @pytest.fixture
-def bench(spark: SparkSession, fresh_database: Database) -> Bench:
-    return Bench(spark, connection_to(fresh_database))
+def bench(spark: SparkSession, fresh_database: Database, folder: Path | None) -> Bench:
+    return Bench(spark, connection_to(fresh_database), folder=folder)
 
 
 def connection_to(database: Database, **other: Any) -> JdbcConnection:
@@ -104,8 +110,8 @@ def all_types(sql: Connection) -> None:
 
 
 @pytest.mark.usefixtures("all_types")
-def test_every_supported_type_survives_exactly(spark: SparkSession, fresh_database: Database) -> None:
-    check_types(*read_types(spark, connection_to(fresh_database)))
+def test_every_supported_type_survives_exactly(bench: Bench) -> None:
+    check_types(*read_types(bench))
 
 
 DOMAINS = """
@@ -227,13 +233,12 @@ def test_every_supported_type_survives_exactly_on_connect(connect: ConnectServer
 def read_types_remotely(
     server: ConnectServer, connection: JdbcConnection
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    return read_types(open_remote(server), connection)
+    return read_types(Bench(open_remote(server), connection))
 
 
-def read_types(spark: SparkSession, connection: JdbcConnection) -> tuple[dict[str, str], list[dict[str, Any]]]:
+def read_types(bench: Bench) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Spark's type of each column, and each row as Spark's own texts."""
-    bench = Bench(spark, connection)
-    with bench.source.open_plan(lambda: spark, bench.reports.append) as session:
+    with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         request = request_for({"urn": "t"})
         plan = session.plan(request)
         assert plan.columns["wide"] == "numeric(38,10)"
@@ -440,7 +445,7 @@ def test_skewed_positions_are_cut_by_the_histogram_and_read_once(sql: Connection
     request = request_for(data)
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
         plan = session.plan(request)
-        counts = [read_plan_of(plan).reader.read(bench.spark, [unit]).count() for unit in plan.work_units]
+        counts = [bench.read(plan, [unit]).count() for unit in plan.work_units]
     assert len(counts) == 9
     assert sum(counts) == 9001
     assert max(counts) < 2000
@@ -722,11 +727,11 @@ def test_a_server_that_cannot_be_used_says_why_and_never_the_password(
 
 
 def test_a_lost_snapshot_and_a_slow_read_may_be_tried_again(
-    sql: Connection, spark: SparkSession, fresh_database: Database
+    sql: Connection, spark: SparkSession, fresh_database: Database, folder: Path | None
 ) -> None:
     sql.execute("CREATE TABLE t (id int PRIMARY KEY)")
     sql.execute("INSERT INTO t VALUES (1)")
-    bench = Bench(spark, connection_to(fresh_database), read_timeout_s=1)
+    bench = Bench(spark, connection_to(fresh_database), read_timeout_s=1, folder=folder)
     with pytest.raises(RetryableError, match="took too long"):
         bench.run(request_for({"urn": "public.t", "where": "pg_sleep(30) IS NOT NULL"}))
 
@@ -794,7 +799,10 @@ def test_a_database_without_a_dialect_of_its_own_is_reached_by_standard_sql(
         reach(url="jdbc:postgresql://127.0.0.1:1/x").list_tables()
 
 
-def test_a_failure_that_is_not_the_sources_is_not_laid_on_it(sql: Connection, bench: Bench, tmp_path: Path) -> None:
+def test_a_failure_that_is_not_the_sources_is_not_laid_on_it(
+    sql: Connection, spark: SparkSession, fresh_database: Database, tmp_path: Path
+) -> None:
+    bench = Bench(spark, connection_to(fresh_database))
     sql.execute("CREATE TABLE t (id int)")
     request = request_for({"urn": "public.t"})
     with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:

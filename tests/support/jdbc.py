@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
+from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE, AssetPartition
 from gobblin_assets.model.policy import CommitPolicy, UnitResult, decide_commit
-from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
-from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.job_kind import UnitPlan
+from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, KeyId, KeyState
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.rows.schema_merge import parse_schema
+from gobblin_assets.run.job_kind import UnitPlan, WorkOrder
 from gobblin_assets.sources.description import TableDescription
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
@@ -65,11 +71,19 @@ def publish(state: DatasetState, plan: UnitPlan) -> DatasetState:
 
 
 class Bench:
-    """One source with its Spark session: plans, reads, and refuses."""
+    """One source with its Spark session: plans, reads, and refuses.
 
-    def __init__(self, spark: SparkSession, connection: JdbcConnection, *, read_timeout_s: int = 60) -> None:
+    ``folder``: rows are read without Spark, into files there, and Spark shows what is in these.
+    """
+
+    def __init__(
+        self, spark: SparkSession, connection: JdbcConnection, *, read_timeout_s: int = 60, folder: Path | None = None
+    ) -> None:
         self.spark = spark
-        self.source = JdbcSource(connection, JdbcSourceSpec(connection="c", read_timeout_s=read_timeout_s))
+        self.folder = folder
+        reader = "jdbc" if folder is None else "arrow"
+        spec = JdbcSourceSpec(connection="c", reader=reader, read_timeout_s=read_timeout_s)
+        self.source = JdbcSource(connection, spec)
         self.reports: list[str] = []
 
     def run(self, request: SourceRequest, between: Callable[[], object] = lambda: None) -> tuple[UnitPlan, list[Any]]:
@@ -83,9 +97,29 @@ class Bench:
         with self.source.open_plan(lambda: self.spark, self.reports.append) as session:
             return session.plan(request)
 
-    def read(self, plan: UnitPlan) -> DataFrame:
+    def read(self, plan: UnitPlan, units: Sequence[WorkUnit] | None = None) -> DataFrame:
         """While the session is open that made the plan."""
-        return read_plan_of(plan).reader.read(self.spark, plan.work_units)
+        wanted = plan.work_units if units is None else tuple(units)
+        if self.folder is None:
+            return read_plan_of(plan).reader.read(self.spark, wanted)
+        attempt = AttemptId(SystemClock().new_id())
+        directory = str(self.folder / str(attempt))
+        order = WorkOrder(
+            job=JobName("job"),
+            dataset_id=DatasetId(1),
+            plan=plan,
+            units=wanted,
+            attempt_id=attempt,
+            directory=directory,
+            started_at=SystemClock().now(),
+            tag=str(attempt),
+        )
+        staged = ArrowWorker(PosixFileSystem()).do(order)
+        assert staged.rows_read == staged.row_count(Role.DATA)
+        schema = parse_schema(staged.file_schemas[Role.DATA])
+        assert staged.columns == {field.name: field.dataType.simpleString() for field in schema.fields}
+        files = [f"{output.path}/{file.name}" for output in staged.outputs for file in output.files]
+        return self.spark.read.schema(schema).parquet(*files) if files else self.spark.createDataFrame([], schema)
 
 
 def describe(bench: Bench, *datasets: Mapping[str, Any]) -> Sequence[TableDescription]:
