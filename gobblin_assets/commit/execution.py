@@ -2,7 +2,7 @@
 
 Each pass lists, verifies, executes what is not done, makes the directories durable, and verifies again with
 listings that are newer than the syncs. A step that is found done is not done again; one that is found lost or
-contradicted counts only if the log still says "open, and ours".
+contradicted counts only if it is found so twice and the log still says "open, and ours".
 
 Sequences of one destination wait for the disk together, since most of what a small one costs is that wait. What is
 wrong with one of them alone stays its own error. What says that the disk failed is the error of all that waited: a
@@ -34,6 +34,8 @@ PASSES_MAX: Final = 4
 
 STEPS_TOGETHER_MAX: Final = 1_000
 """Steps that wait for the disk together: what is held of them at once stays bounded."""
+
+_IMPOSSIBLE: Final = frozenset({StepVerdict.LOST, StepVerdict.CONFLICT})
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class Executor:
 
     def _execute_pending(self, part: _Part, place: _Place) -> None:
         self.require(part.execution.lease)
-        pending = self._pending(part.execution.sealed, part.steps, place.new_world(), part.execution.lease)
+        pending = self._pending(part, place)
         try:
             execute_steps(pending, place.new_world())
         except ConflictError:
@@ -143,27 +145,32 @@ class Executor:
         execution = part.execution
         left: list[CommitStep] = []
         if execution.error is None:
-            execution.error = _try(
-                lambda: left.extend(self._pending(execution.sealed, part.steps, place.new_world(), execution.lease))
-            )
+            execution.error = _try(lambda: left.extend(self._pending(part, place)))
         return execution.error is None and bool(left)
 
-    def _pending(
-        self, sealed: SealedSequence, steps: Sequence[CommitStep], world: StepWorld, lease: Lease
-    ) -> list[CommitStep]:
+    def _pending(self, part: _Part, place: _Place) -> list[CommitStep]:
         """The steps that are not done. ConflictError, confirmed by the log, for the first impossible one."""
+        sealed, fence = part.execution.sealed, part.execution.lease.fence
         pending = []
-        for step, verdict in zip(steps, verify_steps(steps, world), strict=True):
-            if verdict in (StepVerdict.LOST, StepVerdict.CONFLICT):
+        for step, verdict in _verify(part.steps, place):
+            if verdict in _IMPOSSIBLE:
                 # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
-                if not self.store.is_open_and_held(sealed.order.sequence_id, fence=lease.fence):
+                if not self.store.is_open_and_held(sealed.order.sequence_id, fence=fence):
                     raise FencedError("the sequence was taken over while it was carried out")
                 # Nothing is lost that is only not mounted.
                 require_identity(*self.open_file_system(sealed.root_uri), sealed.destination)
-                raise _impossible(sealed, step, verdict, world)
+                raise _impossible(sealed, step, verdict, place.new_world())
             if verdict is not StepVerdict.DONE:
                 pending.append(step)
         return pending
+
+
+def _verify(steps: Sequence[CommitStep], place: _Place) -> Iterator[tuple[CommitStep, StepVerdict]]:
+    """Each step with its verdict. One that is found impossible is looked at again: an owner looks at the target, a
+    zombie renames, the owner looks at the source, and both are empty. No zombie renames a step twice.
+    """
+    for step, verdict in zip(steps, verify_steps(steps, place.new_world()), strict=True):
+        yield step, verify_steps([step], place.new_world())[0] if verdict in _IMPOSSIBLE else verdict
 
 
 def _without_error(executions: Iterable[Execution]) -> list[Execution]:

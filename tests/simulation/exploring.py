@@ -1,18 +1,16 @@
-"""Every fault at every call: histories of one fault, of two, and of zombies, each checked while and after it happens.
+"""Every fault at every call: histories of one fault and of two, each checked while and after it happens.
 
 A history is: a scenario's process meets its fault; leases run out; another process takes over; and so on until the
 world has come to rest. After each of these the checker looks.
 """
 
-import itertools
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from gobblin_assets.run.run_values import RunReport
 from tests.simulation.history import Checker
-from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause
+from tests.simulation.process import Fault
 from tests.simulation.scenarios import Scenario
 from tests.simulation.world import SILENT_S_MAX, Runner, World
 from tests.support.shares import EVERYTHING, Share
@@ -76,10 +74,10 @@ def explore_singles(scenario: Scenario, tally: Tally | None = None, *, share: Sh
     calls = list_calls(scenario, base)
     tally.add_calls(calls)
     settled: set[object] = set()
-    for number, planned in _take(share, f"singles of {scenario.name}", [*_plan_faults(calls)]):
+    for number, planned in take(share, f"singles of {scenario.name}", [*_plan_faults(calls)]):
         world, checker, runner = _meet(scenario, base, number, planned)
         tally.histories += 1
-        tally.executed += _settle_once(world, checker, _story(scenario, runner, number, planned), settled)
+        tally.executed += settle_once(world, checker, _story(scenario, runner, number, planned), settled)
     return tally
 
 
@@ -129,8 +127,8 @@ def _explore_second(after_first: World, checker: Checker, story: str, settled: s
                 if planned.power_cut:
                     met.disk.power_cut()
                 told = f"{story}; the next one: {_place(runner, number, planned)}"
-                _look(saw, met, told)
-                tally.executed += _settle_once(met, saw, told, settled)
+                look(saw, met, told)
+                tally.executed += settle_once(met, saw, told, settled)
         tally.histories += len(FAULTS)
     return tally
 
@@ -139,62 +137,7 @@ def _served_by(fault: Fault) -> list[PlannedFault]:
     return [PlannedFault(fault), PlannedFault(fault, power_cut=True)] if fault.kills else [PlannedFault(fault)]
 
 
-def _take_over_by_running(world: World) -> None:
-    world.open_process().run()
-
-
-def _give_up(world: World) -> None:
-    for sequence_id in world.list_open():
-        world.open_process().abandon(sequence_id)
-
-
-def _take_over_by_giving_up(world: World) -> None:
-    _give_up(world)
-    world.open_process().run()
-
-
-TAKEOVERS: Mapping[str, Callable[[World], None]] = {
-    "others run": _take_over_by_running,
-    "others give up what is open": _give_up,
-    "others give up what is open, and run": _take_over_by_giving_up,
-}
-
-
-def explore_zombies(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
-    """Paused before each call; others take over and finish; then the first one wakes up and goes on.
-
-    Of all these, the histories of ``share``.
-    """
-    tally = tally or Tally()
-    base = scenario.prepare()
-    calls = list_calls(scenario, base)
-    tally.add_calls(calls)
-    histories = [*itertools.product(enumerate(calls), TAKEOVERS.items())]
-    for (number, call), (others, take_over) in _take(share, f"zombies of {scenario.name}", histories):
-        world, checker = base.copy(), Checker()
-        tally.histories += 1
-        tally.executed += 1
-        story = f"{scenario.name}: paused before call {number} ({call}), {others}, it wakes up"
-        checker.look(world)
-        pause = Pause(number)
-        runner = world.open_process(pause=pause)
-        thread = threading.Thread(target=scenario.act, args=(runner,))
-        thread.start()
-        if not pause.reached.wait(HANDOVER_S_MAX):
-            raise HistoryError(f"{story}: never paused")
-        world.expire_leases()
-        take_over(world)
-        _look(checker, world, story)
-        pause.woken.set()
-        thread.join(HANDOVER_S_MAX)
-        if thread.is_alive():
-            raise HistoryError(f"{story}: never ended")
-        _look(checker, world, story)
-        _settle(world, checker, story)
-    return tally
-
-
-def _take(share: Share, name: str, histories: Sequence[H]) -> list[H]:
+def take(share: Share, name: str, histories: Sequence[H]) -> list[H]:
     return [histories[number] for number in sorted(share.numbers(len(histories), name))]
 
 
@@ -209,7 +152,7 @@ def _meet(scenario: Scenario, base: World, number: int, planned: PlannedFault) -
     checker.look(world)
     runner = world.open_process(faults={number: planned.fault})
     _act(runner, scenario.act, world, checker, planned)
-    _look(checker, world, _story(scenario, runner, number, planned))
+    look(checker, world, _story(scenario, runner, number, planned))
     return world, checker, runner
 
 
@@ -222,7 +165,7 @@ def _act(
         world.disk.power_cut()
 
 
-def _settle_once(world: World, checker: Checker, story: str, settled: set[object]) -> bool:
+def settle_once(world: World, checker: Checker, story: str, settled: set[object]) -> bool:
     """Carry a history on to its end, unless another one did so from the same state."""
     state = _state(world, checker)
     if state in settled:
@@ -241,17 +184,17 @@ def _settle(world: World, checker: Checker, story: str) -> None:
     world.bad_units = frozenset()
     world.expire_leases()
     world.open_process().run()
-    _look(checker, world, story)
+    look(checker, world, story)
     world.db.advance(SILENT_S_MAX)
     world.open_process().run()
-    _look(checker, world, story)
+    look(checker, world, story)
     try:
         checker.check_rest(world)
     except AssertionError as error:
         raise HistoryError(f"{story}: {error}") from error
 
 
-def _look(checker: Checker, world: World, story: str) -> None:
+def look(checker: Checker, world: World, story: str) -> None:
     try:
         checker.look(world)
     except AssertionError as error:

@@ -124,13 +124,13 @@ def _pending_once(pending: Any) -> Any:
     """The second look of each segment finds nothing to do, whatever there is."""
     looked: set[tuple[int, Any]] = set()
 
-    def mutant(self: execution.Executor, sequence: Any, steps: Any, step_world: Any, lease: Any) -> Any:
-        key = (id(steps), lease)
+    def mutant(self: execution.Executor, part: Any, place: Any) -> Any:
+        key = (id(part.steps), part.execution.lease)
         if key in looked:
             looked.discard(key)
             return []
         looked.add(key)
-        return pending(self, sequence, steps, step_world, lease)
+        return pending(self, part, place)
 
     return mutant
 
@@ -296,7 +296,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("each write loses a file", loses_a_file),
     Mutant("a fold forgets one of the files that it joins", _patch(folding, "_join", forgets_a_file)),
     Mutant("a fold takes what a refresh replaced", _without(Guard.FOLD_LEAVES_RETIRED_ALONE)),
-    Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE, Guard.TAKE_RAISES_FENCE)),
+    Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE)),
     Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
     Mutant(
         "neither fence nor state nor version is checked at the seal",

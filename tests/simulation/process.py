@@ -6,13 +6,13 @@ the call, and again out of every later one: what its ``finally`` blocks still tr
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from io import IOBase
 from typing import Any, Final, NoReturn
 
-from gobblin_assets.errors import OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import ConflictError, FencedError, OutcomeUnknownError, RetryableError
 from gobblin_assets.state.leases import LeaseKeeper
 
 HANDOVER_S_MAX: Final = 60.0
@@ -39,11 +39,18 @@ class KilledError(BaseException):
 
 @dataclass
 class Pause:
-    """The process stops before its n-th call, until somebody wakes it up."""
+    """The process stops before its n-th call, from 0, until somebody wakes it up. ``label``: only such calls count."""
 
     call: int
+    label: str | None = None
     reached: threading.Event = field(default_factory=threading.Event)
     woken: threading.Event = field(default_factory=threading.Event)
+
+    def is_due(self, calls: Sequence[str]) -> bool:
+        """Whether it stops before the last of ``calls``."""
+        if self.label is None:
+            return len(calls) - 1 == self.call
+        return calls[-1] == self.label and calls.count(self.label) - 1 == self.call
 
 
 @dataclass
@@ -51,6 +58,7 @@ class Process:
     """``faults`` maps the number of a call, from 0, to what happens there.
 
     ``on_call`` is run between calls: the world's heartbeats, which are calls themselves, and the checker's looks.
+    ``refusals`` are the calls that the log answered by "taken over" or by a contradiction.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Process:
     pause: Pause | None = None
     on_call: Callable[["Process"], None] | None = None
     calls: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     keepers: list[LeaseKeeper] = field(default_factory=list)
     dead: bool = False
     _in_hook: bool = False
@@ -73,7 +82,7 @@ class Process:
                 self._in_hook = False
         number = len(self.calls)
         self.calls.append(label)
-        if self.pause is not None and self.pause.call == number:
+        if self.pause is not None and self.pause.is_due(self.calls):
             self.pause.reached.set()
             if not self.pause.woken.wait(HANDOVER_S_MAX):
                 raise AssertionError(f"{self.name} was never woken up")
@@ -83,12 +92,19 @@ class Process:
             self._die()
         if fault is Fault.ERROR:
             raise RetryableError(f"injected at {label}")
-        result = effect()
+        result = self._carry_out(label, effect)
         if fault is Fault.KILLED_AFTER:
             self._die()
         if fault is Fault.UNKNOWN:
             raise OutcomeUnknownError(f"injected at {label}")
-        return effect() if fault is Fault.REPEATED else result
+        return self._carry_out(label, effect) if fault is Fault.REPEATED else result
+
+    def _carry_out(self, label: str, effect: Callable[[], Any]) -> Any:
+        try:
+            return effect()
+        except (FencedError, ConflictError) as error:
+            self.refusals.append(f"{label}: {error}")
+            raise
 
     def kill(self) -> None:
         """From outside: whatever it does next, it finds itself dead."""

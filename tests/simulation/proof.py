@@ -15,17 +15,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tests.simulation.counts import read_counts
-from tests.simulation.exploring import FAULTS, TAKEOVERS, Tally, explore_pairs, explore_singles, explore_zombies
+from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
 from tests.simulation.hunting import Catch, hunt_by_a_promise, hunt_in_an_adapter, hunt_in_the_simulated_world
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.world import stepped
+from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
 from tests.support.shares import SEED_VARIABLE
 
 T = TypeVar("T")
 
 RANDOM_HISTORIES = 10_000
 _CAUGHT_BY_WIDTH = 110
+_EXPLORED_WHOLE = {
+    "overlaps": explore_overlaps,
+    "singles": explore_singles,
+    "zombies": explore_zombies,
+    "visits": explore_visits,
+}
+_PER_CALL = {"singles": len(FAULTS), "zombies": len(TAKEOVERS), "visits": len(VISITS), "overlaps": len(OVERLAPS)}
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,10 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [
         Part("random", f"seed {seed}", lambda seed=seed: _explore_at_random(share, seed)) for seed in range(workers)
     ]
-    parts += [Part("singles", each.name, lambda each=each: _explore(explore_singles, each)) for each in SCENARIOS]
-    parts += [Part("zombies", each.name, lambda each=each: _explore(explore_zombies, each)) for each in SCENARIOS]
+    for kind, explore in _EXPLORED_WHOLE.items():
+        parts += [
+            Part(kind, each.name, lambda explore=explore, each=each: _explore(explore, each)) for each in SCENARIOS
+        ]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
@@ -129,7 +139,7 @@ def _print_tables(results: dict[str, list[object]]) -> list[str]:
     failures: list[str] = []
     total = Tally()
     _say("\n| histories | scenario | tried | carried on to their own end |\n| --- | --- | ---: | ---: |")
-    for kind in ("singles", "zombies", "pairs", "random"):
+    for kind in (*_PER_CALL, "pairs", "random"):
         merged: dict[str, Tally] = {}
         for name, tally in _of(results, kind, Tally):
             found = merged.setdefault(name.partition(", part")[0], Tally())
@@ -150,7 +160,7 @@ def _print_tables(results: dict[str, list[object]]) -> list[str]:
 
 
 def _fewer_than_counted(kind: str, name: str, tally: Tally) -> list[str]:
-    times = {"singles": len(FAULTS), "zombies": len(TAKEOVERS)}.get(kind)
+    times = _PER_CALL.get(kind)
     if times is None:
         return []
     expected = sum(read_counts()[name].values()) * times

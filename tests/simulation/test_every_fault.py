@@ -1,16 +1,20 @@
 """One fault of each kind at each call of a process, and a pause before each: nothing is lost, nothing is doubled.
 
-A run tries a third of these histories, and `make proof` all. The numbers of calls are kept in ``counts.json``: a call
-that is no longer reached would be a fault no longer tried. ``python -m tests.simulation.counts`` writes the file anew,
-to be read before it is committed.
+A run tries a third of these histories, of overlaps one in ``OVERLAPS_OF``, and `make proof` all. The numbers of calls
+are kept in ``counts.json``: a call that is no longer reached would be a fault no longer tried. ``python -m
+tests.simulation.counts`` writes the file anew, to be read before it is committed.
 """
 
 import pytest
 
 from tests.simulation.counts import read_counts
-from tests.simulation.exploring import FAULTS, TAKEOVERS, explore_singles, explore_zombies
+from tests.simulation.exploring import FAULTS, explore_singles
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
 from tests.support.shares import SHARES, Share
+
+OVERLAPS_OF = SHARES * len(OVERLAPS)
+"""As many of them as of one way to overlap: for each call of the first process, one in three runs."""
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[each.name for each in SCENARIOS])
 
@@ -30,6 +34,20 @@ def test_a_zombie_that_wakes_up_anywhere_does_no_harm(scenario: Scenario, share:
     assert tally.histories in thirds_of(sum(read_counts()[scenario.name].values()) * len(TAKEOVERS))
 
 
+@each_scenario
+def test_whoever_comes_while_a_lease_lives_disturbs_nobody(scenario: Scenario, share: Share) -> None:
+    tally = explore_visits(scenario, share=share)
+
+    assert tally.histories in thirds_of(sum(read_counts()[scenario.name].values()) * len(VISITS))
+
+
+@each_scenario
+def test_a_zombie_that_wakes_up_amid_the_next_owners_work_disturbs_nobody(scenario: Scenario, share: Share) -> None:
+    tally = explore_overlaps(scenario, share=Share(share.seed, of=OVERLAPS_OF))
+
+    assert tally.histories in parts_of(sum(read_counts()[scenario.name].values()) * len(OVERLAPS), OVERLAPS_OF)
+
+
 @pytest.mark.parametrize("count", [1, 28, 357])
 def test_the_thirds_are_everything_and_nothing_twice(count: int) -> None:
     thirds = [Share(seed).numbers(count, "any") for seed in range(5, 5 + SHARES)]
@@ -39,4 +57,8 @@ def test_the_thirds_are_everything_and_nothing_twice(count: int) -> None:
 
 
 def thirds_of(count: int) -> set[int]:
-    return {count // SHARES, -(-count // SHARES)}
+    return parts_of(count, SHARES)
+
+
+def parts_of(count: int, of: int) -> set[int]:
+    return {count // of, -(-count // of)}

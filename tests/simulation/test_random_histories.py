@@ -5,8 +5,6 @@ printed with the fewest steps that still fail.
 """
 
 import os
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,8 +17,9 @@ from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn
 from tests.simulation.history import Checker
-from tests.simulation.process import HANDOVER_S_MAX, Fault, Pause
-from tests.simulation.world import SILENT_S_MAX, URNS, Runner, World
+from tests.simulation.process import Fault, Pause
+from tests.simulation.sleeping import Sleeper
+from tests.simulation.world import SILENT_S_MAX, URNS, World
 from tests.support.shares import read_seed
 
 pytestmark = pytest.mark.usefixtures("share")
@@ -34,38 +33,13 @@ datasets = st.sampled_from([URNS, URNS[:1], URNS[1:]])
 modes = st.sampled_from([Mode.APPEND, Mode.APPEND, Mode.REFRESH])
 
 
-class Zombie:
-    """A paused process, in a thread that waits."""
-
-    def __init__(self, runner: Runner, act: Callable[[Runner], Any]) -> None:
-        self.runner = runner
-        self._thread = threading.Thread(target=act, args=(runner,), daemon=True)
-        self._thread.start()
-
-    def is_paused(self) -> bool:
-        """Wait until it is, or until its work was over before it came so far."""
-        pause = self.runner.process.pause
-        assert pause is not None
-        while not pause.reached.wait(0.001):
-            if not self._thread.is_alive():
-                return pause.reached.is_set()
-        return True
-
-    def wake(self) -> None:
-        pause = self.runner.process.pause
-        assert pause is not None
-        pause.woken.set()
-        self._thread.join(HANDOVER_S_MAX)
-        assert not self._thread.is_alive()
-
-
 @seed(read_seed())
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
         self.checker = Checker()
-        self.zombies: list[Zombie] = []
+        self.zombies: list[Sleeper] = []
 
     @initialize(policy=st.sampled_from(list(CommitPolicy)))
     def choose(self, policy: CommitPolicy) -> None:
@@ -90,8 +64,8 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: len(self.zombies) < _ZOMBIES_MAX)
     @rule(urns=datasets, mode=modes, call=calls)
     def a_run_is_paused(self, urns: tuple[DatasetUrn, ...], mode: Mode, call: int) -> None:
-        zombie = Zombie(self.world.open_process(pause=Pause(call)), lambda runner: runner.run(mode, urns))
-        if zombie.is_paused():
+        zombie = Sleeper(self.world.open_process(), lambda runner: runner.run(mode, urns), Pause(call))
+        if not zombie.has_ended:
             self.zombies.append(zombie)
 
     @precondition(lambda self: bool(self.zombies))
@@ -157,9 +131,7 @@ class Histories(RuleBasedStateMachine):
 
     def _kill_zombies(self) -> None:
         while self.zombies:
-            zombie = self.zombies.pop()
-            zombie.runner.process.kill()
-            zombie.wake()
+            self.zombies.pop().kill()
 
 
 TestHistories = Histories.TestCase
