@@ -10,7 +10,7 @@ from gobblin_assets.sources.jdbc.positions import write_interval
 
 
 def write_unit(dialect: Dialect, layout: Layout, unit: WorkUnit) -> str:
-    """The condition on ``layout.source_query`` with its ``hidden_columns``."""
+    """The condition on ``Layout.source_query`` with its ``hidden_columns``."""
     if unit.interval is None:
         return str(unit.properties.get(CONDITION, "1 = 1"))
     if layout.axis is None:
