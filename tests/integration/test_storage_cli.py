@@ -225,7 +225,7 @@ class TestReconcile:
 
         assert result.exit_code == 1, result.output
         assert "Nothing was changed; add --yes to do it" in result.stderr
-        assert ("--adopt would carry 2 publications out again" in result.stderr) == (way != ("--set-aside",))
+        assert ("--adopt would execute 2 publications again" in result.stderr) == (way != ("--set-aside",))
         assert ("--set-aside would move 2 publications" in result.stderr) == (way != ("--adopt",))
         assert OTHER not in result.stdout
         assert restored.stored_files() == before
