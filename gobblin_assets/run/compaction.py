@@ -92,7 +92,7 @@ class Compaction:
     open_rewriter: Callable[[], Rewriter]
 
     def compact_all(self, leases: Mapping[DatasetUrn, Lease], spec: CompactionRules) -> None:
-        """``compact_rested`` for each dataset without open sequences; a failure is reported and left to the next run."""
+        """``compact_rested`` for each dataset without open sequences; a failure is reported and left to the next."""
         for urn, lease in leases.items():
             try:
                 if not self.driver.store.find_unfinished(lease.dataset_id):
