@@ -1,9 +1,9 @@
 """Extraction on Spark: one read, one chain of transformations and one write for each attempt.
 
 read -> converters -> late window -> output partitions -> row quality -> Parquet. Rows that were written are counted
-in the files' footers, rows that were read are observed on their way. Where Connect sends no observation, they are
-counted by a second read: no attempt is without a count that its files have no part in. Of rows that several datasets
-are read by, the source counts whose they are; where a converter takes some out, what is left is counted once more.
+in the files' footers, rows that were read are observed during the read. If Connect sends no observation, a second read
+counts them: every attempt has a count that does not come from its files. If several datasets share a read, the source
+counts the rows of each; if a converter removes some rows, the rest is counted again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +122,7 @@ class SparkExtractor:
         return extracted
 
     def _plan_schemas(self, order: WorkOrder) -> Mapping[Role, t.StructType]:
-        """What files would have, by analysis alone."""
+        """The schemas that files would have, by analysis alone."""
         rules, urn = read_plan_of(order.plan), order.plan.urn
         with spark_families(f"find the columns of {urn}"):
             frame = convert(rules.reader.read(self._spark, ()), rules.spec.converters, dataset=urn)
@@ -143,7 +143,7 @@ class SparkExtractor:
             source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
             outcome = self._fs.rename_no_replace(source, directory)
             if outcome is not RenameOutcome.RENAMED:
-                # Put out of the way by whoever took the dataset over while this process slept.
+                # Moved away by the process that took the dataset over while this process slept.
                 raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
         directories = []
         for path, found in share:
@@ -186,7 +186,7 @@ class SparkExtractor:
             raise _explain(order, error, self._look_at_failed(orders, read, error)) from error
 
     def _look_at_failed(self, orders: Sequence[WorkOrder], read: "_Read", error: BaseException) -> RowFailures | None:
-        """Of rows that failed a policy; None where that was not it, or of several datasets, or it can't be told."""
+        """Rows that failed a policy; None for another failure, for several datasets, or if it can't be determined."""
         order, name = orders[0], find_broken_policy(error)
         policy = next((each for each in read_plan_of(order.plan).spec.quality.rows if each.name == name), None)
         if policy is None or len(orders) > 1:
@@ -295,7 +295,7 @@ def _split(divided: DataFrame, order: WorkOrder) -> RowSplit:
 
 
 _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
-"""What to write, and how many rows each share of it has where the source knows."""
+"""The rows to write, and the number of rows of each share, if the source knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ def _share_of(order: WorkOrder) -> str:
 
 
 def _require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:
-    """Nothing is written that could not be read, by itself or together with what is published."""
+    """Require that the output can be read, by itself and together with the published files."""
     for schema in schemas:
         require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
         new = parse_schema(schema.jsonValue())
@@ -358,7 +358,7 @@ def _position_columns(order: WorkOrder) -> tuple[str, ...]:
 
 
 def _require_below(order: WorkOrder, high: Watermark | None) -> None:
-    """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
+    """Require that the source kept the pinned bound. The next run would read rows above it again, and double them."""
     ends = [unit.interval.high for unit in order.units if unit.interval is not None]
     if high is not None and ends and high.type is ends[0].type and high >= max(ends):
         raise CorruptionError(
