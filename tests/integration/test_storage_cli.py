@@ -213,7 +213,7 @@ class TestReconcile:
         result = invoke(lake, "reconcile")
 
         assert result.exit_code == 0, result.output
-        assert "explains all" in result.stderr
+        assert "has all" in result.stderr
 
     @pytest.mark.parametrize("way", [(), ("--adopt",), ("--set-aside",)])
     def test_without_yes_it_says_what_it_would_do_and_does_nothing(
