@@ -40,7 +40,7 @@ _NO_CAPACITIES: Mapping[DatasetUrn, Sequence[int]] = MappingProxyType({})
 _NO_LIMITS: Mapping[DatasetUrn, int] = MappingProxyType({})
 
 TASK_BYTES: Final = 2 * 1024**3
-"""The load of a task, however few rows it has: a failed task reads this much again."""
+"""Bytes that a task may read, however few rows they hold: a failed task reads them again."""
 
 
 def pack_run(

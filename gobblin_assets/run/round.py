@@ -42,7 +42,7 @@ from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
-# How often the waiting thread of the run reports progress.
+# How often the waiting thread of the run wakes up to report progress, in seconds.
 _TICK_S: Final = 1.0
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
