@@ -14,9 +14,9 @@ RUNS = 5
 
 _HEAD = """# Figures
 
-Written by `python -m benchmarks --write`; `make bench` prints the same. Whatever is compared was measured in one run,
-in turn; figures are medians of {runs} runs, with the smallest and the largest beside them. Nothing else should use
-the machine meanwhile: its load average was {before} before and {after} after.
+`python -m benchmarks --write` writes this document; `make bench` prints the same tables. Compared figures were measured
+in one run, in turns. Each figure is the median of {runs} runs, with the smallest and the largest beside it. Nothing
+else should use the machine during the run: its load average was {before} before and {after} after.
 """
 
 

@@ -95,9 +95,9 @@ def measure(world: World, options: Options, url: str, job: str) -> Table:
         ("phase", "median", "min", "max"),
         tuple(samples.row(name) for name in samples.by_name),
         (
-            f"`dagster dev` with the instance that is shipped; {WARM_UP_RUNS} run before is not counted.",
-            f"The daemon looks at its queue every {interval_s} s: submissions are spread evenly over that time.",
-            "The session is opened inside the run function; its time is left out of the call's.",
+            f"`dagster dev` with the instance that is shipped; {WARM_UP_RUNS} earlier run is not counted.",
+            f"The daemon checks its queue every {interval_s} s: submissions are spread evenly over this time.",
+            "The session is opened inside the run function; the call's time excludes this.",
         ),
     )
 

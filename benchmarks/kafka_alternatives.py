@@ -93,11 +93,11 @@ def _measure(place: Place, options: Options) -> Table:
     ours = copying.median(WARM)
     notes = (
         f"A topic of {PARTITIONS} partitions, values of {place.topic.value_bytes / place.topic.records:.0f} bytes.",
-        "The copying itself: without the start of processes and imports; for Connect from the first line in its file.",
-        "The product also syncs its files and publishes them by its log, so that a kill doubles and loses nothing.",
-        "Connect's file sink writes values as lines of text, one task, neither compressed nor with offsets.",
-        "dlt's Kafka source is a template out of a repository; its place is taken by the same few lines of consumer.",
-        "dlt's fresh environment is made by this measure; whatever it does to files is as it does by default.",
+        "The copying itself excludes starting processes and imports; for Connect it begins at the file's first line.",
+        "The product also syncs its files and publishes them by its log, so a kill neither doubles nor loses rows.",
+        "Connect's file sink writes values as lines of text in one task, without compression and without offsets.",
+        "dlt's Kafka source is a template from a repository; here a consumer of a few equivalent lines replaces it.",
+        "This measure makes a fresh environment for dlt; dlt's own defaults decide what happens to files.",
         *missing,
         *(verdict(f"The product, against {name}", ours, copying.median(name)) for name in names[2:]),
     )

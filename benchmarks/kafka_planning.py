@@ -96,8 +96,8 @@ def _measure_time(asked: Mapping[str, Any], names: Sequence[str], options: Optio
         ("phase", "median", "min", "max", "the first in its process"),
         tuple(samples.row(name, f"{first[name]:.3f} s") for name in samples.by_name),
         (
-            "Each partition has a watermark and a record behind it: a WorkUnit each.",
-            f"Asking is three questions: the topics, and both ends of {partitions:,} logs.",
+            "Each partition has a watermark and a record after it, so each gets a WorkUnit.",
+            f"Asking takes three requests: the topics, and both ends of {partitions:,} logs.",
             verdict(f"{partitions:,} partitions are planned", samples.median(ALL), PLAN_S_MAX),
         ),
     )
@@ -130,8 +130,8 @@ def _measure_memory(asked: Mapping[str, Any], names: Sequence[str], few: int, op
             for count in counts
         ),
         (
-            "Grown: the kernel's peak of the Python process, less what it had when one topic was planned.",
-            "Objects: Python's own count (tracemalloc), of another process.",
+            "Growth: the kernel's peak of the Python process, less its size when one topic was planned.",
+            "Objects: Python's own count (tracemalloc), measured in another process.",
             verdict("A partition, of what is held while the run goes on", held_kb, PARTITION_KB_MAX, "KB"),
             verdict("A partition, of the process's peak", each_kb, PARTITION_KB_MAX, "KB"),
         ),
@@ -160,7 +160,7 @@ def _measure_records(asked: Mapping[str, Any], topics: Sequence[Topic], options:
             for name, values in peaks.by_name.items()
         ),
         (
-            "Java objects: what is left in Spark's JVM after a collection; it is driver and executor in one here.",
+            "Java objects: those left in Spark's JVM after a collection; here this JVM is both driver and executor.",
             verdict("The Python process, of ten times the records", peaks.median(many) - peaks.median(few),
                     RECORDS_MB_MAX, "MB more"),
             verdict("Spark's JVM, of ten times the records", heaps.median(many) - heaps.median(few),

@@ -109,7 +109,7 @@ def _measure_passes(place: _Place, options: Options) -> Table:
         ("", "median", "min", "max"),
         (samples.row("one pass"), *(parts.row(name) for name in parts.by_name)),
         (
-            f"In a warm session; the pass before, which saw the topics for the first time, took {first_s:.1f} s.",
+            f"In a warm session; the previous pass, which saw the topics for the first time, took {first_s:.1f} s.",
             f"A topic: {samples.median('one pass') / count * 1e3:.1f} ms.",
             verdict("One pass", samples.median("one pass"), PASS_S_MAX),
         ),
@@ -147,9 +147,9 @@ def _measure_commits(place: _Place, options: Options) -> Table:
             ]
         ),
         (
-            "Runs without Spark and one task at a time, with an extractor that writes a tiny file for each topic.",
-            "A topic: all of the run but its planning. Calls of the log and the file system: the costliest of them.",
-            "Publishing goes on beside the next topic's task, so that calls may add up to more than the whole.",
+            "Runs without Spark, one task at a time, with an extractor that writes a tiny file for each topic.",
+            "A topic: the whole run except planning. Calls of the log and the file system: only the costliest.",
+            "Publishing runs in parallel with the next topic's task, so calls may add up to more than the whole.",
             verdict("The commit of a topic", whole.median("a topic"), COMMIT_MS_MAX, "ms"),
         ),
     )

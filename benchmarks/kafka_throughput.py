@@ -208,12 +208,12 @@ def _compare(samples: Samples, formats: Sequence[Format], ways: Mapping[str, For
         (
             f"A topic of {PARTITIONS} partitions on a broker on the same machine; its records are not compressed.",
             f"Values are {_value_bytes(plain):.0f} bytes of JSON, {_value_bytes(formats[-1].topic):.0f} of Avro.",
-            "Bytes and text are the JSON topic's. MB are those of the values alone.",
+            "Bytes and text read the JSON topic. MB count only the values.",
             "Bare: Spark's Kafka source with the same offsets in the same session, its own functions, the same writer.",
-            "A record that can't be decoded is NULLs in the bare one; the product sets it aside, with the reason.",
-            "Whoever does that pays for a look at each record, columns of NULLs in good ones, and two directories.",
-            "What stands behind a JSON value makes it bad for the product; Spark's from_json takes no notice of it.",
-            f"One task reads all, as by default; in the last row there are {PARTITIONS}.",
+            "An undecodable record becomes NULLs in the bare read; the product sets it aside, with the reason.",
+            "Setting aside costs a check of each record, columns of NULLs in good records, and two directories.",
+            "Text after a JSON value makes the record bad for the product; Spark's from_json ignores such text.",
+            f"One task reads all partitions, as by default; in the last row the number of tasks is {PARTITIONS}.",
             f"Per core: of {cores}, which the broker uses as well.",
             *(
                 verdict_at_least(

@@ -149,10 +149,10 @@ def measure(world: World, options: Options) -> list[Table]:
     )
     notes = (
         f"{count:,} publications of one file each, of one partition and one key; all but the newest are folded.",
-        f"One publication takes {unfolded / _AT_ONCE:,.0f} bytes in the log before it is folded, indexes included.",
-        f"The log was {largest / _MB:.1f} MB at most: {_MADE_BETWEEN_CLEANUPS:,} publications came between cleanups.",
-        "Planning ends where Spark begins: the list of files is read, checked for their lengths on disk, and grouped.",
-        f"The process grew by {found.median('grown'):.0f} MB at most while it planned.",
+        f"A publication takes {unfolded / _AT_ONCE:,.0f} bytes in the log before it is folded, including indexes.",
+        f"The log was {largest / _MB:.1f} MB at most: {_MADE_BETWEEN_CLEANUPS:,} publications between cleanups.",
+        "Planning ends where Spark begins: files are listed, their lengths are checked on disk, files are grouped.",
+        f"The process grew by {found.median('grown'):.0f} MB at most during planning.",
         verdict(f"A read of {count:,} publications is planned", plans.median("all of it"), PLAN_S_MAX),
         verdict("The log, after VACUUM", left / _MB, LOG_MB_MAX, "MB"),
     )

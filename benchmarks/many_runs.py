@@ -104,8 +104,8 @@ def measure(world: World, options: Options) -> list[Table]:
         for each in marks
     )
     notes = (
-        "Each run publishes one row. The log keeps 300 publications as they were made, and folds the others.",
-        "The log is measured after VACUUM; what a run leaves in it until history is over is its row of history.",
+        "Each run publishes one row. The log keeps 300 publications unfolded, and folds the others.",
+        "The log is measured after VACUUM; until its history expires, each run leaves one row of history in the log.",
         verdict(f"The process, from {first.runs:,} to {last.runs:,} runs", last.process_mb - first.process_mb,
                 GROWN_MB_MAX, "MB more"),
         verdict("Its descriptors", last.descriptors - first.descriptors, DESCRIPTORS_MAX, "more"),

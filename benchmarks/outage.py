@@ -77,7 +77,7 @@ def measure(world: World, options: Options) -> list[Table]:
     )
     notes = (
         f"{count:,} datasets of one file each, sealed and not published; made in {made_s:.0f} s.",
-        "One recovery in one thread, every transaction durable.",
+        "One recovery process with one thread; every transaction is durable.",
         f"{len(lines):,} lines of progress.",
         verdict("Slowest tenth, one sequence", 1 / min(rates), 0.05),
         verdict("A new dataset waits", max(waits.samples), 1.0),

@@ -51,7 +51,7 @@ def measure(world: World, options: Options) -> list[Table]:
             ("phase", "median", "min", "max"),
             tuple(warm.row(name) for name in warm.by_name if name not in _START),
             (
-                f"Each run appends {ROWS:,} new rows of a growing table; {WARM_UP_RUNS} runs before are not counted.",
+                f"Each run appends {ROWS:,} new rows of a growing table; {WARM_UP_RUNS} earlier runs are not counted.",
                 verdict(ALL, warm.median(ALL), WARM_S_MAX),
             ),
         ),

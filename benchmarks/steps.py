@@ -76,7 +76,7 @@ def _measure_log(world: World, options: Options, counts: Sequence[int]) -> Table
         *(f"{count:,} steps: the process grew by {peaks.median(f'{count:,}'):.0f} MB at most." for count in counts),
         verdict(f"{largest} steps, T1 + T2", samples.median(f"{largest} steps: T1 + T2"), LOG_S_MAX),
         verdict(f"{largest} steps, Postgres", sizes.median(largest), LOG_MB_MAX, "MB"),
-        f"Renames of single files, named as Spark names them, {FILES_PER_DIRECTORY:,} to a directory; in memory only.",
+        f"Renames of single files with names like Spark's, {FILES_PER_DIRECTORY:,} to a directory; in memory only.",
     ]
     return Table("Steps: staging and sealing", ("phase", "median", "min", "max"),
                  tuple(samples.row(name) for name in samples.by_name), tuple(notes))  # fmt: skip
@@ -106,10 +106,10 @@ def _measure_execution(world: World, options: Options, count: int) -> Table:
             shutil.rmtree(root / name)
     notes = (
         f"{count:,} small files on disk in directories of {FILES_PER_DIRECTORY:,}: directories first, then files.",
-        "A million files on disk are not tried.",
-        "Listing is verifying by listing before and after, reading the segments from the log included.",
+        "A million files on disk were not measured.",
+        "Listing verifies the files before and after; it includes reading the segments from the log.",
         *(
-            f"{way}: the driver grew by {peaks.median(way):.0f} MB at most while it carried them out."
+            f"{way}: the driver grew by {peaks.median(way):.0f} MB at most while it executed the steps."
             for way, _, _ in ways
         ),
     )

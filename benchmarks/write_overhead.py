@@ -92,9 +92,9 @@ def _measure(world: World, options: Options, spark: SparkSession, rows: int) -> 
         (
             f"One JDBC read of a local Postgres in {PARTITIONS} partitions, fetch size {FETCH_SIZE_ROWS:,}.",
             "Into zstd Parquet by the same writer and options, in a new directory each time.",
-            "The bare read has no plan, no shared snapshot and no counting; ours has all that a run does.",
+            "The bare read has no plan, no shared snapshot and no counting; ours has all parts of a run.",
             f"`observe` takes {seconds(observe_s)} (highest position, rows counted).",
-            f"Syncing its files takes a bare write {seconds(synced - base)}.",
+            f"Syncing the files of a bare write takes {seconds(synced - base)}.",
             verdict("With the commit and syncing, against the bare write synced",
                     samples.median(OURS), synced * allowed + FIXED_S_MAX),
             verdict("The same less what `observe` takes, which has its own line",

@@ -1,7 +1,7 @@
 """Exactly-once data ingestion: partitioned Dagster assets, read by Spark, published through a log in Postgres.
 
-What stands here is for programs that use it. docs/PYTHON.md has an example of each. A name is imported when it is first
-used: errors and jobs without Spark, Dagster only by ``gobblin_assets.dagster``.
+These are the public names; docs/PYTHON.md has an example of each. A name is imported when it is first used: errors and
+jobs do not import Spark, and only ``gobblin_assets.dagster`` imports Dagster.
 """
 
 from importlib import import_module

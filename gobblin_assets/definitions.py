@@ -5,7 +5,7 @@
     GOBBLIN_SPARK_MASTER, _REMOTE       where Spark runs; default: inside the run's process
     GOBBLIN_DATABASE_URL, GOBBLIN_HOME  where the commit log is (settings)
 
-Nothing connects while this loads. Projects of one's own call `gobblin_assets.dagster.build_definitions` or use the YAML
+Nothing connects while this loads. Other projects call `gobblin_assets.dagster.build_definitions` or use the YAML
 component instead.
 """
 
@@ -21,7 +21,7 @@ from gobblin_assets.spec.job_spec import JobSpec
 
 
 def read_jobs() -> list[JobSpec]:
-    """Those of the files that GOBBLIN_JOBS names, else of those in demo/ of the working directory."""
+    """The jobs of the files that GOBBLIN_JOBS names, else of the files in demo/ of the working directory."""
     forget_unasked_variables(os.environ)
     paths = list_job_files(os.environ, Path.cwd())
     jobs = [read_job_file(path) for path in paths]
@@ -31,5 +31,5 @@ def read_jobs() -> list[JobSpec]:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What Dagster loads."""
+    """The definitions that Dagster loads."""
     return build_definitions(read_jobs())

@@ -1,11 +1,11 @@
-"""The six families of errors, told apart by what the caller does next.
+"""The six families of errors; the family says what the caller does next.
 
     GobblinError
     ├── RetryableError        repeat it, within bounds
     ├── OutcomeUnknownError   it may have happened: read the log first, clean nothing
     ├── FencedError           another owner took over: stop, delete nothing
     ├── ConflictError         two facts contradict each other: report both
-    ├── RejectedError         a person mends the input
+    ├── RejectedError         a person corrects the input
     └── CorruptionError       halt the dataset and alert
 
 Code catches families, never single leaves; ``dagster.outcomes`` is the one place where families become
@@ -33,7 +33,7 @@ class GobblinError(Exception):
         return f"{self.message}{end} {self.hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors of worker processes come back whole: the default would call ``__init__`` with the text alone."""
+        """Keep all fields of errors of worker processes: the default would call ``__init__`` with the text alone."""
         return _restore, (type(self), self.args, self.__dict__)
 
 

@@ -1,13 +1,13 @@
-"""What packages offer by entry points: kinds of sources, of destinations, and file systems.
+"""Extensions of packages by entry points: kinds of sources, destinations, and file systems.
 
-A package offers one by an entry point whose name is what people write in a job, and whose value is the object:
+The name of an entry point is the word that people write in a job; its value is the object:
 
     [project.entry-points."gobblin_assets.sources"]
     csv_folder = "gobblin_csv_folder:CSV_FOLDER"
 
-So every process in whose environment the package is installed knows it. A package is imported when something first
-asks for what it offers. Kinds of commit steps have a registry of their own, ``commit.step_kinds``: the log outlives
-packages, and keeps who provided a kind.
+So every process in whose environment the package is installed knows the object. A package is imported when its object
+is first needed. Kinds of commit steps have a registry of their own, ``commit.step_kinds``: the log outlives packages,
+and keeps which package provided a kind.
 """
 
 import sys
@@ -28,7 +28,7 @@ class Extensions(Generic[_Offered]):
     """The offers of one ``group``. ``noun``: what errors call one; ``option``: where people write its name.
 
     ``built_in``: ours by name, as ``module:attribute``, imported like a package's. From a table, so that a source tree
-    that is not installed has them too. ``accepts``: whether an object is what the group is of.
+    that is not installed has them too. ``accepts``: whether an object is of the group's type.
     """
 
     group: str
@@ -39,7 +39,7 @@ class Extensions(Generic[_Offered]):
     _known: dict[str, _Offered] = field(default_factory=dict)
 
     def register(self, name: str, offered: _Offered) -> None:
-        """Make it known to this process alone. Another one of the same name: RejectedError."""
+        """Make an object known to this process only. RejectedError if the name is registered already."""
         if name in self.built_in or name in self._known:
             raise RejectedError(
                 f"expected a new {self.noun}, found {name!r}, which is registered",
@@ -49,7 +49,7 @@ class Extensions(Generic[_Offered]):
         self._known[name] = offered
 
     def list_names(self) -> list[str]:
-        """All that this process can have, sorted."""
+        """All names that this process knows, sorted."""
         return sorted({*self.built_in, *self._known, *(offer.name for offer in self._find_offers())})
 
     def has(self, name: str) -> bool:
@@ -57,7 +57,7 @@ class Extensions(Generic[_Offered]):
         return name in self.built_in or name in self._known or bool(self._find_offers(name))
 
     def get(self, name: str) -> _Offered:
-        """RejectedError that names what there is, or the package that offers it and can't be used."""
+        """The object. RejectedError names the known names, or the package whose object can't be used."""
         if name not in self._known:
             self._known[name] = self._load(name)
         return self._known[name]
@@ -95,7 +95,7 @@ class Extensions(Generic[_Offered]):
                 f"the {self.noun} {offer.name!a} of the package {_package_of(offer)!r} can't be loaded: "
                 f"{type(error).__name__}",
                 field=self.option,
-                hint=f"Look at `python -c 'import {offer.module}'`, and mend it.",
+                hint=f"Look at `python -c 'import {offer.module}'`, and correct it.",
             ) from error
         if not self.accepts(found):
             raise RejectedError(
@@ -109,7 +109,7 @@ class Extensions(Generic[_Offered]):
 
 @cache
 def _list_offers(group: str, path: tuple[str, ...]) -> Sequence[EntryPoint]:  # noqa: ARG001  where packages are looked for
-    """Looking takes as long as there are packages: once, until there is another place to look at."""
+    """The entry points. A search takes time for each installed package, so a new one is made only for a new path."""
     return list(entry_points(group=group))
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 
 class Failpoint(StrEnum):
-    """Each value is a place between two effects: what stands before it has happened, what follows has not."""
+    """Each value is a place between two effects: the effect before it has happened, the effect after it has not."""
 
     DESTINATION_MARKED = "destination_marked"
     DESTINATION_BOUND = "destination_bound"
@@ -72,7 +72,7 @@ class Failpoint(StrEnum):
 
 
 class AcknowledgementLost(ConnectionError):  # noqa: N818  it plays the driver's lost connection, not an error of ours
-    """Stands for the broken connection after a COMMIT that the server did carry out."""
+    """Simulates a connection that broke after the server executed the COMMIT."""
 
 
 Hook = Callable[[Failpoint], None]
@@ -81,7 +81,7 @@ _hooks: list[Hook] = []
 
 
 def reach(point: Failpoint) -> None:
-    """Say that the process is here. Does nothing unless a test armed the point."""
+    """Report that the process has reached the point. Does nothing unless a test armed the point."""
     for hook in tuple(_hooks):
         hook(point)
 

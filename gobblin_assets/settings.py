@@ -1,4 +1,4 @@
-"""What the process takes from its environment, read once by the entry points and passed on as a value."""
+"""Settings from the process's environment, which entry points read once and pass on as a value."""
 
 import os
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ HOME_VARIABLE = "GOBBLIN_HOME"
 class Settings:
     """``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
 
-    ``database_url`` is None for the embedded Postgres; else a SQLAlchemy URL of a server that somebody
-    else keeps (its schema is never upgraded unasked).
+    ``database_url`` is None for the embedded Postgres; else a SQLAlchemy URL of an external server (its schema is
+    upgraded only on request).
     """
 
     home: Path
@@ -30,7 +30,7 @@ class Settings:
 
 
 def make_home(home: Path) -> None:
-    """Make the folder unless it is there. One that is made is kept out of git: it holds a database and its password.
+    """Make the folder unless it exists. git ignores a folder that is made here: it holds a database and its password.
 
     Raises OSError.
     """
@@ -38,7 +38,7 @@ def make_home(home: Path) -> None:
     try:
         home.mkdir()
     except FileExistsError:
-        # Somebody's own folder, or made by another process, which sees to it.
+        # The folder belongs to a person, or another process has made it and takes care of it.
         return
     (home / ".gitignore").write_text("*\n", encoding="utf-8")
 

@@ -1,8 +1,8 @@
 """The command line: the same functions that Dagster's assets, sensors and jobs call.
 
-Data goes to stdout (``--json`` where there is some), progress and errors to stderr. Exit codes: 0, it is done; 1, it
-failed; 2, the input was refused and nothing was begun; 3, a dataset was left out because somebody else works on it;
-130, it was interrupted.
+Data goes to stdout (as JSON with ``--json``, where a command has it), progress and errors to stderr. Exit codes: 0,
+the command succeeded; 1, it failed; 2, the input was refused and nothing was begun; 3, a dataset was left out because
+another process works on it; 130, the command was interrupted.
 """
 
 import os
@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 
 class _Commands(LazyGroup):
-    """Commands whose errors of ours become one line and an exit code."""
+    """Commands whose GobblinErrors become one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         forget_unasked_variables(os.environ)
@@ -46,7 +46,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "report": _in(
         "reporting",
         "report",
-        "Tell Dagster what is published: the latest publication of each partition that Dagster does not show as such.",
+        "Report to Dagster the latest publication of each partition that Dagster does not show yet.",
     ),
     "stream": _in(
         "streams",
@@ -57,48 +57,48 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "discover": _in(
         "discovering",
         "discover",
-        "Ask the source once for its tables, and write down those that definitions and runs choose from.",
+        "Ask the source once for its tables, and write the list that definitions and runs choose from.",
     ),
     "status": _in("views", "status", "Show all datasets: what is published, what is open, who works on them."),
-    "watermark": _in("views", "watermark", "Positions."),
-    "commit": _in("sequences", "commit", "Commit sequences: publications, each all or nothing."),
+    "watermark": _in("views", "watermark", "The positions up to which datasets are published."),
+    "commit": _in("sequences", "commit", "Commit sequences: publications, each published whole or not at all."),
     "ledger": _in(
         "views",
         "ledger",
-        "Show which interval of which key each sequence published, the gaps between them, and the files.",
+        "Show the intervals of each key that each sequence published, the gaps between them, and the files.",
     ),
     "history": _in("views", "history", "Show the last runs, or one run with its datasets and tasks."),
     "cleanup": _in(
         "cleaning",
         "cleanup",
-        "Remove what dead attempts left in staging and retired files whose grace is over; fold what is old.",
+        "Remove staging of dead attempts and retired files whose grace is over; fold old publications.",
     ),
     "compact": _in(
         "compacting",
         "compact",
-        "Write the small files of partitions anew as few large ones, and publish these in their place.",
+        "Rewrite the small files of partitions as few large files, and publish these in their place.",
     ),
     "verify": _in(
         "verifying",
         "verify",
-        "Compare the ledger with storage: files that are missing, damaged or replaced, and files nobody published.",
+        "Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.",
     ),
     "reconcile": _in(
         "reconciling",
         "reconcile",
-        "Bring a commit log that was restored from an older backup together with the storage again.",
+        "Reconcile a commit log that was restored from an older backup with the storage.",
     ),
     "destination": _in("destinations", "destination", "Where each job publishes, as the log remembers it."),
     "spark": _in(
         "warm_spark",
         "spark",
-        "The warm Spark Connect server of GOBBLIN_HOME, which spares every run the start of a JVM.",
+        "The warm Spark Connect server of GOBBLIN_HOME, which saves every run the start of a JVM.",
     ),
     "db": _in("database", "db", "The database of the commit log."),
     "dagster": _in(
         "dagster_process",
         "dagster",
-        "Run `dagster` on the instance of GOBBLIN_HOME, made if need be: gobblin-assets dagster dev -p 3000.",
+        "Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000.",
     ),
 }
 

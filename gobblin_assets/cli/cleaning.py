@@ -29,11 +29,10 @@ def cleanup(
     remote: str | None,
     as_json: bool,  # noqa: FBT001  an option that click passes by name
 ) -> None:
-    """Remove what dead attempts left in staging and retired files whose grace is over; fold what is old.
+    """Remove staging of dead attempts and retired files whose grace is over; fold old publications.
 
-    By --job alone: all datasets that the log has of the job, at the destination that the log has, and by the defaults
-    (retire_grace_s: a day; log.history_days: 90; leases: a minute). Give the file of a job that says otherwise: the
-    log does not have its rules.
+    With --job alone, the log gives the job's datasets and destination, and the defaults apply (retire_grace_s: a day;
+    log.history_days: 90; leases: a minute). If a job has other values, give its file: the log does not have them.
     """
     known = read_known_job(job_file, job)
     spec = known.spec
@@ -49,7 +48,7 @@ def cleanup(
                 state,
                 root_uri=destination,
                 retire_grace_s=RETIRE_GRACE_S if spec is None else spec.retire_grace_s,
-                # Somebody asked: no need to wait until there is enough.
+                # A person asked: fold and clean at once, however little there is.
                 fold=replace(bounds, count_min=0),
             )
     if as_json:

@@ -1,4 +1,4 @@
-"""The command that writes the small files of partitions anew."""
+"""The command that rewrites the small files of partitions: compact."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +30,11 @@ from gobblin_assets.state.leases import Lease
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option(
-    "--partition", "partitions", multiple=True, metavar="KEY", help="Compact it whatever it has; may be repeated."
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="KEY",
+    help="Compact this partition, however few files it has; may be repeated.",
 )
 @spark_options
 @json_option
@@ -42,9 +46,9 @@ def compact(
     remote: str | None,
     as_json: bool,  # noqa: FBT001  an option that click passes by name
 ) -> None:
-    """Write the small files of partitions anew as few large ones, and publish these in their place.
+    """Rewrite the small files of partitions as few large files, and publish these in their place.
 
-    Without --partition: those that have come to rest and have many files, by `compaction` of the job.
+    Without --partition: all partitions at rest with many files, as the job's `compaction` says.
     """
     job = read_job_file(job_file)
     specs, name = read_job_datasets(job), JobName(job.job)

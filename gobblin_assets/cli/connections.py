@@ -1,4 +1,4 @@
-"""What commands connect to: the log's operations, and Spark as the options say."""
+"""Connections of commands: the log's operations, and Spark as the options say."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class SparkChoice:
     remote: str | None
 
     def open(self) -> SparkEngine:
-        """Nothing starts yet. Without options: the home's warm server if it answers, else inside this process."""
+        """Nothing starts yet. Without options: the home's warm server if it answers, else Spark inside this process."""
         return SparkEngine(master=self.master, remote=self.remote, more_jars=find_jar_options(), report=say)
 
 
@@ -60,7 +60,7 @@ def jar_options(command: _Command) -> _Command:
 
 
 def find_jar_options() -> dict[str, str]:
-    """Spark's configuration for what the running command was given by ``jar_options``."""
+    """Spark's configuration for the ``jar_options`` of the running command."""
     context = click.get_current_context(silent=True)
     meta = {} if context is None else context.meta
     packages, jars = (str(meta.get(f"{_META}.{name}") or "") for name in ("packages", "jars"))
@@ -72,7 +72,7 @@ def _keep_option(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def spark_options(command: _Command) -> _Command:
-    """--master and --remote, which the command takes as they are, and those of ``jar_options``."""
+    """--master and --remote, which the command takes as arguments, and the ``jar_options``."""
     master = click.option(
         "--master", envvar="GOBBLIN_SPARK_MASTER", help="Run Spark in this process: local[2], spark://host:7077, …"
     )

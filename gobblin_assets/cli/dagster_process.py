@@ -1,4 +1,4 @@
-"""The command that becomes Dagster, after what `dagster dev` needs was looked at."""
+"""The command that becomes Dagster, after it has checked the port and the job files that `dagster dev` needs."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ _LOCATION = "gobblin_assets.definitions"
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def dagster(arguments: Sequence[str]) -> None:
-    """Run `dagster` on the instance of GOBBLIN_HOME, made if need be: gobblin-assets dagster dev -p 3000."""
+    """Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000."""
     if arguments[:1] == ("dev",):
         _require_free_port(
             _find_option(arguments, "-h", "--host") or "127.0.0.1", _find_option(arguments, "-p", "--port")
@@ -54,16 +54,16 @@ def _find_option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _require_free_port(host: str, port: str | None) -> None:
-    """Dagster's own daemon would start, and go on for a while, beside a web server that can't."""
+    """Refuse a port in use: Dagster's daemon would start and run for a while, although the web server can't start."""
     if port is None:
-        # Dagster takes 3000, or says which one it takes instead.
+        # Without an option Dagster takes 3000, or another port that it prints.
         return
     if not port.isdecimal() or int(port) > 0xFFFF:
         raise RejectedError(
             f"expected a number from 0, for any port, to 65535, found {port!r}", field="--port", hint="Correct it."
         )
     with socket.socket() as probe:
-        # As the web server asks for it: a port whose last connections still wait for their end is free.
+        # Bind as the web server does: a port whose last connections are still closing counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, int(port)))
@@ -74,7 +74,7 @@ def _require_free_port(host: str, port: str | None) -> None:
 
 
 def _require_job_files(arguments: Sequence[str]) -> None:
-    """Dagster shows a file that can't be read as a traceback of its code server; here it is one line."""
+    """Refuse an unreadable job file in one line; Dagster would show a traceback of its code server."""
     workspace = _find_option(arguments, "-w", "--workspace")
     text = "" if workspace is None else _read_text(Path(workspace))
     loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or _LOCATION in text

@@ -34,7 +34,7 @@ def stop_database() -> None:
 @db.command("status")
 @json_option
 def show_database(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Say how the embedded Postgres is; nothing is started."""
+    """Show the state of the embedded Postgres; start nothing."""
     found = embedded.status(_embedded_settings().home)
     facts = {
         "state": found.state.value,
@@ -54,7 +54,7 @@ def show_database(as_json: bool) -> None:  # noqa: FBT001  an option that click 
 @db.command()
 @click.argument("target", type=click.Path(path_type=Path))
 def backup(target: Path) -> None:
-    """Copy the embedded Postgres, as of one instant, into the new directory TARGET."""
+    """Copy the embedded Postgres, as it is at one instant, into the new directory TARGET."""
     backups.backup(_embedded_settings().home, target, say)
     say(f"backed up to {target}")
 
@@ -62,7 +62,7 @@ def backup(target: Path) -> None:
 @db.command()
 @click.argument("source", type=click.Path(path_type=Path))
 def restore(source: Path) -> None:
-    """Make the embedded Postgres of an empty GOBBLIN_HOME from the backup SOURCE."""
+    """Restore the backup SOURCE as the embedded Postgres of an empty GOBBLIN_HOME."""
     backups.restore(_embedded_settings().home, source, say)
     say(f"restored from {source}")
 

@@ -22,7 +22,7 @@ def destination() -> None:
 @destination.command("list")
 @json_option
 def list_destinations(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """List the jobs with their destinations, and whether those are there."""
+    """List the jobs with their destinations, and whether each destination is there."""
     with open_log(say) as log:
         found = [(each, _look(each.root_uri, each.identity)) for each in log.stores.destinations.list_all()]
     if as_json:
@@ -53,14 +53,14 @@ def _look(uri: str, identity: str | None) -> str:
 @click.option(
     "--files-are-lost",
     is_flag=True,
-    help="Bind it although nothing is there: each partition comes back by a run with --mode refresh.",
+    help="Bind the job although its files are not at ROOT: a run with --mode refresh brings each partition back.",
 )
 @json_option
 def move_destination(job: str, root: str, files_are_lost: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
-    """Bind JOB to ROOT, where its files were copied or moved to, hidden ones as well.
+    """Bind JOB to ROOT, after you copied or moved its files there, hidden files included.
 
-    Looks whether every published file is there with its length, and changes the log in one transaction. Copies and
-    removes nothing. Then write ROOT into the job's file.
+    The command checks that every published file is there with its length, and changes the log in one transaction. It
+    copies and removes nothing. Afterwards, write ROOT into the job's file.
     """
     uri = str(Path(root).absolute()) if root.startswith(("./", "../")) else root
     with open_log(say) as log:
@@ -77,4 +77,4 @@ def move_destination(job: str, root: str, files_are_lost: bool, as_json: bool) -
     what = "not looked for" if files_are_lost else f"found: {moved.file_count:,} files, {moved.file_bytes:,} bytes"
     say(f"{moved.job} is at {moved.new_uri} now ({what}). Write it into the job's file as its destination.")
     if moved.old_uri != moved.new_uri:
-        say(f"What is still at {moved.old_uri} is yours to delete.")
+        say(f"You may delete the files that are still at {moved.old_uri}.")

@@ -1,4 +1,4 @@
-"""The command that asks a source what it has: discover."""
+"""The command that asks a source for its tables or topics: discover."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,15 @@ from gobblin_assets.spec.source_kind import kind_of
 
 @click.command()
 @job_file_argument
-@click.option("--columns", "with_columns", is_flag=True, help="Also the columns of the job's tables, and their types.")
 @click.option(
-    "--dataset", "datasets", multiple=True, metavar="URN", help="The columns of this one only; may be repeated."
+    "--columns", "with_columns", is_flag=True, help="Also show the columns of the job's tables, and their types."
+)
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="URN",
+    help="Show the columns of this dataset only; may be repeated.",
 )
 @spark_options
 @json_option
@@ -40,10 +46,10 @@ def discover(
     remote: str | None,
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
-    """Ask the source once for its tables, and write down those that definitions and runs choose from.
+    """Ask the source once for its tables, and write the list that definitions and runs choose from.
 
-    With --columns or --dataset: also what its tables are like, and what to write in the job for types that Spark
-    can't hold. That takes some questions for each table: of a database that is read through Spark, a second or so.
+    With --columns or --dataset, also show the tables' columns, and the casts to write in the job for types that Spark
+    can't hold. This takes several queries for each table: about a second if Spark reads the database.
     """
     job = read_job_file(job_file)
     engine = SparkChoice(master, remote).open()
@@ -85,9 +91,9 @@ def _require_tables(job: JobSpec, source: Source, option: str) -> DescribedSourc
         return source
     noun = kind_of(job.source).noun
     raise RejectedError(
-        f"is for tables: what columns a {noun} has is not known before it is read",
+        f"is for tables: the columns of a {noun} are not known before it is read",
         field=option,
-        hint="Leave it out, and look at what the job says of its schema.",
+        hint="Leave the option out, and look at the schema options of the job.",
     )
 
 
@@ -117,9 +123,9 @@ def _print_description(found: TableDescription) -> None:
     columns = ("column", "type", "may be NULL", "type in the dataset", "key", "orders as", "comment")
     print_table(f"{found.urn} ({found.table})", columns, rows)
     if found.watermark is not None:
-        click.echo(f"A watermark, by its name and type: watermark: {{column: {_yaml(found.watermark)}}}")
+        click.echo(f"Suggested watermark, by name and type: watermark: {{column: {_yaml(found.watermark)}}}")
     if found.casts:
-        click.echo("Spark can't hold some of its types. Write for this dataset, or leave the columns out:")
+        click.echo("Spark can't hold some of these types. Write these casts for the dataset, or leave the columns out:")
         click.echo("casts:")
         for name, cast in found.casts.items():
             click.echo(f"  {_yaml(name)}: {_yaml(cast)}")
@@ -139,5 +145,5 @@ def _to_plain(found: TableDescription) -> dict[str, object]:
 
 
 def _yaml(text: str) -> str:
-    # What JSON quotes YAML reads as well, whatever is in it.
+    # YAML reads every text that JSON has quoted.
     return json.dumps(text, ensure_ascii=False)

@@ -1,11 +1,11 @@
-"""What a command's exit code says: 0, it is done; otherwise one of these."""
+"""Exit codes of commands other than 0, which means success."""
 
 from typing import Final
 
 EXIT_FAILED: Final = 1
 EXIT_REFUSED: Final = 2
-"""The input was refused, and nothing was begun; click's own for what it refuses."""
+"""The input was refused, and nothing was begun; click uses the same code."""
 EXIT_SKIPPED: Final = 3
-"""A dataset was left out because somebody else works on it."""
+"""A dataset was left out because another process works on it."""
 EXIT_INTERRUPTED: Final = 130
-"""As a shell says it of SIGINT."""
+"""Interrupted: the code that a shell gives for SIGINT."""

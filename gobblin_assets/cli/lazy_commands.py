@@ -1,7 +1,7 @@
-"""Groups whose commands are imported when somebody calls them.
+"""Groups whose commands are imported when they are called.
 
-Dagster, pandas and PySpark take seconds to import, and most commands need none of them. What ``--help`` shows of a
-command is therefore written twice; a test compares both.
+Dagster, pandas and PySpark take seconds to import, and most commands need none of them. So the short help of a command
+is written twice, in the command and for ``--help`` of its group; a test compares both.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class LazyCommand:
     def load(self) -> click.Command:
         found = getattr(import_module(self.module), self.attribute)
         if not isinstance(found, click.Command):
-            raise TypeError(f"{self.module}.{self.attribute} is no command")
+            raise TypeError(f"{self.module}.{self.attribute} is not a command")
         return found
 
 
 class LazyGroup(click.Group):
-    """``lazy`` are its commands by name, in the order in which they are shown, beside those that it is given."""
+    """``lazy``: commands by name, shown in this order, before commands that are added in the ordinary way."""
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand], **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -20,7 +20,7 @@ from gobblin_assets.model.watermark import Watermark
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-# A pipe has no width; a table that is folded there would be of no use to grep.
+# A pipe has no width; grep could not use the folded lines of a table.
 _WIDTH_WITHOUT_TERMINAL: Final = 220
 
 json_option: Final[Callable[[_Command], _Command]] = click.option(
@@ -34,12 +34,12 @@ def say(line: str) -> None:
 
 
 def print_json(data: object) -> None:
-    """Moments are ISO texts in UTC, ids texts, positions what they are stored as."""
+    """Print data as JSON: moments as ISO texts in UTC, ids as texts, positions as they are stored."""
     click.echo(json.dumps(to_plain(data), indent=2, ensure_ascii=False))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """One line for each row; numbers stand right. Without rows only the title, which then says so."""
+    """Print one line for each row, numbers aligned right. Without rows, print the title alone, with a note."""
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL, highlight=False)
     if not rows:
         console.print(Text(f"{title}: none"))
@@ -49,13 +49,13 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         is_number = all(isinstance(row[number], int | float | None) for row in rows)
         table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        # As Text: a name with square brackets is no markup.
+        # Text, not str: rich would read a name with square brackets as markup.
         table.add_row(*(Text(to_text(cell)) for cell in row))
     console.print(table)
 
 
 def to_text(value: object) -> str:
-    """A cell of a table."""
+    """The text of a cell of a table."""
     match value:
         case None:
             return ""
@@ -78,7 +78,7 @@ def to_text(value: object) -> str:
 
 
 def to_plain(value: object) -> Any:
-    """As JSON has it."""
+    """The value as JSON can hold it."""
     match value:
         case None | bool() | int() | float() | str() if not isinstance(value, Enum):
             return value

@@ -26,8 +26,10 @@ from gobblin_assets.spec.job_files import read_job_file
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
 @click.option("--adopt", "way", flag_value=Way.ADOPT.value, help="Take the lost publications back into the log.")
-@click.option("--set-aside", "way", flag_value=Way.SET_ASIDE.value, help="Move them away; their rows are read again.")
-@click.option("--yes", is_flag=True, help="Do it. Without this, nothing is changed.")
+@click.option(
+    "--set-aside", "way", flag_value=Way.SET_ASIDE.value, help="Move their files aside; their rows are read again."
+)
+@click.option("--yes", is_flag=True, help="Make the change. Without this option, nothing is changed.")
 @spark_options
 @json_option
 def reconcile(
@@ -39,10 +41,10 @@ def reconcile(
     remote: str | None,
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
-    """Bring a commit log that was restored from an older backup together with the storage again.
+    """Reconcile a commit log that was restored from an older backup with the storage.
 
-    Shows which publications storage remembers and the log does not, and what can be done; changes nothing without
-    --yes. Ends with 1 while a dataset is left to be reconciled.
+    Shows the publications that storage remembers and the log does not, and what can be done; changes nothing without
+    --yes. The exit code is 1 while a dataset is left to be reconciled.
     """
     job = read_job_file(job_file)
     specs, name = read_job_datasets(job), JobName(job.job)
@@ -127,17 +129,17 @@ def _print_outcome(
         if not yes:
             say(f"{finding.urn}: {_advice(finding, way)}")
     if not behind:
-        say("The log explains all that storage remembers.")
+        say("The log has all publications that storage remembers.")
 
 
 def _advice(finding: LogFinding, way: Way | None) -> str:
-    adopt = f"--adopt would carry {len(finding.chain)} publications out again, under their own ids, reading nothing"
+    adopt = f"--adopt would execute {len(finding.chain)} publications again, under their own ids, reading no source"
     aside = (
-        f"--set-aside would move {len(finding.forgotten)} publications out of sight, deleting nothing, so that the "
+        f"--set-aside would move {len(finding.forgotten)} publications aside, deleting nothing, so that the "
         "next run reads their rows again"
     )
     if not finding.forgotten:
-        adopt = aside = "either way would raise the fence and change nothing else"
+        adopt = aside = "--adopt or --set-aside would raise the fence and change nothing else"
     possible = {Way.ADOPT: adopt if finding.refusal is None else f"--adopt is refused: {finding.refusal}"}
     possible[Way.SET_ASIDE] = aside
     shown = "; ".join(dict.fromkeys(possible.values())) if way is None else possible[way]

@@ -1,4 +1,4 @@
-"""Commands that complete open sequences, or give them up: commit recover, resume, abandon."""
+"""Commands that complete or abandon open sequences: commit recover, resume, abandon."""
 
 import uuid
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ job_file_option = click.option(
 def recover(job: str | None, job_file: Path | None, master: str | None, remote: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Complete the open sequences that are due and whose datasets nobody works on.
 
-    Without --job-file, Dagster hears of them from the job's next run or sensor.
+    Without --job-file, the job's next run or sensor reports them to Dagster.
     """
     spec = None if job_file is None else read_job_file(job_file)
     spark = SparkChoice(master, remote)
@@ -63,7 +63,7 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
 
 
 def _find_jobs(log: Log, job: JobName | None, spec: JobSpec | None) -> Sequence[JobName]:
-    """Those whose sequences are to be recovered: the named one, else all that have something to recover."""
+    """The named job, else all jobs that have sequences to recover."""
     if spec is not None:
         return [name_of(spec, job, file_field="--job-file")]
     if job is not None:
@@ -76,7 +76,7 @@ def _find_jobs(log: Log, job: JobName | None, spec: JobSpec | None) -> Sequence[
 @job_file_option
 @spark_options
 def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, remote: str | None) -> None:
-    """Try a BLOCKED sequence again, now; its tries are counted anew."""
+    """Try a BLOCKED sequence again now; its tries are counted from zero."""
     spec = None if job_file is None else read_job_file(job_file)
     with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
@@ -88,10 +88,10 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 @click.command()
 @sequence_argument
 @job_file_option
-@click.option("--reason", required=True, help="Why; it stays in the log.")
+@click.option("--reason", required=True, help="The reason; the log keeps it.")
 @spark_options
 def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
-    """Give an open sequence up: what it made visible is taken back, and the next run reads its rows again."""
+    """Abandon an open sequence: its visible files are taken back, and the next run reads its rows again."""
     spec = None if job_file is None else read_job_file(job_file)
     with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)

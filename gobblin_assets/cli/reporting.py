@@ -1,4 +1,4 @@
-"""The command that tells Dagster again what the log has published: report."""
+"""The command that reports the log's publications to Dagster again: report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,10 +21,10 @@ from gobblin_assets.spec.job_files import read_job_file
 @click.command()
 @job_file_argument
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
-@click.option("--all", "with_told", is_flag=True, help="Also what Dagster knows already.")
+@click.option("--all", "with_told", is_flag=True, help="Also report publications that Dagster knows already.")
 @json_option
 def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
-    """Tell Dagster what is published: the latest publication of each partition that Dagster does not show as such."""
+    """Report to Dagster the latest publication of each partition that Dagster does not show yet."""
     layout = layout_of(read_job_file(job_file))
     urns = set(find_named(JobName(layout.job.job), layout.datasets, datasets))
     with open_log(say) as log, require_instance() as instance:
@@ -42,7 +42,7 @@ def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bo
         print_json([dict(zip(("dataset", "partition", "sequence", "rows"), row, strict=True)) for row in rows])
         return
     print_table("told to Dagster", ("dataset", "partition", "sequence", "rows"), rows)
-    say(f"{len(rows)} of {len(latest)} publications were told; the others Dagster knows.")
+    say(f"{len(rows)} of {len(latest)} publications were reported; Dagster knows the others.")
 
 
 def _selection_of(reports: Sequence[DatasetReport]) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:

@@ -20,7 +20,7 @@ def print_report(report: RunReport, *, as_json: bool) -> None:
 
 
 def _sample_lines(report: DatasetReport) -> list[tuple[object, ...]]:
-    """Each once: the check for the share of quarantine has the same rows as the check of its only policy."""
+    """Lines of samples, each once: the check of the quarantined share has the same rows as that of its only policy."""
     found = ((check.name, check.figures.get(SAMPLES)) for check in report.checks)
     shown = {tuple(map(str, samples)): name for name, samples in found if isinstance(samples, list | tuple)}
     return [(report.urn, report.partition.key, name, row) for rows, name in shown.items() for row in rows]

@@ -22,16 +22,18 @@ _RECOVERING: Final = "gobblin_assets.cli.recovering"
             "recover",
             "Complete the open sequences that are due and whose datasets nobody works on.",
         ),
-        "resume": LazyCommand(_RECOVERING, "resume", "Try a BLOCKED sequence again, now; its tries are counted anew."),
+        "resume": LazyCommand(
+            _RECOVERING, "resume", "Try a BLOCKED sequence again now; its tries are counted from zero."
+        ),
         "abandon": LazyCommand(
             _RECOVERING,
             "abandon",
-            "Give an open sequence up: what it made visible is taken back, and the next run reads its rows again.",
+            "Abandon an open sequence: its visible files are taken back, and the next run reads its rows again.",
         ),
     },
 )
 def commit() -> None:
-    """Commit sequences: publications, each all or nothing."""
+    """Commit sequences: publications, each published whole or not at all."""
 
 
 sequence_argument = click.argument("sequence_id", type=click.UUID)
@@ -40,7 +42,7 @@ sequence_argument = click.argument("sequence_id", type=click.UUID)
 @commit.command("list")
 @job_option
 @dataset_option
-@click.option("--all", "with_ended", is_flag=True, help="Also those that are DONE or ABORTED.")
+@click.option("--all", "with_ended", is_flag=True, help="Also list sequences that are DONE or ABORTED.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000))
 @json_option
 def list_sequences(job: str | None, urn: str | None, with_ended: bool, limit: int, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name

@@ -23,7 +23,9 @@ from gobblin_assets.run.log import open_log
 @click.command()
 @job_file_or_name
 @click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
-@click.option("--checksums", is_flag=True, help="Also read every file whole, with the checksums of its pages.")
+@click.option(
+    "--checksums", is_flag=True, help="Also read every file completely, and check the checksums of its pages."
+)
 @json_option
 def verify(
     job_file: Path | None,
@@ -32,10 +34,10 @@ def verify(
     checksums: bool,  # noqa: FBT001  an option that click passes by name
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
-    """Compare the ledger with storage: files that are missing, damaged or replaced, and files nobody published.
+    """Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.
 
-    Changes nothing. Ends with 1 when something is wrong. By --job alone: all datasets that the log has of the job, at
-    the destination that the log has.
+    Changes nothing. The exit code is 1 if there is a fault. With --job alone, the log gives the job's datasets and
+    destination.
     """
     known = read_known_job(job_file, job)
     verified: list[Verified] = []

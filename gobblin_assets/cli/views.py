@@ -37,7 +37,7 @@ def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option t
 
 @click.group()
 def watermark() -> None:
-    """Positions."""
+    """The positions up to which datasets are published."""
 
 
 @watermark.command("show")
@@ -61,11 +61,11 @@ def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  #
 @click.command()
 @job_option
 @dataset_option
-@click.option("--all", "with_retired", is_flag=True, help="Also what later generations replaced.")
-@click.option("--files", "with_files", is_flag=True, help="Also the published files, one by one.")
+@click.option("--all", "with_retired", is_flag=True, help="Also show what later generations replaced.")
+@click.option("--files", "with_files", is_flag=True, help="Also show the published files, one by one.")
 @json_option
 def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
-    """Show which interval of which key each sequence published, the gaps between them, and the files."""
+    """Show the intervals of each key that each sequence published, the gaps between them, and the files."""
     with open_log(say) as log:
         lines = log.overview.list_ledger(find_job(job), find_urn(urn), with_retired=with_retired)
         files = _list_files(log, lines) if with_files else []
@@ -165,7 +165,7 @@ def _show_run(log: Log, run_id: uuid.UUID, *, as_json: bool) -> None:
 
 
 def find_job(text: str | None) -> JobName | None:
-    """The option's value as it is: a job that the log has never seen only gives an empty answer."""
+    """The option's value, unchecked: for a job that the log does not know, the answer is empty."""
     return None if text is None else JobName(text)
 
 

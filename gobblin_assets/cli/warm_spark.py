@@ -18,7 +18,7 @@ def _say_which(capability: str) -> str:
 
 @click.group()
 def spark() -> None:
-    """The warm Spark Connect server of GOBBLIN_HOME, which spares every run the start of a JVM."""
+    """The warm Spark Connect server of GOBBLIN_HOME, which saves every run the start of a JVM."""
 
 
 @spark.command("start")
@@ -33,7 +33,7 @@ def spark() -> None:
 )
 @jar_options
 def start_spark(master: str, capabilities: Sequence[str]) -> None:
-    """Start it, unless it runs."""
+    """Start the server, unless it runs."""
     engine = SparkEngine(master=master, capabilities=capabilities, more_jars=find_jar_options())
     server = connect_server.start_connect(read_settings().home, engine.settings(), say)
     say(
@@ -44,14 +44,14 @@ def start_spark(master: str, capabilities: Sequence[str]) -> None:
 
 @spark.command("stop")
 def stop_spark() -> None:
-    """Stop it."""
+    """Stop the server."""
     say("stopped" if connect_server.stop_connect(read_settings().home) else "none was running")
 
 
 @spark.command("status")
 @json_option
 def show_spark(as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Say whether it answers."""
+    """Say whether the server answers."""
     server = connect_server.find(read_settings().home)
     if as_json:
         found = {} if server is None else {"port": server.port, "pid": server.pid, "log": server.log_path}

@@ -1,12 +1,12 @@
 """Publishing exactly once.
 
 The promise. Every row of a sealed attempt becomes visible in the ledger exactly once, and the watermark
-moves in the same transaction; whatever is killed, whenever, the next run, the recovery sensor or a person
-at the command line completes what was sealed before anything new is read.
+moves in the same transaction. If a process is killed at any moment, the next run, the recovery sensor or a
+person at the command line completes the sealed sequence before anything new is read.
 
-Who is authoritative. Postgres, and its clock. Until a sequence is DONE, a listing of the storage tells which
+Who is authoritative. Postgres, and its clock. Until a sequence is DONE, a listing of the storage shows which
 of its steps have happened; from then on its segments are the list of its files. A directory listing never
-tells what a dataset is.
+defines a dataset.
 
 The states of a sequence.
 
@@ -19,12 +19,12 @@ The states of a sequence.
         ▼                ▼     ▼
      ABORTED ◀──────── ABANDONING
 
-The edges are written once, in ``model.sequence_state``; statements and constraints of the log are made from there.
+The edges are written once, in ``model.sequence_state``; the log's statements and constraints are made from them.
 
-What a sequence does. Its steps, each of a kind (``steps``): prepared, verified by identity, executed by one atomic
-effect, and undone where the sequence is abandoned. The protocol asks no step which kind it is of. Kinds are built in,
-offered by a package's entry point, or registered by code (``step_kinds``). One that can't be undone says so, and
-abandoning is refused before it begins.
+What a sequence does. A sequence has steps, each of a kind (``steps``). A step is prepared, verified by identity,
+executed by one atomic effect, and undone if the sequence is abandoned. The protocol asks no step for its kind. Kinds
+are built in, offered by a package's entry point, or registered by code (``step_kinds``). If a kind says that it can't
+be undone, abandoning is refused before it begins.
 
 What each crash leaves, and who repairs it.
 
@@ -37,12 +37,12 @@ What each crash leaves, and who repairs it.
     finished, not announced DONE: its events are sent again under the sequence's id
     while abandoning        ABANDONING: goes on abandoning
     kind not installed      BLOCKED, with the package to install: resumed once it is
-    destination not there   another file at its root, or none: nothing runs until it is mounted again
-    log older than storage  markers that it can't explain: nothing runs until a person reconciles
+    destination not there   another identity file at its root, or none: nothing runs until it is mounted again
+    log older than storage  markers that the log does not have: nothing runs until a person reconciles
     while reconciling       the dataset stays stopped: the same command again
     while folding           all of the fold, or nothing: the next cleanup
 
-What is not promised. Events reach Dagster at least once. A reader of the directory, not of the ledger, may
-see parts of a sequence before DONE, and two generations during a refresh. Storage that lies about syncing,
-or that loses synced bytes, is outside.
+What is not promised. Events reach Dagster at least once, not exactly once. A reader of the directory instead of
+the ledger may see parts of a sequence before DONE, and two generations during a refresh. Storage that lies about
+syncing, or that loses synced bytes, is not covered.
 """

@@ -1,11 +1,11 @@
-"""Abandoning: a person gives a sealed sequence up, and nothing of it may stay visible.
+"""Abandoning: a person gives up a sealed sequence, and none of its files may stay visible.
 
-Listing what is visible and then writing ABORTED is not enough: a paused owner of the sequence may wake up
+It is not enough to list the visible files and then write ABORTED: a paused owner of the sequence may wake up
 between the two and rename the rest. So the staging is captured first: every planned attempt directory gets
-a name that only the new fence knows. From then on a zombie's renames find no source. Each step is then asked
-to undo itself, and only after that the sequence is ABORTED.
+a name that only the new fence knows. From then on a zombie's renames find no source. Then each step undoes
+itself, and only after that the sequence is ABORTED.
 
-A step that can't be undone is found before the decision is recorded, so that the sequence can still be resumed.
+Steps that can't be undone are found before the decision is recorded, so that the sequence can still be resumed.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class Abandonment:
-    """``interrupt`` ends whatever still writes into an attempt's staging, as far as that is possible."""
+    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
 
     store: CommitStepStore
     open_file_system: OpenFileSystem
@@ -38,8 +38,8 @@ class Abandonment:
     def begin(self, sequence: SequenceRecord, lease: Lease, *, reason: str) -> None:
         """Record the decision, then carry it out.
 
-        RejectedError for a step that can't be undone: nothing has begun. Where an earlier release did begin, a person
-        has to undo the step by hand.
+        RejectedError for a step that can't be undone: nothing has begun. If an earlier release has begun, a person
+        must undo the step by hand.
         """
         segments, kinds = self._read(sequence)
         for kind in kinds:
@@ -94,6 +94,6 @@ def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
     target = captured_directory(attempt.staging_path, fence)
     outcome = fs.rename_no_replace(attempt.staging_path, target)
     if outcome is RenameOutcome.TARGET_EXISTS:
-        # Captured under this fence before, and made again since by a writer that did not know.
+        # Captured under this fence before; since then a writer that did not know has made the directory again.
         return fs.is_directory(attempt.staging_path)
     return outcome is RenameOutcome.RENAMED

@@ -13,7 +13,7 @@ MARKERS_NAME: Final = ".markers"
 SET_ASIDE_NAME: Final = ".set-aside"
 
 MARKERS_KEPT: Final = 256
-"""Publications of one dataset that storage remembers: ten days of hourly ones. More would slow each run's look."""
+"""Publications of a dataset that storage remembers: ten days of hourly ones. More would slow the check of each run."""
 
 _FINAL_NAME: Final = re.compile(r"(?P<sequence>[0-9a-f]{32})-\d+")
 
@@ -24,12 +24,12 @@ def staging_root(job_directory: str) -> str:
 
 
 def staging_directory(job_directory: str, attempt_id: AttemptId) -> str:
-    """The attempt's own directory; one per role stands below it."""
+    """The attempt's own directory, with one directory for each role below it."""
     return f"{staging_root(job_directory)}/{attempt_id.hex}"
 
 
 def captured_directory(staging: str, fence: int) -> str:
-    """Where cleanup and abandonment put an attempt's directory, out of reach of those who know its name."""
+    """Where cleanup and abandonment put an attempt's directory, so that processes which know its old name miss it."""
     return f"{staging}.captured-{fence}"
 
 

@@ -1,7 +1,7 @@
-"""One transaction for many sequences, and still an error for the one that it belongs to.
+"""One transaction for many sequences, and still an error for the sequence that it belongs to.
 
-What takes several does it for all of them or for none. So what is refused is done again in halves, until those that
-can be done are, and the others are found.
+A transaction succeeds for all of its sequences or for none. So a refused transaction is repeated in halves, until all
+sequences that can succeed have done so, and the others have their errors.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 
 TOGETHER_MAX: Final = 100
-"""Sequences or datasets in one transaction: what is locked at once stays bounded."""
+"""Sequences or datasets in one transaction, so that the number of locked rows is bounded."""
 
 
 WEIGHT_MAX: Final = 20_000
-"""Rows that a transaction writes for all of them: the client must never be slow while it holds locks."""
+"""Rows that one transaction writes: the client must never be slow while it holds locks."""
 
 
 def in_bounds(items: Iterable[T], weigh: Callable[[T], int] | None = None) -> Iterator[list[T]]:
-    """As many together as one transaction may take, at least one. ``weigh``: the rows that one of them comes to."""
+    """Groups of as many items as one transaction may take, at least one. ``weigh``: the rows of one item."""
     for some in in_weight(items, weigh or (lambda _item: 0), WEIGHT_MAX):
         for start in range(0, len(some), TOGETHER_MAX):
             yield some[start : start + TOGETHER_MAX]
 
 
 def in_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:
-    """In their order, as many together as weigh no more than this, at least one."""
+    """Groups, in order, of as many items as weigh no more than this, at least one."""
     found: list[T] = []
     weight = 0
     for item in items:
@@ -53,7 +53,7 @@ def _do(items: Sequence[T], act: Callable[[Sequence[T]], object]) -> list[Gobbli
     try:
         act(items)
     except (RetryableError, OutcomeUnknownError) as error:
-        # The log is out of reach, for each of them.
+        # The log is out of reach for each of them.
         return [error] * len(items)
     except GobblinError as error:
         if len(items) == 1:

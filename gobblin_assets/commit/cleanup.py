@@ -1,9 +1,9 @@
 """Cleanup: removes the staging of attempts whose sequence is over, and the files of retired generations; then folds.
 
-Order, always: marked in the log under our fence, then captured (renamed to a name that only the fence
-knows), then removed. Nothing is found by pattern: every name follows from a row. An attempt counts as clean
-only when a pass found nothing of it and its writer is over: a paused process that wakes up may make the
-directory again (seen), so one that never reported its end is looked at for a day.
+The order is always the same: an attempt is marked in the log under our fence, then captured (renamed to a name
+that only the fence knows), then removed. Nothing is found by pattern: every name follows from a row. An attempt
+counts as clean only when a pass found nothing of it and its writer has ended. A paused process that wakes up may
+make the directory again (tests saw this), so an attempt that never reported its end is looked at for a day.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,10 +24,11 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import Lease
 
-# Of all datasets that are cleaned at once; each gets its share, since what can't be removed of one stays.
+# Shared by all datasets that are cleaned at once; each gets its part, so that files of one that can't be removed do not
+# use up the limit of the others.
 ATTEMPTS_PER_PASS_MAX: Final = 1_000
 SEGMENTS_PER_PASS_MAX: Final = 200
-# The first pass removes, the second proves that nothing came back.
+# The first pass removes; the second checks that nothing came back.
 PASSES_MAX: Final = 2
 SEQUENCES_PER_FOLD_MAX: Final = 200
 # Of one dataset in one cleanup; the rest is left to the next.
@@ -36,9 +37,9 @@ FOLDS_PER_CLEANUP_MAX: Final = 50
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a cleanup removed of a dataset. ``remaining`` attempts still had something at the last pass.
+    """What a cleanup removed of a dataset. ``remaining`` attempts still had files at the last pass.
 
-    ``folded`` publications became a part of others, and ``forgotten`` ones are too old to be remembered.
+    ``folded`` publications became a part of others; ``forgotten`` publications were older than the log keeps history.
     """
 
     attempt_count: int = 0
@@ -50,7 +51,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """``interrupt`` ends whatever still writes into an attempt's staging, as far as that is possible."""
+    """``interrupt`` ends any work that still writes into an attempt's staging, as far as that is possible."""
 
     store: CommitStepStore
     open_file_system: OpenFileSystem
@@ -58,7 +59,7 @@ class Cleanup:
     require: Callable[[Lease], None]
 
     def clean(self, lease: Lease, *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD) -> Cleaned:
-        """Clean one leased dataset. Interrupting it anywhere leaves work for the next call, nothing else."""
+        """Clean one leased dataset. An interruption at any point only leaves work for the next call."""
         (outcome,) = self.clean_all([lease], root_uri=root_uri, retire_grace_s=retire_grace_s, fold=fold)
         if isinstance(outcome, GobblinError):
             raise outcome
@@ -67,9 +68,9 @@ class Cleanup:
     def clean_all(
         self, leases: Sequence[Lease], *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD
     ) -> list[Cleaned | GobblinError]:
-        """The same for several datasets: what ``clean`` gives or raises for each, in their order.
+        """The same for several datasets: the result or error of ``clean`` for each, in their order.
 
-        Raises what concerns all of them.
+        An error that concerns all datasets is raised.
         """
         fs, _root = self.open_file_system(root_uri)
         outcomes: dict[DatasetId, Cleaned | GobblinError] = {lease.dataset_id: Cleaned() for lease in leases}
@@ -128,7 +129,7 @@ class Cleanup:
         self.store.mark_cleaned(empty)
 
     def _clear(self, fs: FileSystem, attempt: AttemptRecord, lease: Lease) -> bool:
-        """Remove what there is of an attempt; True if there was something."""
+        """Remove all files of an attempt; True if there were any."""
         self.require(lease)
         self.interrupt(attempt)
         found = capture(fs, attempt, lease.fence)
@@ -197,12 +198,12 @@ class Cleanup:
         directories: set[str] = set()
         for path, identity, _rows in segment.files():
             if fs.find_identity(path) is not None:
-                # The only deletion of a published name: its identity is compared once more inside.
+                # The only deletion of a published file: ``remove_file`` compares its identity once more.
                 fs.remove_file(path, identity)
                 removed += 1
             directories.add(str(PurePosixPath(path).parent))
         gone = [directory for directory in sorted(directories) if _remove_if_empty(fs, directory, root)]
-        # Before the log forgets them: a power cut would bring them back, and nobody would look again.
+        # Synced before the log forgets them: a power cut could bring them back, and nobody would look for them again.
         fs.sync_directories({*directories, *(str(PurePosixPath(directory).parent) for directory in gone)})
         return removed
 

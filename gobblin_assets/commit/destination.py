@@ -1,21 +1,22 @@
-"""Destinations: which job publishes where, and that what is there is the destination and not its empty mount point.
+"""Destinations: where each job publishes, and the check that the destination is mounted.
 
-The promise. A destination has an identity, a random one in a small durable file at its root; the log binds each job to
-a destination and its identity when the job is first run. Before anything is read, written, recovered or cleaned for a
-job, the file is read and compared: another root is refused, and a root without the file, or with another one, stops
-the job as long as the log has publications of it.
+The promise. A destination has a random identity in a small durable file at its root; the log binds each job to a
+destination and its identity when the job is first run. Before anything is read, written, recovered or cleaned for a
+job, the file is read and compared. Another root is refused. A root without the file, or with the file of another
+destination, stops the job if the log has publications of it.
 
     <root>/.gobblin-destination.json
 
 Who is authoritative. The log says where a job publishes; the file says what is mounted there. Several jobs may share a
 root, and its file.
 
-What a crash leaves. A file without a binding: the next run binds what it finds. Of two first runs at once one makes
-the file, and both bind what it holds. The file is durable before it is bound, and bound before anything is sealed.
+What a crash leaves. A file without a binding: the next run binds the identity that it finds. If two first runs happen
+at once, one makes the file, and both bind its content. The file is durable before it is bound, and bound before
+anything is sealed.
 
-What is not promised. Bytes that a program writes in the moment between a look and a mount that goes away: the next
-look, before the seal and before each publication, finds it. A copy of a destination has the identity of the original:
-it is told by its path alone.
+What is not promised. If a mount goes away after a check, a program may write files below the mount point; the next
+check, before the seal and before each publication, notices it. A copy of a destination has the identity of the
+original, so only its path tells the two apart.
 """
 
 import json
@@ -31,7 +32,7 @@ from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import JobName
 
 IDENTITY_NAME: Final = ".gobblin-destination.json"
-"""Hidden from readers, as all of ours beside the datasets is."""
+"""Hidden from readers, as are all our files beside the datasets."""
 
 _KEY: Final = "identity"
 _NOTE: Final = "gobblin-assets knows this destination by this file. Keep it here; copy it along with the files."
@@ -41,8 +42,8 @@ _NOTE: Final = "gobblin-assets knows this destination by this file. Keep it here
 class Binding:
     """Where a job publishes, as the log has it.
 
-    ``identity`` None: bound by what an earlier release had published, and not looked at since; ``root_uri`` is then as
-    a person wrote it. ``has_published``: something of the job is sealed, or was published.
+    ``identity`` None: the binding comes from publications of an earlier release, and no run has checked it since;
+    ``root_uri`` is then as a person wrote it. ``has_published``: a sequence of the job is sealed, or was published.
     """
 
     job: JobName
@@ -53,7 +54,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """From one root to another: URIs for the log, paths for what stands in it. ``old_uris``: as sequences have it."""
+    """A move between roots: URIs for the log, paths for the files. ``old_uris``: the old root as sequences have it."""
 
     job: JobName
     old_uris: Sequence[str]
@@ -69,17 +70,17 @@ class DestinationStore(Protocol):
     def find(self, job: JobName) -> Binding | None: ...
 
     def list_all(self) -> Sequence[Binding]:
-        """Those of all jobs, in their order."""
+        """The bindings of all jobs, in their order."""
         ...
 
     def bind(self, job: JobName, *, root_uri: str, identity: str) -> Binding:
-        """Bind a job that is not bound; gives what the log then has, which may be somebody else's."""
+        """Bind a job that is not bound. Returns the log's binding afterwards, which another run may have made."""
         ...
 
     def identify(self, job: JobName, *, old: str | None, root_uri: str, identity: str) -> Binding:
-        """Exchange the identity ``old`` for another one; gives what the log then has.
+        """Replace the identity ``old``. Returns the log's binding afterwards.
 
-        One that was known stays if something of the job is published.
+        A known identity stays if something of the job is published.
         """
         ...
 
@@ -88,7 +89,7 @@ class DestinationStore(Protocol):
         ...
 
     def move(self, move: Move, *, expected: Binding, fences: Mapping[DatasetId, int]) -> None:
-        """Bind the job to the new root, and say of its sequences that they are there now; all or nothing.
+        """Bind the job to the new root, and record on its sequences that they are there now; all or nothing.
 
         Raises:
             FencedError: one of the datasets was taken over.
@@ -111,9 +112,9 @@ class Verdict(StrEnum):
 def decide(
     binding: Binding | None, *, is_bound_root: bool, identity: str | None, is_visible: Callable[[], bool]
 ) -> Verdict:
-    """What holds for a job at a root whose file says ``identity`` (None: there is none).
+    """The verdict for a job at a root whose file says ``identity`` (None: there is no file).
 
-    ``is_visible`` is asked only where an earlier release left no identity: whether anything published is there.
+    ``is_visible`` says whether any published file is there; it is called only if an earlier release left no identity.
     """
     if binding is None:
         return Verdict.BIND
@@ -142,7 +143,7 @@ def _is_within(path: str, directory: str) -> bool:
 
 
 def read_identity(fs: FileSystem, root: str) -> str | None:
-    """What the file at the root says; None where there is none. CorruptionError for one that can't be read."""
+    """The identity in the file at the root; None if there is no file. CorruptionError if the file can't be read."""
     path = f"{root}/{IDENTITY_NAME}"
     if fs.find_identity(path) is None:
         return None
@@ -159,10 +160,10 @@ def read_identity(fs: FileSystem, root: str) -> str | None:
 
 
 def make_identity(fs: FileSystem, root: str, identity: uuid.UUID) -> str:
-    """Give the root an identity unless it has one; returns the one that it has then, durably."""
+    """Give the root an identity unless it has one. Returns the root's identity, which is then durable."""
     content = json.dumps({_KEY: identity.hex, "note": _NOTE}, indent=1).encode() + b"\n"
     fs.write_new({f"{root}/{IDENTITY_NAME}": content})
-    # Also where somebody else was faster: who knows whether that process came to it.
+    # Also if another process made the file: that process may have died before it synced.
     fs.sync_directories([root])
     found = read_identity(fs, root)
     if found is None:
@@ -171,21 +172,21 @@ def make_identity(fs: FileSystem, root: str, identity: uuid.UUID) -> str:
 
 
 def require_identity(fs: FileSystem, root: str, identity: str | None) -> None:
-    """Return if the destination is still there. RetryableError: it went away; None is not looked at."""
+    """Return if the destination is still there, else RetryableError. An identity of None is not checked."""
     if identity is not None and read_identity(fs, root) != identity:
         raise RetryableError(
             f"the destination {root} has gone away: its file {IDENTITY_NAME} is not there any more, or is another's",
-            hint="Nothing more is written there. Mount it again; what is sealed is then completed.",
+            hint="Nothing more is written there. Mount it again; sealed publications are then completed.",
             path=root,
         )
 
 
 class StorageMismatchError(ConflictError):
-    """Log and storage do not belong together now. Nothing may be read, written or cleaned until a person looked."""
+    """Log and storage do not match now. Nothing may be read, written or cleaned until a person has looked."""
 
 
 class DestinationAwayError(StorageMismatchError):
-    """The root is there, and is not the destination: most likely its file system is not mounted."""
+    """The root is there, but is not the destination: most likely its file system is not mounted."""
 
     def __init__(self, job: JobName, root: str, *, expected: str | None, found: str | None) -> None:
         what = f"has no {IDENTITY_NAME}" if found is None else f"holds another destination ({found})"
@@ -202,7 +203,7 @@ class DestinationAwayError(StorageMismatchError):
 
 
 class StorageBehindError(StorageMismatchError):
-    """The right destination without what the log says is in it."""
+    """The right destination, without the files that the log says are in it."""
 
     def __init__(self, urn: str, root: str, version: int) -> None:
         super().__init__(
@@ -217,7 +218,7 @@ class StorageBehindError(StorageMismatchError):
 
 
 def elsewhere(job: JobName, bound_uri: str, here_uri: str) -> RejectedError:
-    """The error of a job whose file names another root than the log does."""
+    """The error of a job whose file names another root than the log."""
     return RejectedError(
         f"the log has the job {job} at {bound_uri}, found {here_uri}",
         field="destination",
@@ -230,11 +231,11 @@ def elsewhere(job: JobName, bound_uri: str, here_uri: str) -> RejectedError:
 
 
 def nested(job: JobName, root: str, other: JobName) -> RejectedError:
-    """The error of a destination that lies inside of another job's data, or around it."""
+    """The error of a destination inside another job's data, or around it."""
     return RejectedError(
         f"{root} lies inside of the data of the job {other}, or that one's destination inside of the data of {job}",
         field="destination",
-        hint="Choose a folder of its own. Several jobs may share one root: each has its folder there.",
+        hint="Choose a separate folder. Several jobs may share one root: each has its own folder there.",
         job=job,
         other=other,
     )

@@ -1,6 +1,6 @@
-"""The driver: carries sealed sequences out and finishes them. Live runs and recovery use this same code.
+"""The driver: executes sealed sequences and finishes them. Live runs and recovery use this same code.
 
-``execution`` says how; only a sequence all of whose steps were found done is finished.
+``execution`` executes the steps; a sequence is finished only after all of its steps were found done.
 """
 
 import copy
@@ -40,7 +40,7 @@ class Driver:
         """Execute and finish a PREPARED sequence; count the try if it fails.
 
         Raises:
-            FencedError: somebody else took the dataset over; nothing was counted.
+            FencedError: another process took the dataset over; nothing was counted.
             GobblinError: any other family; the try was counted, and the sequence may be BLOCKED now.
 
         """
@@ -50,9 +50,9 @@ class Driver:
         return outcome
 
     def publish_all(self, prepared: Sequence[tuple[SequenceId, Lease]]) -> list[Publication | GobblinError]:
-        """The same for several, of different datasets: what ``publish`` gives or raises for each, in their order.
+        """The same for sequences of different datasets: the result or error of ``publish`` for each, in their order.
 
-        What they share is done together: what is read and written of the log, and the waits for the disk.
+        They share reads and writes of the log, and waits for the disk.
         """
         reach(Failpoint.SEALED_BEFORE_EXECUTE)
         outcomes: dict[SequenceId, Publication | GobblinError] = {}
@@ -100,9 +100,9 @@ class Driver:
     def _count_failures(
         self, failures: Mapping[SequenceId, GobblinError], leases: Mapping[SequenceId, Lease]
     ) -> dict[SequenceId, GobblinError]:
-        """Count a try of each, unless whoever reads the log next knows more than we do.
+        """Count a failed try of each sequence, unless its outcome is unknown or the log refuses the count.
 
-        Returns the errors of those that are BLOCKED now: they say so, and what a person can do.
+        Returns the errors of sequences that are now BLOCKED; each says what a person can do.
         """
         blocked: dict[SequenceId, GobblinError] = {}
         for sequence_id, error in failures.items():
@@ -113,11 +113,11 @@ class Driver:
                 if record.state is SequenceState.BLOCKED:
                     blocked[sequence_id] = _say_blocked(error, record)
             except (RetryableError, OutcomeUnknownError):
-                # The log is out of reach: no need to wait for it once more for each of the others.
+                # The log is out of reach: do not wait for it again for each of the others.
                 break
             except GobblinError:
-                # Taken over meanwhile, or the log says that there is nothing to try (it may have gone back behind the
-                # seal, or behind the sequence). The error itself is what the caller needs.
+                # The dataset was taken over meanwhile, or the log has nothing to try (it may have gone back to before
+                # the seal, or before the sequence). The caller needs the original error.
                 continue
         return blocked
 
@@ -127,30 +127,30 @@ class Driver:
         return self.store.record_failure(
             sequence_id,
             fence=lease.fence,
-            # What its hint says of the next try is not so if there is none.
+            # On the last try the hint is left out: it speaks of a next try.
             error=f"{type(error).__name__}: {error.message if is_last else error}",
             tries_max=self.tries_max,
             retry_in_s=min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2**failed_tries),
-            # Repeating can't help against a contradiction: a person must look.
+            # A repetition can't resolve a contradiction: a person must look.
             block=isinstance(error, ConflictError),
         )
 
 
 def _say_blocked(error: GobblinError, record: SequenceRecord) -> GobblinError:
-    """The same error, with what can be done now. Of its own hint, only a contradiction's speaks of no next try."""
+    """The same error, with the ways out. Only a contradiction's hint is kept: other hints speak of a next try."""
     said = copy.copy(error)
     said.__cause__ = error.__cause__
     before = f"{error.hint} " if isinstance(error, ConflictError) and error.hint else ""
     said.hint = (
-        f"{before}The publication is BLOCKED after {record.failed_tries} failed tries, until a person says how it goes "
-        f"on: {describe_ways_out(record.sequence_id)}"
+        f"{before}The publication is BLOCKED after {record.failed_tries} failed tries, until a person decides: "
+        f"{describe_ways_out(record.sequence_id)}"
     )
     return said
 
 
 def describe_ways_out(sequence_id: SequenceId) -> str:
-    """What a person can do about a BLOCKED sequence."""
+    """The commands that a person can use on a BLOCKED sequence."""
     return (
         f"`gobblin-assets commit resume {sequence_id}` tries it again, and "
-        f"`gobblin-assets commit abandon {sequence_id} --reason …` gives it up."
+        f"`gobblin-assets commit abandon {sequence_id} --reason …` abandons it."
     )

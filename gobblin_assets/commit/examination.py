@@ -1,9 +1,9 @@
-"""What storage remembers and the log forgot: found, and judged whether the log can take it back. Changes nothing.
+"""Finds sequences that storage remembers and the log forgot, and decides whether the log can adopt them.
 
-A sequence is forgotten when storage names it, by a marker or by a published directory, and the log never sealed it.
-The log can take the lost history back when that history is whole: the markers lead from the dataset's version in the
-log to the newest one, one sequence a version, and every file of theirs is there as it was sealed. Files of a
-generation that a later lost sequence replaced may be gone: nobody reads them any more.
+Changes nothing. A sequence is forgotten if storage names it, by a marker or by a published directory, and the log never
+sealed it. The log can adopt the lost history if that history is whole: the markers lead from the dataset's version in
+the log to the newest version, with one sequence for each version, and every file of these sequences is there as it was
+sealed. Files of a generation that a later lost sequence replaced may be missing: nobody reads them any more.
 """
 
 from collections import defaultdict
@@ -37,8 +37,8 @@ MISSING_NAMED_MAX: Final = 20
 class Remembered:
     """One sequence as storage and log know it.
 
-    ``version`` None: it has no marker. ``sealed`` None: no marker of it can be read; ``unreadable`` says why.
-    ``directories`` are the published ones that bear its name, in path order.
+    ``version`` None: it has no marker. ``sealed`` None: none of its markers can be read; ``unreadable`` says why.
+    ``directories`` are the published directories with its name, in path order.
     """
 
     sequence_id: SequenceId
@@ -63,10 +63,10 @@ class Remembered:
 class LogFinding:
     """One dataset. ``dataset_id`` None: the log does not know it at all.
 
-    ``forgotten``, oldest first. ``chain`` is what adopting would carry out, in order; it may begin with a sequence
-    that the log has open. ``refusal`` says why adopting is impossible. ``missing`` are files that the log calls
-    published and that are not there (a lost refresh retired them), the first ``MISSING_NAMED_MAX`` of
-    ``missing_count``; ``missing_partitions`` are where they belong.
+    ``forgotten``: oldest first. ``chain``: the sequences that adopting would execute, in order; it may begin with a
+    sequence that the log has open. ``refusal``: why adopting is impossible. ``missing``: published files of the log
+    that are not there (a lost refresh retired them), the first ``MISSING_NAMED_MAX`` of ``missing_count``;
+    ``missing_partitions``: the partitions of these files.
     """
 
     urn: DatasetUrn
@@ -83,7 +83,7 @@ class LogFinding:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log has something to learn from storage before anything may run."""
+        """Whether the log lacks something that storage has, so that nothing may run."""
         return bool(self.forgotten) or self.storage_fence > self.fence
 
 
@@ -100,8 +100,8 @@ class Examination:
     job: JobName
 
     def look_at(self, urn: DatasetUrn, *, thoroughly: bool = False) -> LogFinding:
-        """The markers; if they tell of more, or ``thoroughly``, all that stands in the dataset's directories too."""
-        # Storage first: what a run publishes between the two looks, the log then knows.
+        """Read the markers. If they show a forgotten sequence, or ``thoroughly``, list the dataset's directories."""
+        # Storage first: if a run publishes between the two looks, the log then knows its sequence.
         markers = list_markers(self.fs, self.root, self.job, urn)
         state = self.datasets.load(self.job, [urn]).get(urn)
         fence = 0 if state is None else self.leases.get_status(state.dataset_id).fence
@@ -201,7 +201,7 @@ class Examination:
         return None
 
     def _describe(self, step: CommitStep) -> str:
-        """What is wrong with a step that can't be done: the first file of it that is not as it was sealed."""
+        """The fault of a step that can't be executed: its first file that is not as it was sealed."""
         for path, identity, _rows in step.published():
             found = self.fs.find_identity(path)
             if found is None:
@@ -211,7 +211,7 @@ class Examination:
         return f"something else stands where a step of the kind {step.kind} was carried out"
 
     def _find_missing(self, urn: DatasetUrn, files: set[str]) -> list[tuple[str, str]]:
-        """(path, partition) of the files that the log calls published and that are not there."""
+        """(path, partition) of each file that is published in the log and missing on storage."""
         missing = []
         for role in Role:
             found = self.published.find(self.job, urn, role=role)
@@ -221,10 +221,10 @@ class Examination:
 
 
 def decide_chain(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[Remembered, ...], str | None]:
-    """What leads from the log's ``version`` to the newest one on storage, oldest first, or why nothing does.
+    """The sequences from the log's ``version`` to the newest on storage, oldest first, or why there is no chain.
 
-    ``remembered`` are the forgotten sequences, and those that the log has open. Without a forgotten one there is
-    nothing to adopt: an open sequence goes on by itself.
+    ``remembered``: the forgotten sequences, and those that the log has open. Without a forgotten sequence there is
+    nothing to adopt, since recovery completes an open sequence.
     """
     forgotten = [each for each in remembered if each.is_forgotten]
     if not forgotten:
@@ -253,7 +253,7 @@ def decide_chain(version: int, remembered: Sequence[Remembered]) -> tuple[tuple[
 
 
 def is_replaced(sequence: Remembered, later: Iterable[Remembered]) -> bool:
-    """Whether a later sequence of the lost history replaced all that this one published."""
+    """Whether a later sequence of the lost history replaced all publications of this one."""
     return sequence.sealed is not None and any(
         each.sealed is not None
         and each.sealed.replaces

@@ -1,11 +1,11 @@
-"""The execution of sealed sequences: their markers, then their steps, until all of them are found done.
+"""The execution of sealed sequences: first their markers, then their steps, until all steps are found done.
 
-Each pass lists, verifies, executes what is not done, makes the directories durable, and verifies again with
-listings that are newer than the syncs. A step that is found done is not done again; one that is found lost or
+Each pass lists, verifies, executes the steps that are not done, makes the directories durable, and verifies again with
+listings that are newer than the syncs. A step that is found done is not executed again. A step that is found lost or
 contradicted counts only if it is found so twice and the log still says "open, and ours".
 
-Sequences of one destination wait for the disk together, since most of what a small one costs is that wait. What is
-wrong with one of them alone stays its own error. What says that the disk failed is the error of all that waited: a
+Sequences of one destination wait for the disk together, since this wait is most of the cost of a small sequence. A
+fault of one sequence stays that sequence's error. A failure of the disk is the error of all sequences that waited: a
 sync is never repeated in the hope that it succeeds, since an operating system may report a lost write only once.
 """
 
@@ -29,18 +29,18 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 
-# A step may lose a race with a zombie of the same sequence; each pass then finds more of it done.
+# A step may lose a race with a zombie of the same sequence; each pass then finds more steps done.
 PASSES_MAX: Final = 4
 
 STEPS_TOGETHER_MAX: Final = 1_000
-"""Steps that wait for the disk together: what is held of them at once stays bounded."""
+"""Steps that wait for the disk together, so that the memory for them is bounded."""
 
 _IMPOSSIBLE: Final = frozenset({StepVerdict.LOST, StepVerdict.CONFLICT})
 
 
 @dataclass(slots=True)
 class Execution:
-    """A sealed sequence under our lease. ``error`` is what keeps it from being finished."""
+    """A sealed sequence under our lease. ``error``: why it can't be finished, or None."""
 
     sealed: SealedSequence
     lease: Lease
@@ -61,7 +61,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The destination that the steps are carried out in."""
+    """The destination in which the steps are executed."""
 
     fs: FileSystem
     root: str
@@ -80,7 +80,7 @@ class Executor:
     require: Callable[[Lease], None]
 
     def execute_all(self, executions: Sequence[Execution]) -> None:
-        """Carry each out, or say in its ``error`` why it was not."""
+        """Execute each sequence, or set its ``error``."""
         by_root: dict[str, list[Execution]] = {}
         for each in executions:
             by_root.setdefault(each.sealed.root_uri, []).append(each)
@@ -94,10 +94,10 @@ class Executor:
         fs, root = self.open_file_system(root_uri)
         for each in executions:
             each.error = _try(partial(self.require, each.lease))
-        # Before a directory is made: in an empty mount point nobody would find what is published.
+        # Before a directory is made: nobody would find files that are published into an empty mount point.
         for identity in {each.sealed.destination for each in executions}:
             require_identity(fs, root, identity)
-        # Before anything is visible: a log that is restored from before the seal must learn of it from storage.
+        # Before anything is visible: a log restored from before the seal must find the sequence on storage.
         _do_for_all(
             executions, lambda ready: put_markers(fs, root, ((each.sealed, each.lease.fence) for each in ready))
         )
@@ -119,7 +119,7 @@ class Executor:
                 if part.execution.error is None:
                     part.execution.error = _try(partial(self._execute_pending, part, place))
             reach(Failpoint.EXECUTED_BEFORE_SYNC)
-            # Also those that were found done: whoever renamed them may have died before syncing.
+            # Also steps that were found done: the process that renamed them may have died before syncing.
             _do_for_all([part.execution for part in parts], partial(_sync, parts, place))
             reach(Failpoint.SYNCED_BEFORE_VERIFY)
             parts = [part for part in parts if self._is_pending(part, place)]
@@ -137,11 +137,11 @@ class Executor:
         try:
             execute_steps(pending, place.new_world())
         except ConflictError:
-            # The rename found another world than the verification did: the next one tells.
+            # The storage changed between the verification and the rename; the next pass verifies again.
             return
 
     def _is_pending(self, part: _Part, place: _Place) -> bool:
-        """Whether another pass is needed. Not where there is an error, or one is found."""
+        """Whether the sequence needs another pass. False if it has an error, or one is found."""
         execution = part.execution
         left: list[CommitStep] = []
         if execution.error is None:
@@ -154,10 +154,10 @@ class Executor:
         pending = []
         for step, verdict in _verify(part.steps, place):
             if verdict in _IMPOSSIBLE:
-                # A zombie sees LOST when the new owner has finished and consumers have moved the file on.
+                # A zombie sees LOST if the new owner has finished and the file was moved since.
                 if not self.store.is_open_and_held(sealed.order.sequence_id, fence=fence):
-                    raise FencedError("the sequence was taken over while it was carried out")
-                # Nothing is lost that is only not mounted.
+                    raise FencedError("the sequence was taken over while it was executed")
+                # A destination that is not mounted has lost nothing.
                 require_identity(*self.open_file_system(sealed.root_uri), sealed.destination)
                 raise _impossible(sealed, step, verdict, place.new_world())
             if verdict is not StepVerdict.DONE:
@@ -178,7 +178,7 @@ def _without_error(executions: Iterable[Execution]) -> list[Execution]:
 
 
 def _do_for_all(executions: Iterable[Execution], act: Callable[[Sequence[Execution]], None]) -> None:
-    """Act on those without an error, all at once. What a person must mend is looked for in each by itself."""
+    """Act on all sequences without an error at once. A fault that a person must correct is found one by one."""
     ready = list({each.sequence_id: each for each in _without_error(executions)}.values())
     error = _try(partial(act, ready)) if ready else None
     if error is None:
@@ -194,7 +194,7 @@ def _try(act: Callable[[], None]) -> GobblinError | None:
     except GobblinError as error:
         return error
     except OSError as error:
-        failure = RetryableError(f"publishing failed: {error}", hint="It goes on at the next try.")
+        failure = RetryableError(f"publishing failed: {error}", hint="The publication goes on at the next try.")
         failure.__cause__ = error
         return failure
     return None

@@ -1,15 +1,16 @@
 """Folding: old publications of one dataset partition become one, so that the log stays small.
 
-The promise. Whoever asks the log what a dataset is, which positions are covered, what may be removed, or whether it
-knows a sequence, gets the same answer before a fold and after it. No file moves.
+The promise. The log gives the same answers before and after a fold: which files a dataset has, which positions are
+covered, which files may be removed, and whether the log knows a sequence. No file moves.
 
-What a fold is. The newest of the sequences that are folded stays, as a *fold*: it has their segments, whose lists of
-files are joined, and their intervals, of which neighbours are joined. The rows of the others go, and of all of them
-planned moves, attempts and WorkUnits; only the others' ids stay (``past_sequence``), since storage names them. One
-transaction, under the dataset's fence, while no sequence of the dataset is open: a kill leaves all of it or nothing.
+What a fold is. The newest of the folded sequences stays, as a *fold*: it gets the segments of all of them, whose lists
+of files are joined, and their intervals, of which neighbours are joined. The rows of the other sequences are removed,
+and so are the planned moves, attempts and WorkUnits of all. Only the ids of the others stay (``past_sequence``), since
+storage names them. A fold is one transaction, under the dataset's fence, while no sequence of the dataset is open: a
+kill leaves all of the fold or nothing.
 
-What is folded: sequences that are DONE and announced, whose attempts are clean, that are not among the newest, are
-older than a bound, and of which nothing is retired.
+What is folded. Sequences that are DONE and announced, whose attempts are clean, that are not among the newest, that
+are older than a bound, and that have nothing retired.
 
 What is forgotten. Retired publications whose files were removed, aborted sequences, and the rows of runs, once they are
 older than ``history_days``.
@@ -33,20 +34,20 @@ from gobblin_assets.model.urn import Role
 FILES_PER_SEGMENT_MAX: Final = 10_000
 
 FILES_JOINED_MAX: Final = FILES_PER_SEGMENT_MAX // 2
-"""A segment of so many files is left as it is by later folds: joining it with others would save little."""
+"""Later folds leave a segment of this many files as it is: joining it with others would save little."""
 
 ENTRIES_PER_FOLD_MAX: Final = 20_000
 """Ledger rows that one transaction reads and writes again."""
 
 TIDY_S: Final = 86_400.0
-"""A dataset that publishes seldom is looked at so often."""
+"""How often a dataset that publishes seldom is checked, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldBounds:
-    """``keep``: so many of a dataset's newest publications stay as they are. ``count_min``: the others are folded when
-    so many have come since the last look, or when that was ``TIDY_S`` ago. ``age_s``: younger ones stay. What is older
-    than ``history_s`` is forgotten, but for the newest ``keep_marked``, which storage has markers of.
+    """``keep``: number of a dataset's newest publications that stay unfolded. ``count_min``: the others are folded when
+    this many were published since the last look, or when that look was ``TIDY_S`` ago. ``age_s``: younger publications
+    stay. Publications older than ``history_s`` are forgotten, except the newest ``keep_marked``, which have markers.
     """
 
     keep: int = 300
@@ -57,7 +58,7 @@ class FoldBounds:
 
     @property
     def keep_remembered(self) -> int:
-        """So many of the newest publications are never forgotten."""
+        """The number of newest publications that are never forgotten."""
         return max(self.keep, self.keep_marked)
 
 
@@ -66,9 +67,9 @@ DEFAULT_FOLD: Final = FoldBounds()
 
 @dataclass(frozen=True, slots=True)
 class FoldMember:
-    """A sequence that may be folded: where its files are, the version that it made, and how much the ledger has.
+    """A sequence that may be folded: where its files are, the version that it made, and its number of ledger rows.
 
-    ``moved``: from which root to which its destination moved since it was sealed, as text; None if it did not.
+    ``moved``: the old and the new root of its destination, as text, if the destination moved after the seal; else None.
     """
 
     sequence_id: SequenceId
@@ -80,13 +81,13 @@ class FoldMember:
 
     @property
     def place(self) -> tuple[str, str, str | None]:
-        """Only those of one place become one: their files are found in one way."""
+        """Members are joined only if they have the same place, because then their files are found in the same way."""
         return self.partition, self.root_uri, self.moved
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """``survivor`` takes what the others have, and stays."""
+    """``survivor`` takes the segments and intervals of the others, and stays."""
 
     survivor: SequenceId
     others: tuple[SequenceId, ...]
@@ -98,7 +99,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class FoldSegment:
-    """A sealed segment of a member; ``version`` is the newest that rows of its files were published with."""
+    """A sealed segment of a member; ``version`` is the newest version with which rows of its files were published."""
 
     segment_id: uuid.UUID
     version: int
@@ -106,7 +107,7 @@ class FoldSegment:
 
 
 def bound_fold(members: Sequence[FoldMember]) -> Sequence[FoldMember]:
-    """As many, in their order, as one transaction should take; at least one."""
+    """The first members, as many as one transaction should take; at least one."""
     entries = 0
     for number, member in enumerate(members):
         entries += member.entry_count
@@ -116,9 +117,9 @@ def bound_fold(members: Sequence[FoldMember]) -> Sequence[FoldMember]:
 
 
 def plan_folds(members: Iterable[FoldMember], folds: Iterable[FoldMember]) -> list[Fold]:
-    """Which sequences become one: those of one partition and destination. ``folds`` are what earlier folds left.
+    """Group the sequences of one partition and destination. ``folds``: the survivors of earlier folds.
 
-    A member that is alone becomes a fold of one, which sheds its attempts and plans.
+    A single member becomes a fold of one, and loses its attempts and plans.
     """
     of_place: dict[tuple[str, str, str | None], list[FoldMember]] = defaultdict(list)
     for member in members:
@@ -134,10 +135,10 @@ def plan_folds(members: Iterable[FoldMember], folds: Iterable[FoldMember]) -> li
 
 
 def join_segments(survivor: SequenceId, parts: Iterable[FoldSegment]) -> list[tuple[uuid.UUID, Segment]]:
-    """The same files in as few segments as possible, with ids that follow from what they hold.
+    """The same files in as few segments as possible, with ids that follow from their content.
 
-    Files of different roles or schemas stay apart, so that the order of schemas stays what it was: that of ``version``.
-    So do segments without files, whose version is that of no row.
+    Files of different roles or schemas stay apart, so that schemas keep their order, which is that of ``version``.
+    Segments without files stay apart too, because their version is not the version of any row.
     """
     of_kind: dict[tuple[Role, str, bool], list[FoldSegment]] = defaultdict(list)
     for part in parts:
@@ -154,7 +155,7 @@ def join_segments(survivor: SequenceId, parts: Iterable[FoldSegment]) -> list[tu
 
 
 def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInterval]:
-    """The same positions of one key in as few intervals as possible; the lowest position that was read again stays."""
+    """The same positions of one key in as few intervals as possible; each keeps the lowest position read again."""
     joined: list[PublishedInterval] = []
     for each in sorted(published, key=lambda one: one.interval.low_bytes()):
         last = joined[-1] if joined else None
@@ -168,13 +169,13 @@ def join_intervals(published: Iterable[PublishedInterval]) -> list[PublishedInte
 
 
 def list_named_sequences(segments: Iterable[tuple[bytes, bytes]]) -> set[SequenceId]:
-    """The sequences whose names the published directories of these segments (payload, digest) bear."""
+    """The sequences that the published directories of these segments (payload, digest) are named after."""
     paths = (path for payload, digest in segments for path, _identity, _rows in list_published(payload, digest))
     return set(published_directories(paths))
 
 
 def shorten_details(details: Mapping[str, object]) -> dict[str, object]:
-    """Of what a seal says about its sequence, that which is asked for later."""
+    """The details of a seal that are still needed later."""
     return {name: details[name] for name in ("root_uri", "moved", "uri", "columns") if name in details}
 
 

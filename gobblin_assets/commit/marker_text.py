@@ -1,9 +1,9 @@
-"""A marker's content: all that a seal decided, as JSON with a digest of its own.
+"""A marker's content: everything that a seal decided, as JSON with a digest of its own.
 
     {"sha256": "<of the text of marker>", "marker": {"format": 2, "sequence_id": …, "attempts": […], …}}
 
-Segments stand in it as the log stores them (about 25 bytes a file, in base64), so that a sequence which is adopted
-from its marker is checked and published by the identities that were sealed, and not by what a listing shows.
+A marker holds the segments as the log stores them (about 25 bytes for each file, in base64), so that a sequence which
+is adopted from its marker is checked and published by the sealed identities, and not by a listing.
 """
 
 import base64
@@ -24,9 +24,9 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.model.watermark import Watermark, parse_watermark
 
 _FORMAT: Final = 2
-# In the first one a key had one interval at most, and the partition of its sequence.
+# In the first format a key had one interval at most, and the partition of its sequence.
 _FORMATS_READ: Final = (1, _FORMAT)
-# The destination's URI as a person wrote it may hold a key; whoever reads a marker knows where it stands.
+# The destination's URI as a person wrote it may hold a secret; a reader of a marker knows the destination anyway.
 _LEFT_OUT: Final = frozenset({"root_uri"})
 
 
@@ -58,7 +58,7 @@ def encode_marker(sealed: SealedSequence, *, fence: int) -> bytes:
 
 
 def decode_marker(content: bytes, path: str) -> SealedSequence:
-    """What was encoded; its dataset id is 0, since only a log gives these. CorruptionError for anything else."""
+    """The encoded sequence, with dataset id 0, since only a log gives ids. CorruptionError for any other text."""
     try:
         whole = json.loads(content)
         marker = whole["marker"]
@@ -72,7 +72,7 @@ def decode_marker(content: bytes, path: str) -> SealedSequence:
             )
         return _sealed_of(marker)
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(f"{path} is no marker that can be read: {error!r}", path=path) from error
+        raise CorruptionError(f"{path} can't be read as a marker: {error!r}", path=path) from error
 
 
 def _canonical(value: object) -> str:

@@ -1,23 +1,23 @@
-"""Markers: what storage itself remembers of publications, for the day when the log forgets.
+"""Markers: storage's own record of publications, for a log that was restored from an older backup.
 
 The promise. A Postgres that is restored from an older backup does not know sequences whose files are on storage;
-running on would publish their rows twice. So before the first step of a sealed sequence is executed, a small file
-is put beside the datasets, durably. Before anything runs for a dataset, its markers are listed: one whose sequence
-the log never sealed, or whose fence is above the dataset's, means that the log is older than the storage. That
-dataset is stopped until a person reconciles (``commit.reconciliation``); the others go on.
+further runs would publish their rows twice. So before the first step of a sealed sequence is executed, a small durable
+file (the marker) is put beside the datasets. Before anything runs for a dataset, its markers are listed. A marker whose
+sequence the log never sealed, or whose fence is above the dataset's, means that the log is older than the storage. That
+dataset is stopped until a person reconciles (``commit.reconciliation``); the other datasets go on.
 
     <root>/<job>/.markers/<dataset>/<version>-<fence>-<sequence>.json
 
-Who is authoritative. The log, always: a marker only says that this is not the log that wrote it. Each executor puts
-one under its own fence, so that every fence that ever executed is seen. Markers stand outside of staging, so that
-nothing that empties staging takes them along.
+Who is authoritative. The log, always: a marker only shows that another log, or a newer state of this log, wrote it.
+Each executor puts a marker under its own fence, so that every fence that ever executed is seen. Markers are outside
+staging, so that emptying staging loses none.
 
-What a crash leaves. A marker without a visible file: its sequence is PREPARED and goes on. An abandoned sequence's
-markers are removed before it is ABORTED: its version is used again by the next one. A hidden unfinished name.
+What a crash leaves. A marker without a visible file: its sequence is PREPARED and goes on. A hidden unfinished name.
+An abandoned sequence's markers are removed before the sequence is ABORTED, because the next sequence gets its version.
 
-What is not promised. A sequence that was sealed but had not begun to be executed is forgotten without a trace, and
-rightly: nothing of it is visible. Only the newest ``MARKERS_KEPT`` publications are remembered, so that a log which
-fell further behind can be recognised but not completed from them.
+What is not promised. A sequence that was sealed but not begun to be executed is forgotten without a trace; nothing of
+it is visible. Only the newest ``MARKERS_KEPT`` publications are remembered, so a log that fell further behind is
+noticed, but can't be completed from the markers.
 """
 
 import re
@@ -55,7 +55,7 @@ _NAME: Final = re.compile(r"(?P<version>\d{20})-(?P<fence>\d{20})-(?P<sequence>[
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One file, as its name tells. ``version`` is the dataset's version that the sequence makes when it is DONE."""
+    """One marker, as its file name says. ``version``: the dataset's version that the sequence makes when it is DONE."""
 
     path: str
     identity: FileIdentity
@@ -65,14 +65,14 @@ class Marker:
 
 
 def marker_directory(root: str, job: JobName, urn: DatasetUrn) -> str:
-    """Where one dataset's markers stand."""
+    """The directory of one dataset's markers."""
     return "/".join((root, *encode_segment(job), MARKERS_NAME, *encode_segment(urn)))
 
 
 def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequence, int]]) -> None:
-    """Put the marker of each sequence and its executor, whose fence it is; being there already is fine.
+    """Put the marker of each sequence, under its executor's fence; a marker that exists already is fine.
 
-    They are durable after ``sync_markers``, before which nothing may be made visible.
+    The markers are durable after ``sync_markers``; nothing may be made visible before.
     """
     contents = {}
     for sealed, fence in executions:
@@ -84,7 +84,7 @@ def put_markers(fs: FileSystem, root: str, executions: Iterable[tuple[SealedSequ
 
 
 def sync_markers(fs: FileSystem, root: str, sequences: Iterable[SealedSequence]) -> None:
-    """Return after the names of these sequences' markers survive a power cut."""
+    """Return once the names of these sequences' markers survive a power cut."""
     directories = (marker_directory(root, sealed.job, sealed.urn) for sealed in sequences)
     fs.sync_directories(list_upwards(directories, root))
 
@@ -101,7 +101,7 @@ def list_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> li
 
 
 def find_forgotten(markers: Iterable[Marker], known: Mapping[SequenceId, KnownSequence], *, fence: int) -> list[Marker]:
-    """Those that the log can't explain: the sequence was never sealed there, or the fence went back."""
+    """The markers that the log does not explain: it never sealed the sequence, or the fence went back."""
     return [
         marker
         for marker in markers
@@ -115,7 +115,7 @@ def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, u
     Raises:
         LogBehindError: the log does not explain every marker.
         StorageMismatchError: the destination is not there, or has no trace of what the log says is published.
-        RejectedError: the log has the job elsewhere.
+        RejectedError: the log has the job at another root.
 
     """
     for error in check_logs(store, fs, root, job, {urn: lease}).values():
@@ -125,7 +125,7 @@ def check_log(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, u
 def check_logs(
     store: CommitStepStore, fs: FileSystem, root: str, job: JobName, leases: Mapping[DatasetUrn, Lease]
 ) -> dict[DatasetUrn, GobblinError]:
-    """The same for several datasets: what ``check_log`` raises, of those for which it does."""
+    """The same for several datasets: the errors of ``check_log``, by dataset."""
     errors: dict[DatasetUrn, GobblinError] = {}
     for some in in_bounds(leases):
         errors |= _check_some(store, fs, root, job, {urn: leases[urn] for urn in some})
@@ -165,7 +165,7 @@ def _check_some(
 
 
 def _find_misplaced(binding: Binding | None, fs: FileSystem, root: str, identity: str | None) -> GobblinError | None:
-    """What is wrong with the place; nothing is said of one whose identity no run has found out yet."""
+    """The fault of the destination, or None; also None if no run has read its identity yet."""
     if binding is None or binding.identity is None:
         return None
     if binding.root_uri != fs.to_uri(root):
@@ -176,7 +176,7 @@ def _find_misplaced(binding: Binding | None, fs: FileSystem, root: str, identity
 
 
 def _is_visible(store: CommitStepStore, fs: FileSystem, dataset_id: DatasetId) -> bool:
-    """Of publications that an earlier release made without markers: whether a file of the newest one is there."""
+    """Whether a file of the newest publication is there, for publications without markers of an earlier release."""
     segment = store.find_newest_segment(dataset_id)
     if segment is None:
         return True
@@ -185,7 +185,7 @@ def _is_visible(store: CommitStepStore, fs: FileSystem, dataset_id: DatasetId) -
 
 
 def is_any_visible(store: CommitStepStore, fs: FileSystem, root: str, state: DatasetState) -> bool:
-    """Whether storage has a trace of what the dataset published."""
+    """Whether storage has a trace of the dataset's publications."""
     if list_markers(fs, root, state.job, state.urn):
         return True
     return store.find_newest_segment(state.dataset_id) is not None and _is_visible(store, fs, state.dataset_id)
@@ -201,7 +201,7 @@ def remove_markers(fs: FileSystem, root: str, job: JobName, urn: DatasetUrn, seq
 
 
 def prune_markers(store: CommitStepStore, fs: FileSystem, root: str, job: JobName, urn: DatasetUrn) -> int:
-    """Remove the oldest beyond ``MARKERS_KEPT``, of sequences that are over; returns how many."""
+    """Remove the oldest markers beyond ``MARKERS_KEPT`` whose sequences are over; returns how many."""
     old = list_markers(fs, root, job, urn)[:-MARKERS_KEPT]
     known = store.find_known([marker.sequence_id for marker in old]) if old else {}
     over = [marker for marker in old if _is_over(known.get(marker.sequence_id))]
@@ -219,7 +219,7 @@ class LogBehindError(StorageMismatchError):
         super().__init__(
             f"{urn} is stopped: {count} of its publications on storage are not explained by the commit log (the newest "
             f"is version {newest.version}, sequence {newest.sequence_id}, fence {newest.fence}). The log was restored "
-            "from an older backup, or another one publishes to the same destination.",
+            "from an older backup, or another log publishes to the same destination.",
             hint=f"Nothing was read or published. `gobblin-assets reconcile JOB_FILE --dataset '{urn}'` shows what was "
             "found and what can be done.",
             urn=urn,

@@ -1,7 +1,7 @@
-"""What sensors and people ask of the log outside a run: recover, resume, abandon, clean.
+"""Operations of sensors and people on the log outside a run: recover, resume, abandon, clean.
 
-Each takes the dataset's lease first, keeps it alive while it works, and gives it back. A dataset that
-somebody else holds is left alone: its holder does the same work.
+Each operation first takes the dataset's lease, keeps it alive while it works, and gives it back. A dataset that
+another process holds is left alone: its holder does the same work.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,18 +27,18 @@ from gobblin_assets.model.urn import JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
 
 LEASE_TTL_S: Final = 60.0
-"""Where neither a job nor a sequence says how long its leases last."""
+"""How long leases last, in seconds, where neither a job nor a sequence says it."""
 
 DEFERRED_S: Final = 60.0
-"""How long a sequence rests whose recovery failed before it could be tried: the log behind, its storage away."""
+"""How many seconds a sequence rests if its recovery failed before a try: the log is behind, or storage is away."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOperations:
-    """The operations, over ports. ``holder`` names who acts.
+    """The operations, over ports. ``holder`` names the acting process.
 
-    ``lease_ttl_s`` None: no job is at hand to say it; then a sequence is held under leases as long as those of the run
-    that began it, and everything else under those of ``LEASE_TTL_S``.
+    ``lease_ttl_s`` None: no job file is given. Then a sequence is held under leases as long as those of the run that
+    began it, and everything else under leases of ``LEASE_TTL_S``.
     """
 
     store: CommitStepStore
@@ -58,7 +58,7 @@ class LogOperations:
         on_publication: Callable[[Publication], None],
         bounds: SweepBounds = UNBOUNDED,
     ) -> SweepReport:
-        """Complete the open sequences that are due and whose lease is free, those that waited longest first."""
+        """Complete the open sequences that are due and whose lease is free, longest waiting first."""
         return Sweep(self.store, self.clock, self.report, self._recover, on_publication).run(jobs, bounds)
 
     def _recover(self, sequence: SequenceRecord) -> Recovered:
@@ -73,14 +73,14 @@ class LogOperations:
                 raise
 
     def _defer(self, sequence: SequenceRecord, lease: Lease, error: GobblinError) -> None:
-        """Let others go first, also where the failure was none that counts as a try of the sequence."""
+        """Put the sequence behind the others, also if the failure does not count as a try."""
         try:
             self.store.defer(sequence.sequence_id, fence=lease.fence, error=str(error), retry_in_s=DEFERRED_S)
         except GobblinError as second:
             self.report(f"{sequence.urn}: its recovery could not be put off: {second}")
 
     def resume(self, sequence_id: SequenceId) -> Recovered:
-        """A person says that a BLOCKED sequence may be tried again; it is tried at once."""
+        """Try a BLOCKED sequence again at once, on a person's request."""
         sequence = self.store.get(sequence_id)
         with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
             self._check_log(sequence, lease)
@@ -88,7 +88,7 @@ class LogOperations:
             return recover_dataset(self.driver(keeper), self.abandonment(), lease)
 
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
-        """A person gives a sealed sequence up; its rows will be read again."""
+        """Abandon a sealed sequence, on a person's request; its rows will be read again."""
         sequence = self.store.get(sequence_id)
         with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (_keeper, lease):
             self._check_log(sequence, lease)
@@ -97,13 +97,13 @@ class LogOperations:
     def clean(
         self, state: DatasetState, *, root_uri: str, retire_grace_s: float, fold: FoldBounds = DEFAULT_FOLD
     ) -> Cleaned:
-        """Remove what dead attempts and retired generations left of one dataset, which is published at ``root_uri``.
+        """Remove the files of dead attempts and retired generations of one dataset, which is published at ``root_uri``.
 
-        What a dead owner was building is ended first; old publications are folded.
+        Sequences that a dead owner was building are ended first; old publications are folded.
         """
         with self.hold(state.dataset_id) as (keeper, lease):
             fs, root = self.open_file_system(root_uri)
-            # By an older log, ending it would give up what was published long ago.
+            # With an older log, ending a sequence would abandon what was published long ago.
             check_log(self.store, fs, root, state.job, state.urn, lease)
             self._abort_unsealed(lease)
             cleanup = Cleanup(self.store, self.open_file_system, self.interrupt, keeper.require)
@@ -119,18 +119,18 @@ class LogOperations:
         check_log(self.store, fs, root, sequence.job, sequence.urn, lease)
 
     def driver(self, keeper: LeaseKeeper) -> Driver:
-        """For work under a lease of this keeper."""
+        """The driver for work under a lease of this keeper."""
         return Driver(self.store, self.open_file_system, keeper.require, self.tries_max)
 
     def abandonment(self) -> Abandonment:
-        """The same for giving up."""
+        """The abandonment for work under a lease of this keeper."""
         return Abandonment(self.store, self.open_file_system, self.interrupt)
 
     @contextmanager
     def hold(self, dataset_id: DatasetId, *, ttl_s: float | None = None) -> Iterator[tuple[LeaseKeeper, Lease]]:
-        """Take a dataset for the block, and keep it alive. ConflictError names who holds it instead.
+        """Hold a dataset's lease during the block, and keep it alive. ConflictError names another holder.
 
-        ``ttl_s`` counts where the operations have none of their own.
+        ``ttl_s`` counts if ``lease_ttl_s`` is None.
         """
         lasting_s = self.lease_ttl_s or ttl_s or LEASE_TTL_S
         keeper = LeaseKeeper(self.leases, self.clock, ttl_s=lasting_s, report=self.report)

@@ -1,15 +1,15 @@
-"""Reconciliation: a person brings a log that is older than the storage back together with it.
+"""Reconciliation: a person reconciles the storage with a log that is older than the storage.
 
-Two ways. *Adopt* carries the lost sequences out again, through the ordinary transactions, under a new fence and with
-their own ids: their files are there already, so that every step is found done, and ledger, watermarks and versions
-end as they were. *Set aside* moves what the log does not know, files and markers, out of every reader's sight and
-deletes nothing; the next run reads those rows again from the restored watermark.
+There are two ways. *Adopt* executes the lost sequences again, through the ordinary transactions, under a new fence and
+with their own ids: their files are there already, so every step is found done, and ledger, watermarks and versions
+end as they were. *Set aside* moves files and markers that the log does not know out of readers' sight and deletes
+nothing; the next run reads those rows again from the restored watermark.
 
-Order. The fence is raised above any that storage shows, then the dataset is taken: whoever still acts under an old
-fence can write nothing more. Then all is looked at again, under the lease, and done. Whatever is killed, the dataset
-stays stopped until its last marker is explained, and the same command goes on from there: a lost sequence that was
-begun again is begun once more; one that was sealed again is an open one like any other; of what is set aside, the
-markers go last. Steps that publish no files are undone before anything is moved.
+Order. The fence is raised above every fence that storage shows, then the dataset is taken: a process with an old fence
+can write nothing more. Then everything is examined again under the lease, and carried out. If the command is killed,
+the dataset stays stopped until the log explains its last marker, and the same command goes on from there: a lost
+sequence that was begun again is begun once more; a sequence that was sealed again is an ordinary open sequence; of the
+names that are set aside, the markers go last. Steps that publish no files are undone before anything is moved.
 """
 
 import re
@@ -40,7 +40,7 @@ _CAPTURED: Final = re.compile(r"\.captured-(\d+)(?:/|$)")
 
 
 class Way(StrEnum):
-    """What becomes of the sequences that the log forgot."""
+    """What to do with the sequences that the log forgot."""
 
     ADOPT = "adopt"
     SET_ASIDE = "set-aside"
@@ -48,7 +48,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What was done for one dataset: ``adopted`` publications, or ``moved`` names, now below ``aside``."""
+    """The result for one dataset: ``adopted`` publications, or ``moved`` names, now below ``aside``."""
 
     urn: DatasetUrn
     dataset_id: DatasetId
@@ -67,11 +67,11 @@ class Reconciliation:
     root_uri: str
 
     def carry_out(self, urn: DatasetUrn, way: Way) -> Reconciled:
-        """Reconcile one dataset. Killing it anywhere leaves the dataset stopped, and work for the next call.
+        """Reconcile one dataset. If the process is killed, the dataset stays stopped, and the next call goes on.
 
         Raises:
-            ConflictError: somebody holds the dataset, or its lost history can't be adopted.
-            RetryableError: somebody publishes to the same place meanwhile, under a newer fence.
+            ConflictError: another process holds the dataset, or its lost history can't be adopted.
+            RetryableError: another process publishes to the same place meanwhile, under a newer fence.
 
         """
         examination = self.examination
@@ -83,12 +83,12 @@ class Reconciliation:
         examination.leases.raise_fence(dataset_id, floor=floor)
         reach(Failpoint.FENCE_RAISED)
         with self.operations.hold(dataset_id) as (keeper, lease):
-            # What was seen before the lease was ours may have changed since.
+            # Before the lease was ours, the storage may have changed.
             finding = examination.look_at(urn, thoroughly=True)
             if max(floor, finding.storage_fence) >= lease.fence:
                 raise RetryableError(
                     f"{urn} is published under fence {max(floor, finding.storage_fence)} by somebody else meanwhile",
-                    hint="Stop whoever else publishes to this destination, then reconcile again.",
+                    hint="Stop the other process that publishes to this destination, then reconcile again.",
                     urn=urn,
                 )
             if way is Way.ADOPT:
@@ -98,7 +98,7 @@ class Reconciliation:
             return Reconciled(urn, dataset_id, lease.fence, moved=moved, aside=aside)
 
     def _captured_fence(self) -> int:
-        """The newest fence that any captured staging of the job bears: its dataset may be one that the log forgot."""
+        """The newest fence in the names of the job's captured staging, whose dataset the log may have forgotten."""
         found = self.examination.fs.list_files(staging_root(self._job_directory()))
         return max((int(fence) for file in found for fence in _CAPTURED.findall(file.path)), default=0)
 
@@ -121,7 +121,7 @@ class Reconciliation:
         return tuple(published)
 
     def _end_what_history_ended(self, finding: LogFinding, dataset_id: DatasetId, lease: Lease) -> None:
-        """What the log has unfinished and storage has no marker of was never published: it came to nothing."""
+        """End unfinished sequences of the log without a marker on storage: they were never published."""
         store, chain = self.operations.store, {each.sequence_id for each in finding.chain}
         for sequence in store.find_unfinished(dataset_id):
             if sequence.sequence_id in chain:
@@ -149,8 +149,8 @@ class Reconciliation:
         elif each.known is not None and each.known.state is SequenceState.BLOCKED:
             store.resume(each.sequence_id, fence=lease.fence)
         if is_replaced(each, later):
-            # It was finished, or what replaced it could not have been sealed. Cleanup may have removed its files
-            # since, so there is nothing to verify; the one that replaced it retires it again.
+            # It was finished, or the sequence that replaced it could not have been sealed. Cleanup may have removed its
+            # files since, so there is nothing to verify; the sequence that replaced it retires it again.
             store.finish(each.sequence_id, fence=lease.fence)
             return store.load_publications(each.sequence_id)[0]
         return self.operations.driver(keeper).publish(each.sequence_id, lease)
@@ -195,7 +195,7 @@ class Reconciliation:
     # Set aside ------------------------------------------------------------------------------------------
 
     def _set_aside(self, finding: LogFinding, keeper: LeaseKeeper, lease: Lease) -> tuple[tuple[str, ...], str]:
-        """Move names below one that is new with each fence, keeping their places relative to the job's directory."""
+        """Move names below a directory that is new with each fence; their paths below the job's directory stay."""
         job_directory = self._job_directory()
         aside = "/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}"))
         self._undo_what_has_no_files(finding, lease)
@@ -204,17 +204,17 @@ class Reconciliation:
         for each in finding.forgotten:
             files += each.directories
             if each.sealed is not None:
-                # A process of the lost history that is only paused must find nothing to publish when it wakes up.
+                # A paused process of the lost history must find nothing to publish when it wakes up.
                 files += [attempt.staging_path for attempt in each.sealed.attempts]
             markers += [marker.path for marker in each.markers]
         moved = self._move(files, job_directory, aside, Failpoint.LOST_DIRECTORY_MOVED, keeper, lease)
         reach(Failpoint.LOST_FILES_MOVED)
-        # Last of all: until they are gone, the dataset stays stopped.
+        # The markers go last: until they are gone, the dataset stays stopped.
         moved += self._move(markers, job_directory, aside, Failpoint.LOST_MARKER_MOVED, keeper, lease)
         return tuple(moved), aside
 
     def _undo_what_has_no_files(self, finding: LogFinding, lease: Lease) -> None:
-        """What a step did elsewhere than in the dataset's files can't be moved: it is undone, the newest first."""
+        """Undo steps with effects outside the dataset's files, newest first, since these effects can't be moved."""
         fs, root = self.examination.fs, self.examination.root
         with StepPorts(self.operations.open_file_system) as ports:
             for each in reversed(finding.forgotten):

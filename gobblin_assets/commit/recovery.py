@@ -1,7 +1,7 @@
-"""Recovery: brings whatever an earlier owner left of a dataset to an end. Runs, sensors and people call this.
+"""Recovery: ends the sequences that an earlier owner of a dataset left unfinished. Runs, sensors and people call this.
 
-The caller holds the dataset's lease. What is decided depends on the sequence's state alone; what has
-happened of its steps is found out by the driver, which verifies each.
+The caller holds the dataset's lease. The decision depends on the sequence's state alone; the driver verifies each
+step to find out whether it has happened.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def decide_recovery(state: SequenceState) -> RecoveryAction:
     """What to do with a sequence that an earlier owner left in ``state``."""
     match state:
         case SequenceState.BUILDING:
-            # Not sealed: nothing of it was ever visible, and its source will be read again.
+            # Not sealed: none of its files was ever visible, and its source will be read again.
             return RecoveryAction.ABORT
         case SequenceState.PREPARED:
             return RecoveryAction.ROLL_FORWARD
@@ -56,7 +56,7 @@ def decide_recovery(state: SequenceState) -> RecoveryAction:
 def recover_dataset(driver: Driver, abandonment: Abandonment, lease: Lease) -> Recovered:
     """End every unfinished sequence of the leased dataset, oldest first.
 
-    Raises the families of ``Driver.publish``; what was done before stays done, and the next call goes on.
+    Raises the families of ``Driver.publish``; sequences that were ended before stay ended, and the next call goes on.
     """
     unfinished = driver.store.find_unfinished(lease.dataset_id)
     if not unfinished:
@@ -67,8 +67,8 @@ def recover_dataset(driver: Driver, abandonment: Abandonment, lease: Lease) -> R
     for sequence in unfinished:
         match decide_recovery(sequence.state):
             case RecoveryAction.ABORT:
-                # Also one of this very lease: recovery comes before anything is begun, so that it is what an earlier
-                # round of a stream could not give up while the log was away.
+                # Also a sequence of this same lease: recovery comes before anything is begun, so the sequence is one
+                # that an earlier round of a stream could not abandon while the log was away.
                 driver.store.abort(sequence.sequence_id, fence=lease.fence, error=LEFT_UNSEALED)
                 aborted += 1
             case RecoveryAction.ROLL_FORWARD:

@@ -50,13 +50,13 @@ class Place:
     job: JobName
 
     def look(self) -> Binding | str | None:
-        """The identity, if all is well; else the binding that ``settle`` is to complete, None for a first run.
+        """The identity, if the destination is bound; else the binding that ``settle`` completes, None for a first run.
 
         Changes nothing.
 
         Raises:
-            RejectedError: the log has the job elsewhere, or the destination lies inside of another job's data.
-            DestinationAwayError: what the log has of the job is not there.
+            RejectedError: the log has the job at another root, or the destination lies inside another job's data.
+            DestinationAwayError: the job's publications are not there.
 
         """
         binding = self.destinations.find(self.job)
@@ -78,7 +78,7 @@ class Place:
         return binding
 
     def settle(self, binding: Binding | None, new_id: Callable[[], uuid.UUID]) -> str:
-        """Give the root an identity, which it then has durably, and bind the job to it. The root is there."""
+        """Give the root a durable identity, and bind the job to it. The root must exist."""
         identity = make_identity(self.fs, self.root, new_id())
         reach(Failpoint.DESTINATION_MARKED)
         here = self.fs.to_uri(self.root)
@@ -101,7 +101,7 @@ class Place:
         return normal_uri(self.open_file_system, binding.root_uri) == self.fs.to_uri(self.root)
 
     def _is_visible(self) -> bool:
-        """Whether anything that an earlier release published is there; nothing having been published is fine."""
+        """Whether a file that an earlier release published is there; True if nothing was published."""
         published = [state for state in states_of(self.datasets, self.job) if state.version]
         return not published or any(is_any_visible(self.commits, self.fs, self.root, state) for state in published)
 
@@ -115,21 +115,21 @@ def normal_uri(open_file_system: OpenFileSystem, uri: str) -> str:
 def require_bound_root(
     destinations: DestinationStore, open_file_system: OpenFileSystem, job: JobName, destination: str
 ) -> None:
-    """RejectedError if the log has the job elsewhere than where its file says."""
+    """RejectedError if the log has the job at another root than its file."""
     binding, here = destinations.find(job), normal_uri(open_file_system, destination)
     if binding is not None and normal_uri(open_file_system, binding.root_uri) != here:
         raise elsewhere(job, binding.root_uri, here)
 
 
 def states_of(datasets: DatasetStore, job: JobName) -> list[DatasetState]:
-    """What is known of all datasets that the job ever had."""
+    """The states of all datasets that the job ever had."""
     return list(datasets.load(job, [urn for _job, urn in datasets.list_urns(job)]).values())
 
 
 def require_apart_from_others(
     destinations: DestinationStore, open_file_system: OpenFileSystem, job: JobName, root: str
 ) -> None:
-    """RejectedError for a destination inside of another job's data, or around it."""
+    """RejectedError for a destination inside another job's data, or around it."""
     others = {
         other.job: (_job_directory(other_root, other.job), other_root)
         for other in destinations.list_all()
@@ -147,7 +147,7 @@ def _job_directory(root: str, job: JobName) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was found at the new root, and bound."""
+    """The files that were found at the new root, and the binding."""
 
     job: JobName
     old_uri: str
@@ -159,7 +159,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Moves jobs whose files a person has copied or moved. Copies nothing, removes nothing."""
+    """Binds jobs whose files a person has copied or moved to the new root. Copies and removes nothing."""
 
     operations: LogOperations
     destinations: DestinationStore
@@ -167,14 +167,15 @@ class Relocation:
     published: PublishedFiles
 
     def move(self, job: JobName, new_uri: str, *, files_are_lost: bool = False) -> Moved:
-        """Look whether all that is published is at the new root, and bind the job to it, in one transaction.
+        """Check that all published files are at the new root, and bind the job to it, in one transaction.
 
-        All datasets are held meanwhile. ``files_are_lost``: nothing is looked for; the log keeps what it says, readers
-        find the files missing, and each partition comes back by a refresh. The same root again gives it an identity.
+        All datasets are held meanwhile. ``files_are_lost``: files are not checked; the log keeps its lists of files,
+        readers find the files missing, and a refresh brings each partition back. A move to the same root gives it an
+        identity.
 
         Raises:
             RejectedError: the log has no such job, or files are missing at the new root.
-            ConflictError: somebody works on a dataset, or a publication is open.
+            ConflictError: another process works on a dataset, or a publication is open.
 
         """
         binding = self.destinations.find(job)
@@ -182,7 +183,7 @@ class Relocation:
             raise RejectedError(
                 f"the log has no destination of a job {job!r}",
                 field="job",
-                hint="`gobblin-assets destination list` shows those that it has.",
+                hint="`gobblin-assets destination list` shows the destinations of the log.",
             )
         open_file_system = self.operations.open_file_system
         (old_fs, old_root), (fs, root) = open_file_system(binding.root_uri), open_file_system(new_uri)
@@ -225,7 +226,7 @@ class Relocation:
     def _require_markers(
         self, old_fs: FileSystem, fs: FileSystem, states: Sequence[DatasetState], moved: tuple[str, str]
     ) -> None:
-        """The hidden files came along too, where there are any: without them a restored log would not be noticed."""
+        """Require that hidden files were copied too: without the markers a restored log would not be noticed."""
         for state in states:
             if not state.version or list_markers(fs, moved[1], state.job, state.urn):
                 continue
@@ -233,13 +234,13 @@ class Relocation:
                 raise RejectedError(
                     f"{moved[1]} has no markers of {state.urn}, and {moved[0]} has some",
                     field="destination",
-                    hint="Copy the hidden directories as well, as `cp -a` does of a whole folder.",
+                    hint="Copy the hidden directories as well; `cp -a` of the whole folder does so.",
                 )
 
     def _remember(
         self, fs: FileSystem, root: str, states: Sequence[DatasetState], leases: Mapping[DatasetId, Lease]
     ) -> None:
-        """Put a marker of each dataset's newest publication: so the new root is known for what it is."""
+        """Put a marker of each dataset's newest publication, so that the new root is recognised."""
         for state in states:
             views = [self.published.find(state.job, state.urn, role=role) for role in Role]
             newest = max((s for view in views if view for s in view.segments), key=lambda s: s.version, default=None)
@@ -265,5 +266,5 @@ def _require_files(fs: FileSystem, segments: Sequence[PublishedSegment], moved: 
             f"{len(faults)} published files are not at {new_uri} as they were published: "
             f"{'; '.join(faults[:FAULTS_NAMED_MAX])}",
             field="destination",
-            hint="Nothing was changed. Copy what is missing, then do it again.",
+            hint="Nothing was changed. Copy the missing files, then repeat the command.",
         )

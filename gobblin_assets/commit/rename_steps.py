@@ -1,4 +1,4 @@
-"""The kinds of steps that publish staged files: by renaming one file, or a directory with all its files."""
+"""The kinds of steps that publish staged files: one renames a file, the other a directory with all its files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class RenameFile(CommitStep):
     def verify(self, world: StepWorld) -> StepVerdict:
         at_source = world.find_identity(self.source)
         at_target = world.find_identity(self.target)
-        # A stranger at the source is no reason to stop once ours is published; a zombie may have made it.
+        # Once our file is published, another file at the source is no fault; a zombie may have made it.
         if at_target is not None:
             if not at_target.matches(self.identity):
                 return StepVerdict.CONFLICT
@@ -61,7 +61,7 @@ class RenameFile(CommitStep):
 
     def execute(self, world: StepWorld) -> None:
         if world.fs.find_identity(self.target) is not None:
-            # Both names are there: a link-and-unlink rename was cut between its halves.
+            # Both names are there: a link-and-unlink rename was killed between its halves.
             world.fs.remove_file(self.source, self.identity)
             return
         _expect_renamed(world.fs.rename_no_replace(self.source, self.target), self.source, self.target)
@@ -119,7 +119,7 @@ class RenameDirectory(CommitStep):
         planned = {file.name for file in self.files}
         for name, identity in world.list_directory(self.source).items():
             if name not in planned:
-                # It came after the attempt was staged, into a directory that is ours alone.
+                # The file was added after the attempt was staged, to a directory that only we use.
                 world.fs.remove_file(f"{self.source}/{name}", identity)
         _expect_renamed(world.fs.rename_no_replace(self.source, self.target), self.source, self.target)
 
@@ -162,7 +162,7 @@ class RenameDirectory(CommitStep):
 
 
 class _FileCodec:
-    """One row a step."""
+    """One row for each step."""
 
     def to_columns(self, steps: Sequence[RenameFile], first: int) -> Sequence[Sequence[object]]:
         sources = [step.source.rpartition("/") for step in steps]
@@ -185,13 +185,13 @@ class _FileCodec:
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _number, _kind, source_dir, source, target_dir, target, size, inode, mtime, tag, row_count, _ in rows:
             identity = FileIdentity(size, inode, mtime, tag)
-            # Of a step that is done and was folded, nobody knows where its file was staged.
+            # A done and folded step no longer knows where its file was staged.
             path = "" if source_dir is None else f"{source_dir}/{source}"
             yield RenameFile(path, f"{target_dir}/{target}", identity, row_count)
 
 
 class _DirectoryCodec:
-    """One row a file, with the number of its step."""
+    """One row for each file, with the number of its step."""
 
     def to_columns(self, steps: Sequence[RenameDirectory], first: int) -> Sequence[Sequence[object]]:
         files = [(number, step, file) for number, step in enumerate(steps, first) for file in step.files]
@@ -229,7 +229,7 @@ KINDS: Final = (StepKind(_RENAME_FILE, _FileCodec()), StepKind(_RENAME_DIRECTORY
 
 def _expect_renamed(outcome: RenameOutcome, source: str, target: str) -> None:
     if outcome is not RenameOutcome.RENAMED:
-        # Somebody else was quicker, or the storage changed since it was verified: verify again.
+        # Another process was quicker, or the storage changed since the verification: verify again.
         raise ConflictError(f"rename found {outcome}", source=source, target=target, outcome=outcome)
 
 
@@ -240,7 +240,7 @@ def _take_back(fs: FileSystem, target: str, place: str) -> None:
 
 
 def _parents_of_places(captured: CapturedStaging | None, source: str) -> Iterator[str]:
-    """The directories into which any owner's capture may have put it."""
+    """The directories into which the capture of any owner may have moved it."""
     return (_parent(place) for place in captured.places_of(source)) if captured is not None else iter(())
 
 

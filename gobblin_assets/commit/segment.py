@@ -1,12 +1,13 @@
 """Segments: the steps of one dataset partition and role, compressed into one value.
 
 An Arrow IPC stream with Zstandard, whose columns are those of ``COLUMNS``. Each file that a step publishes is a row
-with its target; what else stands in a row is the matter of the kind's codec. Paths are split into the directory,
-which repeats and is dictionary-encoded, and the name, so that a million renames take about 25 bytes each.
+with its target; the kind's codec decides the other columns of a row. Paths are split into the directory, which repeats
+and is dictionary-encoded, and the name, so that a million renames take about 25 bytes each.
 
-Whoever asks for the published files needs no kind of step: they are read from the columns. The stream's metadata says
-who provided its kinds, for the message where one is not installed. Segments of built-in kinds have none, and neither
-have those that releases before it made; of these a kind of others has no rows for its files, and is asked for them.
+The published files are read from the columns, without any kind of step. The stream's metadata names the package of each
+kind, for the message if a kind is not installed. Segments of built-in kinds have no such metadata, and neither have
+segments of earlier releases. In these, steps of other kinds have no rows for their files, so the kind is asked for
+them.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from gobblin_assets.model.urn import Role
 STEPS_PER_SEGMENT_MAX: Final = 10_000
 
 COMPRESSED_FILES_MIN: Final = 16
-"""Each of a segment's columns is compressed by itself: of few files, that costs milliseconds and saves nothing."""
+"""Compression works on each column by itself: for few files it costs milliseconds and saves nothing."""
 
 _DIRECTORY = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA: Final = pa.schema(
@@ -57,11 +58,11 @@ _PROVIDERS: Final = b"gobblin_assets.step_kinds"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Encoded steps with what the log keeps beside them. ``file_schema`` is Spark's JSON, or None.
+    """Encoded steps with their columns in the log. ``file_schema`` is Spark's JSON, or None.
 
-    One without steps has no files: it says the schema that rows would have had, where there was none.
-    ``version``: the newest version of the dataset that rows of its files were published with, where they were published
-    before; None: the one that its sequence makes.
+    A segment without steps has no files: it holds the schema of a publication without rows.
+    ``version``: the newest version of the dataset with which rows of its files were published, if they were published
+    before; None: the version that its sequence makes.
     """
 
     role: Role
@@ -95,7 +96,7 @@ def encode_segments(
 
 
 def encode_empty(*, role: Role, partition: str, file_schema: object) -> Segment:
-    """A segment without steps, for the sake of its schema."""
+    """A segment without steps, which holds only a schema."""
     return _encode([], role, partition, file_schema)
 
 
@@ -107,14 +108,14 @@ def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:
 
 
 def find_kinds(payload: bytes, digest: bytes) -> list[StepKind]:
-    """The kinds of its steps, in order of their names. Errors as those of ``decode_segment``."""
+    """The kinds of its steps, in order of their names. Raises the same errors as ``decode_segment``."""
     table = _open(payload, digest)
     providers = _providers_of(table)
     return [get_kind(name, providers.get(name)) for name in sorted(pc.unique(table.column("kind")).to_pylist())]
 
 
 def list_published(payload: bytes, digest: bytes) -> Iterator[PublishedStepFile]:
-    """The files that the steps make visible, in their order. No kind needs to be known. CorruptionError as above."""
+    """The files that the steps make visible, in order, without any kind. CorruptionError as ``decode_segment``."""
     table = _published_rows(_open(payload, digest))
     names = ("target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag", "row_count")
     for directory, name, size, inode, mtime, tag, row_count in _tuples(table, names):
@@ -130,9 +131,9 @@ def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
 
 
 def join_segments_of_done(segments: Sequence[Segment]) -> Segment:
-    """One segment with the steps of these, which are all done: it does not tell where their files were staged.
+    """One segment with the steps of these, which are all done, so it does not keep where their files were staged.
 
-    Role, partition and schema are the first one's. No kind needs to be known.
+    Role, partition and schema are those of the first segment. No kind needs to be known.
     """
     rows: list[tuple[object, ...]] = []
     providers: dict[str, Provider] = {}
@@ -224,7 +225,7 @@ def _providers_of(table: pa.Table) -> dict[str, Provider]:
 
 
 def _with_published_rows(table: pa.Table) -> pa.Table:
-    """The table; where an earlier release left out the files of a kind that is not ours, it is written anew."""
+    """The table, with the rows for files that an earlier release left out for kinds of other packages."""
     if _providers_of(table) or table.column("payload").null_count == len(table):
         return table
     with pa.ipc.open_stream(_write_steps(list(_steps_of(table)))) as stream:

@@ -15,17 +15,17 @@ from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
 
 COMPACTION: Final = "compaction"
-"""Among a sequence's details: its rows were published before."""
+"""Key in a sequence's details: its rows were published before."""
 
 LEASE_TTL_DETAIL: Final = "lease_ttl_s"
-"""Among a sequence's details: how long the leases of its run last, in seconds."""
+"""Key in a sequence's details: how long the leases of its run last, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
-    """What a run begins for one dataset partition. ``root_uri`` is the destination that its steps stay below.
+    """A sequence that a run begins for one dataset partition. ``root_uri``: the destination; its steps stay below it.
 
-    ``lease_ttl_s`` is how long the run's leases last, for whoever completes the sequence without the job at hand.
+    ``lease_ttl_s``: how long the run's leases last, for processes that complete the sequence without the job file.
     """
 
     sequence_id: SequenceId
@@ -40,7 +40,7 @@ class NewSequence:
     lease_ttl_s: float | None = None
 
     def details(self) -> dict[str, object]:
-        """What the log keeps of it until a seal adds its own."""
+        """The details in the log; a seal adds others."""
         lease = {} if self.lease_ttl_s is None else {LEASE_TTL_DETAIL: self.lease_ttl_s}
         return {"root_uri": self.root_uri, **lease}
 
@@ -49,8 +49,8 @@ class NewSequence:
 class NewAttempt:
     """One try at one MultiWorkUnit of a sequence, recorded before it writes its first byte.
 
-    ``tag`` names its work, which attempts that work together share. ``interruption`` is what its kind needs to end that
-    work after the process died, as JSON; None: it ends with the process. No secret is in it.
+    ``tag`` names its work; attempts that work together share a tag. ``interruption``: JSON with which the job kind ends
+    that work after the process died, without secrets; None: the work ends with the process.
     """
 
     attempt_id: AttemptId
@@ -66,7 +66,7 @@ class NewAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StagedAttempt:
-    """What a finished write leaves: its segments, and the highs that its WorkUnits reached."""
+    """A finished write: its segments, and the highs that its WorkUnits reached."""
 
     attempt_id: AttemptId
     sequence_id: SequenceId
@@ -78,7 +78,7 @@ class StagedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PublishedInterval:
-    """What the ledger will say of a key: the interval, and from where on it was read once more for late rows."""
+    """A key's interval for the ledger, and the position from which rows were read again to find late rows."""
 
     interval: Interval
     reread_from: Watermark | None = None
@@ -86,11 +86,11 @@ class PublishedInterval:
 
 @dataclass(frozen=True, slots=True)
 class KeyMove:
-    """What the finish will do to one key: compare its watermark with ``old``, set ``new``, and record ``intervals``.
+    """The change of one key by the finish: compare its watermark with ``old``, set ``new``, and record ``intervals``.
 
-    ``new`` None: the watermark stays where it is. No ``intervals``: a snapshot, which has a generation and no
-    position; one that is empty is not recorded, and only moves the watermark. ``partition`` is the asset partition that
-    bounds the key itself, "" for the key of a log, whose positions all partitions of the dataset share.
+    ``new`` None: the watermark stays where it is. No ``intervals``: a snapshot, which has a generation and no position.
+    An empty interval is not recorded, and only moves the watermark. ``partition`` is the asset partition of the key, or
+    "" for the key of a log, whose positions all partitions of the dataset share.
     """
 
     key: str
@@ -119,13 +119,13 @@ class SealOrder:
 
     @property
     def planned_rows(self) -> int:
-        """What sealing it writes of moves and intervals, and finishing it of watermarks and the ledger."""
+        """The number of rows that the seal writes (moves, intervals) and the finish writes (watermarks, ledger)."""
         return sum(1 + len(move.intervals) for move in self.moves)
 
 
 @dataclass(frozen=True, slots=True)
 class SealedAttempt:
-    """A winning attempt as it was sealed, with what it staged."""
+    """A winning attempt as it was sealed, with its staged segments."""
 
     attempt_id: AttemptId
     multi_work_unit: int
@@ -137,10 +137,10 @@ class SealedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class SealedSequence:
-    """All that was decided of a sequence: from it alone the sequence can be sealed again in a log that forgot it.
+    """Everything that a seal decided: enough to seal the sequence again in a log that forgot it.
 
     ``attempts`` are the winners that have segments; ``order.winners`` names these. ``destination`` is the identity of
-    the one that the job is bound to, where the log has one.
+    the job's destination, if the log has one.
     """
 
     job: JobName
@@ -152,23 +152,23 @@ class SealedSequence:
     destination: str | None = None
 
     def segments(self) -> Iterator[Segment]:
-        """Those of all its attempts, in their order."""
+        """The segments of all its attempts, in order."""
         return (segment for attempt in self.attempts for segment in attempt.segments)
 
     @property
     def version(self) -> int:
-        """The dataset's version that finishing it makes."""
+        """The dataset's version after the finish."""
         return self.order.base_version + 1
 
     @property
     def root_uri(self) -> str:
-        """The destination as the log has it; a marker does not."""
+        """The destination as the log has it; a marker does not hold it."""
         return str(self.order.details["root_uri"])
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSequence:
-    """What the log says of a sequence that storage names. ``is_sealed``: it was PREPARED at some time."""
+    """The log's entry for a sequence that storage names. ``is_sealed``: it was PREPARED at some time."""
 
     state: SequenceState
     is_sealed: bool
@@ -176,7 +176,7 @@ class KnownSequence:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRecord:
-    """A sequence as it stands in the log."""
+    """A sequence as the log has it."""
 
     sequence_id: SequenceId
     dataset_id: DatasetId
@@ -204,7 +204,7 @@ class SequenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt that may have left something on storage. ``interruption`` as in ``NewAttempt``."""
+    """An attempt that may have left files on storage. ``interruption`` as in ``NewAttempt``."""
 
     attempt_id: AttemptId
     sequence_id: SequenceId
@@ -217,11 +217,10 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A finished sequence, with what its events and a person's summary need.
+    """A finished sequence, with the values for its events and summaries.
 
-    ``watermarks`` maps each moved key to its position (before, after) as text; ``rows_total``: the data rows that its
-    partition has now, whoever published them; ``recovered`` tells that another run than the one that sealed it finished
-    it.
+    ``watermarks`` maps each moved key to its position (before, after) as text. ``rows_total``: all data rows that its
+    partition has now. ``recovered``: another run than the one that sealed the sequence finished it.
     """
 
     sequence_id: SequenceId

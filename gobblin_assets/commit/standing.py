@@ -1,4 +1,4 @@
-"""Moves that leave ledger and watermarks as they are: by them another generation of the same rows is published."""
+"""Moves that leave ledger and watermarks as they are, to publish another generation of the same rows."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Calls of steps, many at once. Whatever a package's step raises, its caller sees one of the families of errors."""
+"""Calls many steps at once. Whatever exception a package's step raises, the caller gets one of the error families."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -29,7 +29,7 @@ def execute_steps(steps: Sequence[CommitStep], world: StepWorld) -> None:
 
 
 def undo_steps(steps: Sequence[CommitStep], world: StepWorld, captured: CapturedStaging) -> None:
-    """Undo them, the last one first. ConflictError where something else stands, which stays as it is."""
+    """Undo them, last one first. ConflictError if something else is in the place; it stays as it is."""
     for step in reversed(steps):
         if _call(step, lambda step: step.undo(world, captured)) is UndoOutcome.STRANGER:
             raise _not_undone(step, world)
@@ -53,15 +53,15 @@ def _not_undone(step: CommitStep, world: StepWorld) -> ConflictError:
 
 
 def find_fault(step: CommitStep, world: StepWorld, verdict: StepVerdict) -> StepFault:
-    """What a person should look at."""
+    """The fault that a person should look at."""
     return _call(step, lambda step: step.find_fault(world, verdict))
 
 
 def directories_to_sync(steps: Iterable[CommitStep], root: str, captured: CapturedStaging | None = None) -> list[str]:
     """Every directory whose entries the steps changed, and its parents up to the destination's root.
 
-    With ``captured`` also where they were taken back to, and by earlier owners: else a power cut could make visible
-    again what was taken back.
+    With ``captured``, also the directories to which this owner and earlier owners took files back: otherwise a power
+    cut could make such files visible again.
     """
     touched = _call_each(steps, lambda step: tuple(step.touches(captured)))
     return list_upwards((directory for directories in touched for directory in directories), root)
@@ -77,9 +77,9 @@ def _call(step: CommitStep, call: Callable[[CommitStep], T]) -> T:
     except (GobblinError, OSError):
         raise
     except Exception as error:
-        # Its text may hold a secret of whatever the step talks to.
+        # Its text may hold a secret of the system that the step calls.
         raise RetryableError(
             f"a step of the kind {step.kind!r} raised {type(error).__name__}",
-            hint="Its package should raise a family of gobblin_assets.errors, which tells what to do.",
+            hint="Its package should raise a family of gobblin_assets.errors, which says what to do.",
             step=step.kind,
         ) from error

@@ -1,7 +1,7 @@
-"""The kinds of steps that this process knows: ours, those that a package offers, and those that code registered.
+"""The kinds of steps that this process knows: built-in kinds, kinds of packages, and kinds that code registered.
 
-A package offers a kind by an entry point of the group ``gobblin_assets.steps`` whose name is the kind's and whose value
-is its ``StepKind``:
+A package offers a kind by an entry point of the group ``gobblin_assets.steps``. The entry point's name is the kind's
+name, its value the ``StepKind``:
 
     [project.entry-points."gobblin_assets.steps"]
     "gobblin_latest_pointer.latest" = "gobblin_latest_pointer:LATEST"
@@ -10,7 +10,8 @@ So every process in whose environment the package is installed knows the kind: r
 line. A package is imported when the log first holds a step of its kind. ``register_step`` makes a kind known to one
 process.
 
-The log keeps who provided a kind. A sequence whose kind is unknown is BLOCKED, with the package to install.
+The log keeps which package provided a kind. A sequence whose kind is unknown is BLOCKED, and its error names the
+package.
 """
 
 import json
@@ -29,7 +30,7 @@ from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 GROUP: Final = "gobblin_assets.steps"
 
 Provider = Mapping[str, str]
-"""Who provided a kind: ``{"package": …}``, or ``{"module": …}`` of one that code registered."""
+"""The provider of a kind: ``{"package": …}``, or ``{"module": …}`` if code registered the kind."""
 
 # From a table, so that a source tree that is not installed knows them too.
 _BUILT_IN: Final = {kind.name: kind for kind in KINDS}
@@ -37,7 +38,7 @@ _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
 
 
 class StepKindMissingError(ConflictError):
-    """The log holds a step of a kind that this process can't load: no repetition helps until it is installed."""
+    """The log holds a step of a kind that this process can't load. Repeating helps only after it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ def register_step(kind: StepKind) -> None:
 
 
 def get_kind(name: str, provider: Provider | None = None) -> StepKind:
-    """The kind of this name, loaded from its package if need be. ``provider`` is what the log says of it.
+    """The kind of this name, loaded from its package if necessary. ``provider``: the provider as the log has it.
 
-    StepKindMissingError where there is none: its hint names what to install.
+    StepKindMissingError if there is no such kind; its hint names the package to install.
     """
     if name not in _kinds:
         _load(name, provider or {})
@@ -85,7 +86,7 @@ def get_kind(name: str, provider: Provider | None = None) -> StepKind:
 
 
 def find_provider(name: str) -> Provider | None:
-    """Who provided a known kind; None for the built-in ones."""
+    """The provider of a known kind; None for built-in kinds."""
     return None if name in _BUILT_IN else _provider_of(name)
 
 
@@ -111,7 +112,7 @@ def _load(name: str, provider: Provider) -> None:
     except Exception as error:
         raise StepKindMissingError(
             f"the step kind {name!r} of the package {_package_of(offers[0])!r} can't be loaded: {type(error).__name__}",
-            hint=f"Look at `python -c 'import {offers[0].module}'`, mend it, then resume the sequence.",
+            hint=f"Look at `python -c 'import {offers[0].module}'`, correct it, then resume the sequence.",
             kind=name,
         ) from error
     if not isinstance(kind, StepKind) or kind.name != name:
@@ -139,7 +140,7 @@ def _missing(name: str, provider: Provider, offers: Sequence[EntryPoint]) -> Ste
     elif "module" in provider:
         fix = f"Import the module {provider['module']!r}, which registers it, or give it an entry point"
     else:
-        fix = "Install the package that has it"
+        fix = "Install the package that has this kind"
     return StepKindMissingError(
         f"the log holds a step of the kind {name!r}, which no package of this environment has",
         hint=f"{fix} (entry point {name!r} of the group {GROUP!r}), in every process that uses this log; then resume "

@@ -1,11 +1,11 @@
-"""What a step sees of the world: the destination's file system, and whatever else it asks for by type.
+"""The world of a step: the destination's file system, and other ports that the step asks for by type.
 
     world.fs                          the destination's own file system
     world.get(FileSystem, uri)        another one
-    world.get(Catalogue, "warehouse") whatever the process has an opener for
+    world.get(Catalogue, "warehouse") any other type for which the process has an opener
 
-Openers come with a kind of step (``StepKind.opens``) or from ``register_port``. What a world opened is shared by all
-steps that are carried out together, and closed after them.
+Openers come with a kind of step (``StepKind.opens``) or from ``register_port``. All steps that are executed together
+share the ports that a world opened; the ports are closed after the steps.
 """
 
 from collections import defaultdict
@@ -44,7 +44,7 @@ def register_port(port: Callable[..., T], opener: OpenPort[T]) -> None:
 
 
 class StepPorts:
-    """What the steps of one execution opened. A context manager: leaving it closes all of them."""
+    """The ports that the steps of one execution opened. A context manager: leaving it closes all of them."""
 
     def __init__(self, open_file_system: OpenFileSystem = open_registered) -> None:
         self._open_file_system = open_file_system
@@ -96,11 +96,11 @@ class StepWorld:
         self._made: set[str] = set()
 
     def get(self, port: Callable[..., T], uri: str) -> T:
-        """What the process has of the type ``port`` under this URI. RejectedError: it has no opener of that type."""
+        """The port of the type ``port`` under this URI. RejectedError if the process has no opener of that type."""
         return self._ports.get(port, uri)
 
     def expect(self, paths: Iterable[str]) -> None:
-        """Say which files will be asked for, so that crowded directories are listed once."""
+        """Announce the files that will be looked up, so that crowded directories are listed once."""
         crowds: dict[str, int] = defaultdict(int)
         for path in paths:
             crowds[str(PurePosixPath(path).parent)] += 1
@@ -109,7 +109,7 @@ class StepWorld:
                 self._listed[directory] = dict(self.list_directory(directory))
 
     def find_identity(self, path: str) -> FileIdentity | None:
-        """The identity of the file at ``path``; None when nothing is there."""
+        """The identity of the file at ``path``; None if there is no file."""
         pure = PurePosixPath(path)
         listed = self._listed.get(str(pure.parent))
         return self.fs.find_identity(path) if listed is None else listed.get(pure.name)
@@ -120,7 +120,7 @@ class StepWorld:
         return {stat.path[prefix:]: stat.identity for stat in self.fs.list_files(directory)}
 
     def make_directories(self, directory: str) -> None:
-        """Make it and its missing parents, once for all steps of the pass."""
+        """Make the directory and its missing parents, once for all steps of the pass."""
         if directory not in self._made:
             self.fs.make_directories(directory)
             self._made.add(directory)

@@ -1,20 +1,20 @@
-"""The port of a commit step: what a sealed sequence will do, with a ``verify`` that tells whether it has happened.
+"""The port of a commit step: one effect of a sealed sequence, with a ``verify`` that says whether it has happened.
 
-A step is a value. It can be verified and executed any number of times, by anybody, in any order against a crash.
-The protocol knows no kind of step: what it asks of one is in ``CommitStep``, and how the log stores it is in its
-``StepKind``. ``rename_steps`` holds the kinds that publish files; other packages add theirs, as ``step_kinds`` tells.
-The moves of watermarks and the retirement of an earlier generation are no steps: the finishing transaction does both.
+A step is a value. Any process can verify and execute a step any number of times, before and after a crash.
+The protocol knows no kind of step: ``CommitStep`` is its interface, and ``StepKind`` says how the log stores it.
+``rename_steps`` holds the kinds that publish files; other packages add kinds by ``step_kinds``. The moves of watermarks
+and the retirement of an earlier generation are no steps: the finishing transaction does both.
 
 What a kind promises.
 
-    verify    looks, changes nothing, and answers with a StepVerdict. It tells "done" from "not done" by identity,
-              never by existence alone: something else may stand at that name.
+    verify    looks, changes nothing, and answers with a StepVerdict. It decides by identity whether the step is done,
+              never by existence alone: another file may have that name.
     execute   is called only after ``verify`` answered DO or DROP_SOURCE, and after ``prepare``. It has one atomic
               effect, and never replaces or deletes what it did not make. The effect survives a power cut when
               ``execute`` returns, or once the directories that ``touches`` names are synced.
     undo      finds out by identity whether the effect is there, and takes it back by one atomic effect. From then on
-              a paused process that calls ``execute`` late must have no effect. A step that publishes what was staged
-              gets this from the capture: its source is gone. Any other step leaves a mark of its own for it.
+              a paused process that calls ``execute`` late must have no effect. For a step that publishes staged files
+              the capture ensures this, because the step's source is gone. Any other step must leave a mark of its own.
 
 Steps of one segment are executed in their order and undone in the reverse order; segments have no order. A step may
 raise any family of ``errors``. Any other exception counts as a ``RetryableError`` of that step, and its text is not
@@ -38,9 +38,9 @@ PublishedStepFile = tuple[str, FileIdentity, int]
 
 
 class StepVerdict(StrEnum):
-    """The four cases of a step, and the fifth, in which a rename left both names.
+    """The four cases of a step, and a fifth, in which a rename left both names.
 
-    LOST: it is not done, and what it needs is gone. CONFLICT: something else stands where it acts.
+    LOST: the step is not done, and its source is gone. CONFLICT: something else is in the step's place.
     """
 
     DO = "do"
@@ -51,7 +51,7 @@ class StepVerdict(StrEnum):
 
 
 class UndoOutcome(StrEnum):
-    """What ``undo`` found. STRANGER: something else stands there, and stays as it is."""
+    """The result of ``undo``. STRANGER: something else is in the place, and stays as it is."""
 
     UNDONE = "undone"
     NEVER_HAPPENED = "never_happened"
@@ -71,7 +71,7 @@ class CapturedStaging:
     """The staging of a sequence that is being abandoned.
 
     ``directories`` maps each attempt's staging path to the fences under which it was captured, ``fence`` among them.
-    Who knows only the staging path finds nothing there any more.
+    A process that knows only the staging path finds nothing there any more.
     """
 
     sequence_id: SequenceId
@@ -79,9 +79,9 @@ class CapturedStaging:
     directories: Mapping[str, frozenset[int]]
 
     def place_for(self, source: str) -> str:
-        """The path, new with each fence, to which what was published from ``source`` is taken back.
+        """The path, new with each fence, to which the file published from ``source`` is taken back.
 
-        ConflictError for a path outside of the sequence's staging.
+        ConflictError for a path outside the sequence's staging.
         """
         for staging in self.directories:
             if source.startswith(f"{staging}/"):
@@ -89,7 +89,7 @@ class CapturedStaging:
         raise ConflictError(f"{source} belongs to no attempt of this sequence", path=source)
 
     def places_of(self, source: str) -> Iterator[str]:
-        """The paths to which this abandonment and earlier ones may have taken it back."""
+        """The paths to which this abandonment and earlier ones may have taken the file back."""
         for staging, fences in self.directories.items():
             if source.startswith(f"{staging}/"):
                 for fence in fences:
@@ -99,7 +99,7 @@ class CapturedStaging:
 class CommitStep(Protocol):
     """One step of a sequence: a value that can look at the world and change it once.
 
-    A class that names this protocol as its base inherits what most kinds leave as it is.
+    A class with this protocol as its base inherits defaults that suit most kinds.
     """
 
     __slots__ = ()
@@ -122,30 +122,30 @@ class CommitStep(Protocol):
         ...
 
     def expects(self) -> Iterable[str]:
-        """Files of the destination that ``verify`` looks at one by one: of many in one directory it is listed once."""
+        """Files of the destination that ``verify`` looks up; a directory with many of them is listed once instead."""
         return ()
 
     def prepare(self, world: StepWorld) -> None:
-        """Make what ``execute`` needs, such as a parent directory. Being there already is fine."""
+        """Make what ``execute`` needs, such as a parent directory, unless it exists."""
         del world
 
     def published(self) -> Iterable[PublishedStepFile]:
-        """The files that it makes visible and that hold rows of the dataset.
+        """The files that the step makes visible and that hold rows of the dataset.
 
-        They stand below the dataset's directory, under paths that are new with each sequence.
+        They are below the dataset's directory, under paths that are new with each sequence.
         """
         return ()
 
     def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
         """Directories of the destination whose entries ``execute`` changes; with ``captured``, those of ``undo`` too.
 
-        They are synced also where the step was found done: whoever did it may have died before syncing.
+        They are synced also if the step was found done: the process that executed it may have died before syncing.
         """
         del captured
         return ()
 
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
-        """What a person should look at after ``verify`` answered LOST or CONFLICT, or ``undo`` STRANGER."""
+        """The fault for a person to look at, after ``verify`` answered LOST or CONFLICT, or ``undo`` STRANGER."""
         del world
         place = next((path for path, _identity, _rows in self.published()), f"a step of the kind {self.kind}")
         lost = verdict is StepVerdict.LOST
@@ -153,7 +153,7 @@ class CommitStep(Protocol):
 
 
 def undone_by_hand(verdict: StepVerdict) -> UndoOutcome:
-    """What ``undo`` of an irreversible kind answers: its effect stays until a person has taken it back."""
+    """The answer of ``undo`` of an irreversible kind: the effect stays until a person has taken it back."""
     return UndoOutcome.STRANGER if verdict is StepVerdict.DONE else UndoOutcome.NEVER_HAPPENED
 
 
@@ -162,7 +162,7 @@ StepRow = tuple[Any, ...]
 
 
 class StepCodec(Protocol):
-    """How steps of one kind stand in a segment. Every file that a step publishes is one row with its target."""
+    """How a segment stores steps of one kind. Every file that a step publishes is one row with its target."""
 
     def to_columns(self, steps: Sequence[Any], first: int) -> Sequence[Sequence[object]]:
         """The columns of ``segment.COLUMNS`` but for the kind; ``first`` is the number of the first step."""
@@ -175,11 +175,11 @@ class StepCodec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """What a package registers. ``name`` is the kind's, such as ``<package>.<kind>``.
+    """A kind of steps, as a package registers it. ``name``: such as ``<package>.<kind>``.
 
-    ``irreversible`` says why its steps can't be undone; then no sequence that holds one is abandoned. ``opens`` maps
-    each type that its steps ask their world for to a function that opens one, for the time of its context, by a URI
-    or another name. No URI may hold a secret: it stands in the log.
+    ``irreversible`` says why its steps can't be undone; a sequence with such a step can't be abandoned. ``opens`` maps
+    each type that its steps ask their world for to a context manager function that opens the type by a URI or another
+    name. A URI must not hold a secret, because the log stores it.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """The commit step store: every transaction of the protocol, as a port.
 
-Each method is one transaction, or says otherwise. What takes several sequences does it for all of them, or for none:
-the error is that of one of them, and nothing has changed. Each is written so that repeating it with the same
-arguments is harmless and tells the truth: the adapter repeats it by itself after a lost acknowledgement.
-A refused transition raises FencedError (the fence was replaced) or ConflictError (the log says something
-else); neither has changed anything.
+Each method is one transaction, unless its docstring says otherwise. A method that takes several sequences succeeds for
+all of them or for none: the error is that of one sequence, and nothing has changed. A repetition with the same
+arguments is harmless and gives a true answer: the adapter repeats a method by itself after a lost acknowledgement. A
+refused transition raises FencedError (the fence was replaced) or ConflictError (the log contradicts the arguments);
+neither has changed anything.
 """
 
 import uuid
@@ -35,7 +35,7 @@ from gobblin_assets.model.urn import JobName
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment as it is executed or removed. ``moved``: from which root to which it went after it was published."""
+    """A segment as it is executed or removed. ``moved``: the old and new root, if its files moved after publication."""
 
     segment_id: uuid.UUID
     dataset_id: DatasetId
@@ -45,9 +45,9 @@ class StoredSegment:
     moved: tuple[str, str] | None = None
 
     def files(self) -> Iterator[tuple[str, FileIdentity, int]]:
-        """(path, identity, rows) of what it published, where it is now. CorruptionError if it is not what was sealed.
+        """(path, identity, rows) of its files, where they are now. CorruptionError if it is not the sealed segment.
 
-        What was copied to another root has another inode and time: of such a file only the length is known.
+        A file that was copied to another root has another inode and time, so only its length is known.
         """
         for path, identity, row_count in list_published(self.payload, self.digest):
             known = identity if self.moved is None else FileIdentity(identity.size_bytes)
@@ -56,7 +56,7 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What the log says of a job's datasets at one moment, for whoever compares it with storage."""
+    """The log's state of a job's datasets at one moment, for comparison with storage."""
 
     known: Mapping[SequenceId, KnownSequence]
     versions: Mapping[DatasetId, int]
@@ -78,17 +78,19 @@ class CommitStepStore(Protocol):
     def continue_building(self, sequence_id: SequenceId, *, fence: int) -> None:
         """A BUILDING sequence of an earlier owner becomes ours, to be staged and sealed under ``fence``.
 
-        Only for what is known to be published already: whoever reads a source begins a sequence of its own.
+        Only for publications that are known to be on storage: a run that reads a source begins its own sequence.
         """
         ...
 
     def register_attempt(self, *attempts: NewAttempt) -> None:
-        """Write the RUNNING rows. One stands before the first byte, so that no staging is ever unknown."""
+        """Write the RUNNING rows. Each is written before the attempt's first byte, so that no staging is unknown."""
         ...
 
     def fail_attempt(self, *attempt_ids: AttemptId, error: str, cancelled: bool) -> None:
-        """RUNNING becomes FAILED or CANCELLED, and so does one that somebody else ended without its word (``abort``,
-        ``mark_for_cleanup``). A STAGED one stays: its acknowledgement was lost.
+        """RUNNING becomes FAILED or CANCELLED.
+
+        So does an attempt that another process ended without its report (``abort``, ``mark_for_cleanup``). A STAGED
+        attempt stays: its acknowledgement was lost.
         """
         ...
 
@@ -104,13 +106,13 @@ class CommitStepStore(Protocol):
         ...
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
-        """BUILDING becomes ABORTED, its RUNNING attempts CANCELLED. One that is BUILDING no more: ConflictError."""
+        """BUILDING becomes ABORTED, its RUNNING attempts CANCELLED. ConflictError if it is no longer BUILDING."""
         ...
 
     # Executing and finishing ----------------------------------------------------------------------------
 
     def get(self, sequence_id: SequenceId) -> SequenceRecord:
-        """RejectedError when there is none."""
+        """RejectedError if there is no such sequence."""
         ...
 
     def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
@@ -118,11 +120,11 @@ class CommitStepStore(Protocol):
         ...
 
     def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:
-        """What the seals decided, segments included. ConflictError for a sequence that was never sealed."""
+        """The sealed sequences, segments included. ConflictError for a sequence that was never sealed."""
         ...
 
     def is_open_and_held(self, sequence_id: SequenceId, *, fence: int) -> bool:
-        """Whether the sequence is open and ``fence`` is still the dataset's: what LOST and CONFLICT wait for."""
+        """Whether the sequence is open and ``fence`` is still the dataset's; LOST and CONFLICT count only then."""
         ...
 
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
@@ -130,7 +132,7 @@ class CommitStepStore(Protocol):
         ...
 
     def finish_all(self, fences: Mapping[SequenceId, int]) -> Mapping[SequenceId, int]:
-        """T3 of several, at most one for each dataset, each under its fence; the datasets' new versions."""
+        """T3 of several, at most one for each dataset, each under its fence; returns the datasets' new versions."""
         ...
 
     def record_failure(
@@ -140,11 +142,11 @@ class CommitStepStore(Protocol):
         ...
 
     def defer(self, sequence_id: SequenceId, *, fence: int, error: str, retry_in_s: float) -> None:
-        """Put a PREPARED or ABANDONING sequence off that is due, without counting a try; any other stays as it is."""
+        """Put off a due PREPARED or ABANDONING sequence without counting a try; any other stays as it is."""
         ...
 
     def resume(self, sequence_id: SequenceId, *, fence: int) -> None:
-        """BLOCKED becomes PREPARED, its tries counted anew."""
+        """BLOCKED becomes PREPARED, and its tries are counted from zero."""
         ...
 
     def begin_abandon(self, sequence_id: SequenceId, *, fence: int, reason: str) -> None:
@@ -166,22 +168,22 @@ class CommitStepStore(Protocol):
         ...
 
     def find_known(self, sequence_ids: Sequence[SequenceId]) -> Mapping[SequenceId, KnownSequence]:
-        """Those of these sequences that the log has, or had before they were folded or forgotten."""
+        """The sequences among these that the log has, or had before they were folded or forgotten."""
         ...
 
     def look_at(self, job: JobName, dataset_ids: Sequence[DatasetId], sequence_ids: Sequence[SequenceId]) -> LogView:
-        """Those of these sequences that the log has, the versions of these datasets, and the job's destination."""
+        """The sequences among these that the log has, the versions of these datasets, and the job's destination."""
         ...
 
     def find_newest_segment(self, dataset_id: DatasetId) -> StoredSegment | None:
-        """The newest published one that has files and was not replaced since."""
+        """The newest published segment that has files and was not replaced since."""
         ...
 
     def list_recoverable(self, *, jobs: Sequence[JobName] | None, limit: int) -> Sequence[SequenceRecord]:
         """PREPARED and ABANDONING sequences that are due and whose lease is free.
 
-        Never tried ones come first, oldest first; then those that waited longest since they were due again, or since
-        the lease of an owner that died ran out.
+        Sequences that were never tried come first, oldest first; then those that waited longest since they were due
+        again, or since the lease of a dead owner ran out.
         """
         ...
 
@@ -194,7 +196,7 @@ class CommitStepStore(Protocol):
         ...
 
     def list_standing_moves(self, dataset_id: DatasetId, partition: str) -> Sequence[KeyMove]:
-        """The moves of a sequence that replaces all of a partition and leaves ledger and watermarks as they are."""
+        """The moves of a sequence that replaces a whole partition and leaves ledger and watermarks as they are."""
         ...
 
     def load_publications(self, *sequence_ids: SequenceId) -> Sequence[Publication]:
@@ -206,7 +208,7 @@ class CommitStepStore(Protocol):
         ...
 
     def list_latest(self, job: JobName) -> Sequence[SequenceId]:
-        """The sequence that was DONE last of each partition of the job's datasets; of compactions none."""
+        """The last sequence to be DONE of each partition of the job's datasets, without compactions."""
         ...
 
     def mark_announced(self, *sequence_ids: SequenceId) -> None: ...
@@ -216,17 +218,17 @@ class CommitStepStore(Protocol):
     def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
         """Mark, each with our fence of its dataset, attempts whose sequence is over, and return them.
 
-        Attempts of BUILDING or open sequences are never returned; RUNNING ones of the others become CANCELLED.
-        ``limit``: of each dataset, the oldest.
+        Attempts of BUILDING or open sequences are never returned; RUNNING attempts of other sequences become CANCELLED.
+        ``limit``: attempts of each dataset, the oldest first.
         """
         ...
 
     def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
-        """Nothing was found of these. Those that may still be written to are looked at again by later calls."""
+        """Record that no files of these were found. Attempts that may still be written to are checked again later."""
         ...
 
     def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
-        """Segments that a DONE sequence retired longer ago than ``grace_s``. ``limit``: of each dataset, the oldest."""
+        """Segments that a DONE sequence retired more than ``grace_s`` ago; of each dataset the ``limit`` oldest."""
         ...
 
     def mark_removed(self, segment_ids: Sequence[uuid.UUID]) -> None: ...
@@ -234,7 +236,7 @@ class CommitStepStore(Protocol):
     # Folding --------------------------------------------------------------------------------------------
 
     def find_foldable(self, *dataset_ids: DatasetId, bounds: FoldBounds) -> Sequence[DatasetId]:
-        """Those of these datasets that have published enough since they were last folded, or long ago."""
+        """The datasets among these that published enough since their last fold, or were last folded long ago."""
         ...
 
     def fold(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
@@ -242,9 +244,9 @@ class CommitStepStore(Protocol):
         ...
 
     def forget(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds, limit: int) -> int:
-        """Drop sequences that are older than history is kept, of which storage has nothing; returns how many."""
+        """Drop sequences that are older than the history and have nothing on storage; returns how many."""
         ...
 
     def mark_folded(self, dataset_id: DatasetId, *, fence: int, bounds: FoldBounds) -> None:
-        """All of the dataset that can be folded now is."""
+        """Record that everything of the dataset that can be folded now is folded."""
         ...

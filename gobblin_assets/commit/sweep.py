@@ -1,10 +1,10 @@
-"""A sweep over what waits for recovery: fair, within bounds, and saying how far it is.
+"""A sweep over sequences that wait for recovery: fair, within bounds, and with reports of progress.
 
-After an outage a hundred thousand datasets may each have an open sequence. A sweep takes them a page at a time, those
-that waited longest first, and ends by itself when nothing is due, when its time is over, or when too much failed. One
-that failed is put off in the log, so that neither the rest of this sweep nor the next one starts with it; one whose
-process died held a lease until later than the others did, and comes after them as well. Only one dataset is held at a
-time, so that runs which need another one are not kept waiting.
+After an outage a hundred thousand datasets may each have an open sequence. A sweep takes the sequences a page at a
+time, longest waiting first, and ends when nothing is due, when its time is over, or when too many failed. A failed
+sequence is put off in the log, so that neither the rest of this sweep nor the next sweep starts with it. A sequence
+whose recovering process died had a lease that ran out later than the others', so it comes after them as well. Only one
+dataset is held at a time, so that runs which need another dataset do not wait.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,24 +20,24 @@ from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 
 PAGE: Final = 500
-"""Sequences that are asked for at once. Listing sorts all that are due: 0.2 s for a hundred thousand."""
+"""Sequences in one page. Listing a page sorts all due sequences: 0.2 s for a hundred thousand."""
 
 FAILURES_MAX: Final = 100
-"""So many failures have one cause, which more tries don't remove."""
+"""This many failures have one cause, which more tries don't remove."""
 
 NAMED_MAX: Final = 20
-"""Up to so many are named one by one; of more only their number is told."""
+"""Up to this many are named one by one; of more only the number is reported."""
 
 LINE_EVERY_S: Final = 5.0
 
 
 class DatasetBusyError(ConflictError):
-    """Somebody else holds the dataset's lease, and does the same work."""
+    """Another process holds the dataset's lease, and does the same work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepBounds:
-    """None: no bound. Work that has begun is ended: a sweep takes longer by at most one dataset."""
+    """None: no bound. A sweep finishes the dataset that it has begun, so it may take longer by one dataset."""
 
     sequences_max: int | None = None
     work_s_max: float | None = None
@@ -58,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What one sweep brought to an end, and what it could not. ``is_cut_short``: more was due when it ended."""
+    """The results of one sweep. ``is_cut_short``: more sequences were due when it ended."""
 
     published: int
     aborted: int
@@ -68,7 +68,7 @@ class SweepReport:
 
 
 class Sweep:
-    """Runs once, by ``run``. ``recover`` ends what is open of one sequence's dataset."""
+    """Runs once, by ``run``. ``recover`` ends the open sequences of one sequence's dataset."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Sweep:
         """Sweep until nothing is due or a bound is reached. An unknown family of error ends it at once."""
         left: set[SequenceId] = set()
         while True:
-            # Those that this sweep could not end may be due again: they must not hide the ones behind them.
+            # Sequences that this sweep could not end may be due again: they must not hide those behind them.
             asked = bounds.page + len(left)
             page = self._store.list_recoverable(jobs=jobs, limit=asked)
             due = [sequence for sequence in page if sequence.sequence_id not in left]
@@ -114,7 +114,7 @@ class Sweep:
         )
 
     def _try(self, sequence: SequenceRecord) -> bool:
-        """Whether nothing of it is left to do."""
+        """Try one sequence; True if nothing of it is left to do."""
         self._tried += 1
         try:
             done = self._recover(sequence)

@@ -1,4 +1,4 @@
-"""Jobs as one code location: definitions with everything that they ask for, by the environment."""
+"""Jobs as one code location: their definitions with all resources, made from the environment."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The YAML component: a job's specification as ``attributes``, and how its datasets look in Dagster.
 
-The same model and the same functions as ``factory``. What is wrong with the YAML is said by our own validation,
-which names the field and the fix; the JSON schema is for ``dg``, editors and their completion.
+The component uses the same model and functions as ``factory``. Our own validation reports faults of the YAML, with the
+field and the fix; the JSON schema is for ``dg``, editors and their completion.
 """
 
 import os
@@ -33,7 +33,7 @@ from gobblin_assets.spec.spec_errors import refuse
 
 
 class ComponentOptions(BaseModel):
-    """What a component takes besides the job's own options."""
+    """The options of a component besides the job's own options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,8 +83,8 @@ class GobblinJobComponent(dg.Component):
 
     ``attributes`` are a job: ``job``, ``source``, ``destination``, ``datasets``, …, and besides ``translation``,
     ``discovered``, ``executor`` and ``resources``. The component brings its resources, as the environment says
-    (``gobblin_assets.dagster.environment``), but for those that the project's Python files provide. Override
-    ``get_asset_spec`` to change how a dataset looks, and ``get_source_spec`` for what it is read from.
+    (``gobblin_assets.dagster.environment``), except those that the project's Python files provide. Override
+    ``get_asset_spec`` to change how a dataset looks, and ``get_source_spec`` to change how its source looks.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class GobblinJobComponent(dg.Component):
         return dg.Definitions.merge(built, dg.Definitions(resources=brought))
 
     def get_asset_spec(self, data: DatasetTranslation) -> dg.AssetSpec:
-        """How one role of one dataset looks: the default, changed by ``translation``."""
+        """The asset spec of one role of one dataset: the default, changed by ``translation``."""
         base = GobblinTranslator().get_asset_spec(data)
         if self._translation is None:
             return base
@@ -153,7 +153,7 @@ class GobblinJobComponent(dg.Component):
         return self._translation.get_asset_spec(base, names)
 
     def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
-        """How a table or topic that is read looks; None: it is not shown."""
+        """The asset spec of a table or topic that is read; None: it is not shown."""
         return GobblinTranslator().get_source_spec(data)
 
     @property

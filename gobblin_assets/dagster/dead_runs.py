@@ -1,4 +1,4 @@
-"""Runs in Dagster whose processes died: the log tells it, by leases that ran out, and nobody else told Dagster."""
+"""Reports runs in Dagster whose processes died: the log shows it by leases that ran out, and Dagster does not know."""
 
 import datetime as dt
 import json
@@ -36,11 +36,11 @@ def report_dead_runs(
     *,
     idle_s_max: float,
 ) -> str:
-    """Report runs as failed whose process died; returns the cursor: since when others hold no lease, by run.
+    """Report runs as failed whose process died. Returns the cursor: by run, since when it holds no lease.
 
-    A run that let a lease run out is dead at once. One without any lease may be waiting for a busy dataset: it is
-    taken for dead after it was seen so for longer than a run ever waits. A stream takes a lease that it lost anew, and
-    may wait for others as long as it goes on.
+    A run that let a lease run out is dead at once. A run without any lease may be waiting for a busy dataset: it counts
+    as dead after it had no lease for longer than a run ever waits. A stream takes a lost lease again, and may wait for
+    others as long as it runs.
     """
     seen = _read_cursor(cursor)
     idle: dict[str, float] = {}
@@ -57,10 +57,10 @@ def report_dead_runs(
 
 
 def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: Stores) -> None:
-    """Report as failed what this instance has of runs whose leases ran out, for where no sensor looks.
+    """Report the runs of this instance whose leases ran out as failed, for deployments without a running sensor.
 
-    A stream may take a lease that it lost anew: it is left to the sensor, which has patience. RetryableError where
-    Dagster does not take it.
+    A stream may take a lost lease again: streams are left to the sensor, which waits longer. RetryableError if Dagster
+    does not take the report.
     """
     job = JobName(layout.job.job)
     ended = [run for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX) if run.lease_ran_out]

@@ -1,4 +1,4 @@
-"""What jobs ask of a code location, by the environment alone: connections by their variables, Spark, the commit log.
+"""Resources of jobs, made from the environment alone: connections by their variables, Spark, the commit log.
 
 Dagster merges definitions that bring resources only if those under one key are the same object. So each is made once
 in a process, and every job that asks for the same gets the same.
@@ -26,9 +26,9 @@ _made: Final[list[SourceConnectionResource]] = []
 def resources_from_environment(
     jobs: Iterable[JobSpec], environment: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """The resources of these jobs, under the keys that they ask by. Nothing connects.
+    """The resources of these jobs, by their resource keys. Nothing connects.
 
-    RejectedError where two jobs call connections of different kinds by one name.
+    RejectedError if two jobs give connections of different kinds the same name.
     """
     variables = os.environ if environment is None else environment
     connections: dict[str, SourceConnectionResource] = {}
@@ -45,7 +45,7 @@ def resources_from_environment(
 
 
 def _the_same(connection: SourceConnectionResource) -> SourceConnectionResource:
-    """The first that was made like this one: of the same kind, by the same variables."""
+    """The first resource of the same kind that was made from the same variables."""
     for known in _made:
         if type(known) is type(connection) and dict(known) == dict(connection):
             return known

@@ -1,7 +1,7 @@
-"""Dagster definitions of a job, by a Python function: the same that the YAML component builds.
+"""Dagster definitions of a job by a Python function; the YAML component builds the same.
 
-Nothing connects while definitions load: a connection is a name that a resource answers to when a run starts,
-and the tables that patterns choose from stand in the state file that `gobblin-assets discover` writes.
+Nothing connects while definitions load: a connection is a name that a resource resolves when a run starts, and
+the tables that patterns choose from are in the state file that `gobblin-assets discover` writes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def build_gobblin_layout(
 ) -> JobLayout:
     """Read and check a job's specification. ``discovered``: the table names that its patterns choose from.
 
-    ``database``: what the connection leads to, such as postgres, for Dagster to show.
+    ``database``: the kind of database of the connection, such as postgres, for Dagster to show.
     RejectedError names the field, what was expected and the fix.
     """
     job = spec if isinstance(spec, JobSpec) else parse_job(spec)
@@ -60,7 +60,7 @@ def build_gobblin_source_specs(layout: JobLayout) -> list[dg.AssetSpec]:
 def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
     """All datasets of the job as one definition that can be subset: a run plans once and shares its session."""
     deps = dict.fromkeys(dep.asset_key for spec in layout.specs.values() for dep in spec.deps)
-    # What the job reads from is no input: it is in no run, so that nothing has to wait for it.
+    # The job's source is no input: it is in no run, so no run has to wait for it.
     inner = {spec.key for spec in (*layout.specs.values(), *layout.sources.values())}
     outer = [key for key in deps if key not in inner]
     inputs = {f"upstream_{number}": key for number, key in enumerate(outer)}
@@ -120,9 +120,9 @@ def build_gobblin_sensors(
     discovered: Sequence[str] | None = None,
     discovery_path: Path | None = None,
 ) -> list[dg.SensorDefinition]:
-    """The recovery sensor; for logs also one for new data and, where patterns choose them, one for discovery.
+    """The recovery sensor; for logs also a sensor for new data and, if patterns choose the logs, one for discovery.
 
-    ``jobs`` are those of ``build_gobblin_jobs``: the very ones that are in the definitions beside the sensors.
+    ``jobs``: the same objects of ``build_gobblin_jobs`` that are in the definitions beside the sensors.
     """
     sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.job.source
     if isinstance(source, LogSourceSpec):
@@ -141,7 +141,7 @@ def build_gobblin_definitions(
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
     database: str | None = None,
 ) -> dg.Definitions:
-    """Assets, what they are read from, checks, jobs, the jobs of recovery and resuming, and the sensors of one job.
+    """Assets, their sources, checks, jobs, the jobs for recovery and resuming, and the sensors of one job.
 
     Merge it with the resources that a code location shares: ``resources.gobblin_resources``. ``executor`` is the
     code location's, and what the UI's own runs use; None where the location has another (each run then has one
@@ -159,7 +159,7 @@ def build_gobblin_definitions(
 
 
 def _choose_declared(layout: JobLayout) -> list[dg.AssetSpec]:
-    """The sources that no other job of this process has declared; to this one they are dependencies alone."""
+    """The sources that no other job of this process has declared; the others are only dependencies of this job."""
     job = layout.job.job
     return [spec for spec in build_gobblin_source_specs(layout) if _declared.setdefault(spec.key, job) == job]
 

@@ -51,9 +51,9 @@ def prepare_instance(settings: Settings, report: Callable[[str], None]) -> dict[
 def find_instance(
     settings: Settings, environment: Mapping[str, str], report: Callable[[str], None]
 ) -> dg.DagsterInstance | None:
-    """The instance that is told of what happens outside of Dagster: that of DAGSTER_HOME, else that of the home.
+    """The instance for reports from outside Dagster: the one of DAGSTER_HOME, else the home's.
 
-    The home's is made if need be, but in a database that somebody else keeps: None where it was not made there.
+    The home's instance is made if missing, except in an external database: None if it was not made there.
 
     Raises:
         RejectedError: DAGSTER_HOME names a folder that can't be opened.
@@ -70,7 +70,7 @@ def find_instance(
                 field=HOME_VARIABLE,
                 hint="Correct it, or unset it.",
             ) from error
-        report(f"Dagster is told of this: its instance is in {named}")
+        report(f"This is reported to Dagster: its instance is in {named}")
         return instance
     if settings.database_url is not None and not (settings.home / _FOLDER / _CONFIGURATION).exists():
         return None
@@ -85,7 +85,7 @@ def find_instance(
             f"the Dagster instance in {variables[HOME_VARIABLE]} can't be opened: {_in_short(error)}",
             hint="Look after its storage.",
         ) from error
-    report(f"Dagster is told of this: see it by `gobblin-assets dagster dev` ({variables[HOME_VARIABLE]})")
+    report(f"This is reported to Dagster: see it by `gobblin-assets dagster dev` ({variables[HOME_VARIABLE]})")
     return instance
 
 

@@ -1,4 +1,4 @@
-"""What Dagster's instance takes and gives, in the product's own terms."""
+"""Writes to and reads from Dagster's instance, in the product's own terms."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from gobblin_assets.errors import RetryableError
 
 @contextmanager
 def telling(key: dg.AssetKey) -> Iterator[None]:
-    """Around events of an asset. RetryableError where its storage does not take them, whatever its driver raises."""
+    """Wraps events of an asset. RetryableError if Dagster's storage does not take them, whatever its driver raises."""
     try:
         yield
     except Exception as error:
         raise RetryableError(
             f"Dagster does not take the event of {key.to_user_string()}: {type(error).__name__}",
-            hint="What was published is safe. Look after Dagster's storage, then run again to tell it.",
+            hint="The publication is safe. Repair Dagster's storage, then run again to report it.",
         ) from error
 
 

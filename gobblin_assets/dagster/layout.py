@@ -1,4 +1,4 @@
-"""How one job lies in Dagster: the asset of each dataset and role, its partitions and its checks. Nothing connects."""
+"""The layout of one job in Dagster: the asset of each dataset and role, its partitions and checks. Nothing connects."""
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ from gobblin_assets.spec.source_kind import kind_of
 class JobLayout:
     """``datasets`` holds the full specification of every dataset; ``specs`` one AssetSpec of each dataset and role.
 
-    ``sources``: the external asset that each dataset lies downstream of, where there is one.
+    ``sources``: the upstream external asset of each dataset, if there is one.
     """
 
     job: JobSpec
@@ -115,7 +115,7 @@ def build_layout(
     *,
     database: str | None = None,
 ) -> JobLayout:
-    """Ask the translator about every dataset and role, and about what they are read from.
+    """Ask the translator about every dataset, role and source.
 
     ``database``: of a JDBC connection, where it is known. RejectedError names the dataset and the field.
     """
@@ -162,7 +162,7 @@ def _list_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> list[tuple[str
     if dataset.quality.lag_max is not None:
         rows.append((LAG_CHECK, False, f"Offsets that are not published: at most {dataset.quality.lag_max:,}"))
     tasks = [(p.name, p.blocking, f"{p.kind} of each published partition") for p in dataset.quality.tasks]
-    published = (PUBLISHED_CHECK, False, "What was asked for is published; no publication waits for a person.")
+    published = (PUBLISHED_CHECK, False, "The requested publication is complete; no publication waits for a person.")
     checks = [*rows, *tasks, published]
     if len({name for name, _, _ in checks}) < len(checks):
         raise RejectedError(

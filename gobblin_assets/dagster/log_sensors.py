@@ -1,7 +1,7 @@
-"""The sensors of a job of logs: one asks for runs of logs that have something new, one finds logs that came or went.
+"""The sensors of a job of logs: one asks for runs of logs with new records, one finds logs that were added or removed.
 
-A tick asks the source one question, which ends by itself long before Dagster would end the tick. What the source or a
-file refuses is the tick's reason to skip.
+A tick sends the source one request, which ends by itself long before Dagster would end the tick. If the source or a
+file refuses, the tick skips with that reason.
 """
 
 import datetime as dt
@@ -60,9 +60,10 @@ _CHOICE_DIGITS: Final = 16
 def build_new_data_sensor(
     layout: JobLayout, source: LogSourceSpec, jobs: Sequence[UnresolvedAssetJobDefinition]
 ) -> dg.SensorDefinition:
-    """Asks for one run of the logs that have something new, or for one of each kind of partitions, in the windows
-    that are open. Stopped until somebody turns it on, or the job says so: what it starts reads from a cluster and
-    writes to a lake. ``jobs`` are the layout's, one for each of its ``group_by_partitions``.
+    """Asks for one run of the logs with new records, or for one of each kind of partitions, in the open windows.
+
+    The sensor is stopped until a person turns it on, or the job does, because its runs read from a cluster and write to
+    a lake. ``jobs``: the layout's jobs, one for each of its ``group_by_partitions``.
     """
     rules, nouns = source.new_data, f"{kind_of(source).noun}s"
 
@@ -104,10 +105,10 @@ def build_new_data_sensor(
 def build_discovery_sensor(
     layout: JobLayout, source: LogSourceSpec, *, known: Collection[str], path: Path | None
 ) -> dg.SensorDefinition:
-    """Says once which logs came or went since the definitions were made from ``known``, and keeps the state file
-    ``path`` as `gobblin-assets discover` would; it runs unless it is stopped.
+    """Reports once which logs were added or removed since the definitions were made from ``known``.
 
-    No sensor can reload a code location: its process does not know who serves it. So that is left to a person.
+    It writes the state file ``path`` as `gobblin-assets discover` would; it runs unless a person stops it. No sensor
+    can reload a code location, because its process does not know the web server. So the reload is left to a person.
     """
     nouns = f"{kind_of(source).noun}s"
 
@@ -147,7 +148,7 @@ def find_busy(
     states: Mapping[DatasetUrn, DatasetState],
     job_names: Collection[str],
 ) -> set[DatasetUrn]:
-    """The datasets that somebody holds, or that a run of Dagster's which has not ended will take."""
+    """The datasets that a process holds, or that an unfinished run of Dagster's will take."""
     urns = {spec.key: urn for (urn, _role), spec in layout.specs.items()}
     busy: set[DatasetUrn] = set()
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED), limit=RUNS_READ_MAX):
@@ -206,9 +207,9 @@ def _find_lag_changes(
     news: Mapping[DatasetUrn, LogNews | GobblinError],
     busy: Collection[DatasetUrn],
 ) -> list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation]:
-    """Evaluations of the check ``lag`` that say something else than what Dagster knows, bad news first.
+    """Evaluations of the check ``lag`` that differ from those in Dagster, failures first.
 
-    A dataset at work is left out: its run says it.
+    A dataset at work is left out, because its run evaluates the check.
     """
     found: dict[dg.AssetCheckKey, CheckResult] = {}
     for urn, each in news.items():
@@ -234,7 +235,7 @@ def _find_lag_changes(
 def _keep_discovery(
     path: Path | None, names: Sequence[str], chosen: Sequence[str], source: LogSourceSpec, changes: str
 ) -> str:
-    """Write the state file, unless that would leave the job without logs; what to say of it."""
+    """Write the state file, unless that would leave the job without logs. Returns the message."""
     nouns = f"{kind_of(source).noun}s"
     if not chosen:
         return (

@@ -1,9 +1,9 @@
-"""Runs of Dagster's that say STARTED, that no process works on any more, and that the commit log knows nothing of.
+"""Finds runs that Dagster calls STARTED, but that have no process any more and no work in the commit log.
 
 A code server reports its own run as failed when the run's process dies. If both die, a run that holds leases is found
-by them. One that died before it registered in the log, or after the log was done with it, is found here: it would hold
-one of the instance's slots for as long as a run may last. Its process is looked for where that can be done, in this
-host's list of processes; elsewhere only time tells.
+by its leases. A run that died before it registered in the log, or after its work in the log was done, is found here;
+otherwise it would hold one of the instance's slots as long as a run may last. Its process is looked up in this host's
+list of processes; for a run on another host only time decides.
 """
 
 import datetime as dt
@@ -28,7 +28,7 @@ PROCESS_TAG: Final = "gobblin/process"
 """Which processes work on a run, written by the run itself before its resources are made."""
 
 UNSEEN_S_MAX: Final = 21_600.0
-"""Without an event, of a run whose process can't be looked for: others' assets may be at work in it before ours."""
+"""Time without an event after which a run on another host is lost: others' assets may be at work before ours."""
 
 STARTING_S_MAX: Final = 900.0
 """For a run without a process yet: three times what the shipped dagster.yaml gives a start."""
@@ -42,7 +42,7 @@ _LOOKED_AT: Final = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, 
 
 
 class Life(StrEnum):
-    """What is known of a run's process. UNSEEN: it can't be looked for from here."""
+    """The state of a run's process. UNSEEN: it can't be checked from here."""
 
     ALIVE = "ALIVE"
     DEAD = "DEAD"
@@ -51,7 +51,7 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """A process that no other can be taken for: ``host`` names a list of processes, ``start`` tells namesakes apart."""
+    """The identity of a process: ``host`` names the list of processes, ``start`` tells reused numbers apart."""
 
     host: str
     pid: int
@@ -60,22 +60,24 @@ class ProcessMark:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What Dagster's own event says of the process that it started on the code server's host."""
+    """The process on the code server's host, as Dagster's own event names it."""
 
     pid: int
     at_s: float
 
 
 def describe_this_process() -> str:
-    """The tag's text. The parent of a process that Dagster forked belongs to it: the code server, which says when its
-    run dies, or the run's own process, which goes on after a step's.
+    """The tag's text: this process and, if Dagster forked it, its parent.
+
+    The parent is the code server, which reports the death of its run, or the run's own process, which outlives a
+    step's.
     """
     pids = [os.getpid(), *([] if multiprocessing.parent_process() is None else [os.getppid()])]
     return json.dumps([[_host(), pid, find_start_mark(pid) or ""] for pid in pids])
 
 
 def read_marks(text: str | None) -> list[ProcessMark]:
-    """Those of a tag; none where it is not ours."""
+    """The marks in a tag; none if the tag is not ours."""
     try:
         return [ProcessMark(str(host), int(pid), str(start)) for host, pid, start in json.loads(text or "[]")]
     except (ValueError, TypeError):
@@ -90,13 +92,13 @@ def decide_life(
     find_start: Callable[[int], str | None],
     find_started_at: Callable[[int], float | None],
 ) -> Life:
-    """Any process that is there keeps a run alive. ``announced``: only of a run whose code server is on this host."""
+    """Any existing process keeps a run alive. ``announced``: only for a run whose code server is on this host."""
     known = [mark for mark in marks if mark.host == host and mark.start]
     if any(find_start(mark.pid) == mark.start for mark in known):
         return Life.ALIVE
     if announced is not None:
         started_at_s = find_started_at(announced.pid)
-        # One that began after the event is another process, under the same number.
+        # A process that began after the event is another process with the same number.
         if started_at_s is not None and started_at_s <= announced.at_s + _CLOCK_MARGIN_S:
             return Life.ALIVE
     if len(known) < len(marks) or (announced is None and not marks):
@@ -154,7 +156,7 @@ def _find_last_at_s(instance: dg.DagsterInstance, record: dg.RunRecord) -> float
 
 
 def _explain(life: Life) -> str:
-    seen = "Its process is gone" if life is Life.DEAD else "Nobody has heard of its process for long"
+    seen = "Its process is gone" if life is Life.DEAD else "Its process has sent no event for a long time"
     return f"{seen}, and the commit log knows of no work of this run. What it had sealed is recovered."
 
 
@@ -174,7 +176,7 @@ def _find_announced(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Announc
 
 
 def _is_launched_here(address: str | None) -> bool:
-    """By a code server on this host: the one that this tick is evaluated in, or one beside it."""
+    """Whether a code server on this host launched the run: the one that evaluates this tick, or another one."""
     try:
         return json.loads(address or "{}").get("host") in _LOCAL_HOSTS
     except ValueError:

@@ -1,7 +1,7 @@
-"""The body of a job's assets: from what Dagster selected to a run, and from its report back to Dagster's events.
+"""The body of a job's assets: turns Dagster's selection into a run, and the run's report into Dagster's events.
 
-Nothing is written before every selected dataset is known to have the run's partitions. Good publications are
-logged as they happen; what failed is raised after them, so that it never hides them.
+Nothing is written before every selected dataset is known to have the run's partitions. Publications are logged
+as they happen; failures are raised after them, so that they never hide them.
 """
 
 import os
@@ -176,7 +176,7 @@ def _open_ports(context: _Context, layout: JobLayout) -> Iterator[RunPorts]:
 
     @contextmanager
     def starting() -> Iterator[None]:
-        """Around what takes a new process many seconds, and says nothing itself."""
+        """Wraps a start that takes a new process many seconds without any message of its own."""
         is_first = not is_ready.is_set()
         if is_first:
             context.log.info("Spark starts, or the session that runs already is taken.")
@@ -254,7 +254,7 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
 
 
 def _leave_out_published(context: _Context, layout: JobLayout, selection: Selection) -> Selection:
-    """What an earlier try of this run has not published yet: a retry must not refresh what went well."""
+    """The partitions that an earlier try of this run has not published: a retry must not refresh published ones."""
     done: set[tuple[dg.AssetKey | None, str | None]] = set()
     cursor = None
     for _page in range(_PAGES_READ_MAX):

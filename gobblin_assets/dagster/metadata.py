@@ -1,4 +1,4 @@
-"""What a materialization and a check show in Dagster: numbers that it can plot, the schema, and where it came from."""
+"""Metadata of materializations and checks in Dagster: numbers that Dagster can plot, the schema, and the source."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -66,7 +66,7 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
 
 
 def build_materialization(key: dg.AssetKey, report: DatasetReport, role: Role, *, uri: str) -> dg.AssetMaterialization:
-    """The event of one role of one finished sequence; logging it again only repeats what is known."""
+    """The event of one role of one finished sequence; logging it again only repeats it."""
     publication = _publication_of(report)
     return dg.AssetMaterialization(
         asset_key=key,
@@ -95,7 +95,7 @@ def _summarize(report: DatasetReport, role: Role) -> str:
 
 
 def is_recovered(event: dg.AssetMaterialization) -> bool:
-    """Whether it tells of a sequence that an earlier run had sealed."""
+    """Whether the report is about a sequence that an earlier run had sealed."""
     recovered = event.metadata.get(RECOVERED)
     return recovered is not None and bool(recovered.value)
 
@@ -105,15 +105,15 @@ def build_evaluations(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Its quality checks, and whether it could be published.
 
-    ``target`` is the partition's latest materialization. Dagster shows a partition's result only where it is given:
-    without it, whatever was found counts as older than the data.
+    ``target`` is the partition's latest materialization. Dagster shows a partition's result only with a target; without
+    it, the result counts as older than the data.
     """
     for check in (*report.checks, decide_published(report)):
         yield build_evaluation(key, check, partition=report.partition.key, target=target)
 
 
 def decide_published(report: DatasetReport) -> CheckResult:
-    """Good unless the dataset did not get out what it was asked for."""
+    """The check ``published``: passed, unless the dataset's requested publication failed."""
     if report.outcome.is_good:
         return CheckResult(PUBLISHED_CHECK, passed=True, blocking=False, description="")
     return CheckResult(

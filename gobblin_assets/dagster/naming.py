@@ -1,4 +1,4 @@
-"""What a dataset is called in Dagster: asset keys, op, output and check names, groups, tags, and who may change them.
+"""Names of a dataset in Dagster: asset keys, op, output and check names, groups, tags, and the translator.
 
 Dagster's op and output names take letters, digits and underscores only, and two asset keys that differ may give
 the same name; so ours carry a digest of the key. A job's own name is one that Dagster takes (``model.urn``).
@@ -31,7 +31,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class DatasetTranslation:
-    """What a translator is asked about: one role of one dataset, its defaults applied."""
+    """The data for a translator: one role of one dataset, its defaults applied."""
 
     job: JobSpec
     urn: DatasetUrn
@@ -41,9 +41,9 @@ class DatasetTranslation:
 
 @dataclass(frozen=True, slots=True)
 class SourceTranslation:
-    """What a translator is asked about: the table or topic ``name`` of a connection, whatever jobs read it.
+    """The data for a translator: the table or topic ``name`` of a connection, whatever jobs read it.
 
-    ``kind``: what Dagster shows, such as postgres, kafka; ``table`` where nobody said which database it is.
+    ``kind``: the kind that Dagster shows, such as postgres, kafka; ``table`` if the database is unknown.
     """
 
     source: SourceSpec
@@ -58,7 +58,7 @@ class GobblinTranslator:
     """
 
     def get_source_spec(self, data: SourceTranslation) -> dg.AssetSpec | None:
-        """The external asset that a dataset's assets lie downstream of. None: there is none.
+        """The upstream external asset of a dataset's assets. None: there is none.
 
         Of several jobs that read one table, the answer for the first in the process counts: Dagster takes one spec for
         a key.

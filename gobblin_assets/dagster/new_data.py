@@ -1,8 +1,8 @@
-"""Which datasets of a log a run is asked for: from what is new, what is at work and what was asked for before. Pure.
+"""Decides for which datasets of a log to ask for a run, from new records, work under way and earlier requests. Pure.
 
-A run may fail and leave what is new where it is. So what was asked for is remembered with a mark, which changes as soon
-as a run gets further: under the same mark each try waits longer than the one before, and other datasets don't wait.
-Dagster's memory of run keys ignores whether a run failed; so a key is made of the marks and the numbers of the tries.
+A run may fail and leave new records unread. So each request is remembered with a mark, which changes as soon as a run
+gets further. Under the same mark each try waits longer than the one before, and other datasets don't wait. Dagster
+never runs a run key twice, even if the run failed, so a key is made of the marks and the numbers of the tries.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _NAMED_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is new in one dataset. ``begins``: a run is due even if ``count``, in positions, is 0."""
+    """The new positions of one dataset. ``begins``: a run is due even if ``count``, in positions, is 0."""
 
     count: int
     begins: bool
@@ -33,7 +33,7 @@ class Finding:
 
 
 class Asked(NamedTuple):
-    """What was asked for under ``mark``: how often, and when last, or when it was last seen at work (Unix time, s)."""
+    """Requests under ``mark``: how often, and when last, or when the dataset was last seen at work (Unix time, s)."""
 
     mark: str
     tries: int
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The sensor's cursor. ``waiting``: since when a dataset has had something new, and too little."""
+    """The sensor's cursor. ``waiting``: since when a dataset has had new records, but too few."""
 
     asked: Mapping[DatasetUrn, Asked] = field(default_factory=dict)
     waiting: Mapping[DatasetUrn, float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Due:
-    """``wanted`` by dataset; the others have something new too, and are left out for now. ``memory`` is the new one."""
+    """``wanted`` by dataset; the others have new records too, and are left out for now. ``memory``: the new cursor."""
 
     wanted: dict[DatasetUrn, Asked] = field(default_factory=dict)
     busy: list[DatasetUrn] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Due:
 
     @property
     def run_key(self) -> str:
-        """Another one for every try, and the same one if the same tick is evaluated again."""
+        """A new key for every try, and the same key if the same tick is evaluated again."""
         lines = [f"{urn} {asked.mark} {asked.tries}" for urn, asked in sorted(self.wanted.items())]
         return hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()[:_KEY_DIGITS]
 
@@ -69,7 +69,7 @@ _MEMORY: Final = TypeAdapter(Memory)
 
 
 def read_memory(cursor: str | None) -> Memory:
-    """What the last tick remembered. A cursor that somebody typed, or cleared, only forgets what tries waited for."""
+    """The cursor of the last tick. A cursor that a person typed or cleared only loses the waits of tries."""
     try:
         return _MEMORY.validate_json(cursor) if cursor else Memory()
     except ValidationError:
@@ -81,7 +81,7 @@ def write_memory(memory: Memory) -> str:
 
 
 def find_finding(news: LogNews | GobblinError) -> Finding | None:
-    """None: the brokers did not say. What planning would refuse is due: only a failed run and its check show it."""
+    """The new positions; None: the brokers gave no answer. A dataset that planning refuses is due: its run says why."""
     if isinstance(news, RetryableError):
         return None
     if isinstance(news, GobblinError):

@@ -4,7 +4,7 @@
                                            unknown outcome into a known one; nothing is cleaned up here
     all others                             Failure without retries: a person, or another owner, is needed
 
-A run ends in one outcome for all of its datasets. It asks for a retry only if a retry could mend all that is bad.
+A run ends in one outcome for all of its datasets. It asks for a retry only if a retry could help all failed ones.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _NAMED_MAX: Final = 20
 
 
 def decide_error(error: GobblinError, *, retry_number: int) -> dg.RetryRequested | dg.Failure:
-    """What to raise for an error that stopped the whole run."""
+    """The exception for an error that stopped the whole run."""
     if isinstance(error, RetryableError | OutcomeUnknownError) and retry_number < RETRY_TRIES_MAX:
         return dg.RetryRequested(max_retries=RETRY_TRIES_MAX, seconds_to_wait=RETRY_WAIT_S)
     return dg.Failure(
@@ -36,7 +36,7 @@ def decide_error(error: GobblinError, *, retry_number: int) -> dg.RetryRequested
 def decide_failed(
     failed: Sequence[DatasetReport], *, good_count: int, retry_number: int
 ) -> dg.RetryRequested | dg.Failure | None:
-    """What to raise after the good ones were logged; None when all are good."""
+    """The exception to raise after successful reports were logged; None if all are successful."""
     if not failed:
         return None
     mendable = all(report.error_family in _RETRIED_FAMILIES for report in failed)

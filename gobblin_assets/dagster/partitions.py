@@ -1,4 +1,4 @@
-"""From a dataset's partitions to Dagster's definitions, and from a run's tags to the partitions it asks for."""
+"""Turns a dataset's partitions into Dagster's definitions, and a run's tags into the requested partitions."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the assets ask of a code location, under these resource keys, besides the source's own connection.
+"""The ports that assets need as resources, with their keys, besides the source's own connection.
 
 ``resources`` vends them; a test may hand over anything that has the methods.
 """
@@ -35,15 +35,15 @@ class Engine(Protocol):
         ...
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
-        """What reads WorkUnits and writes them into staging."""
+        """The worker that reads WorkUnits and writes them into staging."""
         ...
 
     def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
-        """What compaction writes published rows anew with, into staging."""
+        """The rewriter of compactions, which writes published rows into staging."""
         ...
 
     def interrupt(self, attempt: AttemptRecord) -> None:
-        """End what a dead attempt may still be writing, as far as that is possible."""
+        """End the writes of a dead attempt, as far as that is possible."""
         ...
 
 
@@ -67,7 +67,7 @@ class WatchedConnection(Connection, Protocol):
     """A ``Connection`` to a source of logs."""
 
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
-        """What looks at the job's logs without reading them, each question bounded. Nothing is connected to yet."""
+        """The watch of the job's logs: it reads no records, and each request is bounded. Nothing connects yet."""
         ...
 
 

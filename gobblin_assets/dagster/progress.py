@@ -12,10 +12,11 @@ _LINES_KEPT_MAX: Final = 100
 
 
 class ProgressLog:
-    """Passes lines on at once when it was quiet, else gathers them and passes them on together.
+    """Passes a line on at once if there was none for a while, else gathers lines and passes them on together.
 
-    Any thread may call it. At most ``_LINES_KEPT_MAX`` lines wait; of more, the oldest go and are counted. Lines that
-    the run's log does not take go to stderr: who says them, such as the heart of a lease, must not end by that.
+    Any thread may call it. At most ``_LINES_KEPT_MAX`` lines wait; if there are more, the oldest are dropped and
+    counted. Lines that the run's log does not take go to stderr, so that the calling thread, such as a heartbeat, does
+    not fail.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class ProgressLog:
                 self._flush()
 
     def close(self) -> None:
-        """Pass on what still waits."""
+        """Pass on the lines that still wait."""
         with self._lock:
             self._flush()
 

@@ -1,4 +1,4 @@
-"""Checks of what is published already, evaluated alone: by what the log keeps of each publication, reading no data."""
+"""Evaluates checks alone, from the log's details of each publication, without reading data."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -40,7 +40,7 @@ def list_blocked(stores: Stores, layout: JobLayout) -> list[SequenceRecord]:
 
 
 def judge_blocked(sequence: SequenceRecord) -> CheckResult:
-    """The check ``gobblin_published`` of what waits for a person."""
+    """The check ``gobblin_published`` of a publication that waits for a person."""
     said = f"BLOCKED: {sequence.last_error or 'no reason was given'} {describe_ways_out(sequence.sequence_id)}"
     return CheckResult(PUBLISHED_CHECK, passed=False, blocking=False, description=said)
 
@@ -61,7 +61,7 @@ def judge(name: str, report: DatasetReport | None, blocked: SequenceRecord | Non
 
 
 def evaluate_published(context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores) -> None:
-    """Log the selected checks of the run's partitions, or of all that were ever published."""
+    """Log the selected checks of the run's partitions, or of all published partitions."""
     latest = {(each.urn, each.partition.key): each for each in load_latest(stores, layout)}
     blocked = {(each.urn, each.partition or None): each for each in list_blocked(stores, layout)}
     wanted = find_run_range(context.run.tags)
@@ -78,7 +78,7 @@ def evaluate_published(context: dg.AssetExecutionContext, layout: JobLayout, sto
 def find_untold_blocks(
     layout: JobLayout, blocked: Sequence[SequenceRecord], instance: dg.DagsterInstance
 ) -> list[SequenceRecord]:
-    """Those whose check does not say so yet: whoever blocked them was no run of Dagster's, or did not live to tell."""
+    """BLOCKED publications whose check does not fail yet: the run that blocked them was not Dagster's, or died."""
     untold = []
     for sequence in blocked:
         check = dg.AssetCheckKey(layout.get_key(DatasetUrn(sequence.urn)), PUBLISHED_CHECK)

@@ -1,7 +1,7 @@
-"""The recovery job: finishes what dead runs had sealed, and tells Dagster of it in its own run.
+"""The recovery job: finishes sequences that dead runs had sealed, and reports them to Dagster in its own run.
 
-It is a plain op, not a materialization: it reads nothing, and a run that failed must not mark a partition as
-failed that the next run may have finished.
+It is a plain op, not a materialization: it reads nothing, and a failed run must not mark a partition as failed
+that the next run may finish.
 """
 
 from typing import Final
@@ -26,8 +26,8 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Holder
 
 BOUNDS: Final = SweepBounds(sequences_max=10_000, work_s_max=600.0)
-"""A recovery run ends at most so many sequences, in ten minutes; the sensor asks again for the rest. Its event log
-stays readable, and what a longer run had finished could not be told apart from what it hangs on.
+"""A recovery run ends at most this many sequences, in ten minutes; the sensor asks again for the rest. So its event log
+stays readable, and a run that hangs is noticed.
 """
 
 
@@ -46,13 +46,13 @@ class ResumeConfig(dg.Config):
 
 
 def build_resume_job(layout: JobLayout) -> dg.JobDefinition:
-    """What a person launches once the cause of a BLOCKED publication is mended. It runs without Spark, too."""
+    """The job that a person launches after the cause of a BLOCKED publication is corrected. It runs without Spark."""
     name = resume_job_name(layout.job.job)
 
     @dg.op(
         name=f"{name}_op",
         required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
-        description="Tries BLOCKED publications again; their tries are counted anew.",
+        description="Tries BLOCKED publications again; their tries are counted from zero.",
     )
     def resume_blocked(context: dg.OpExecutionContext, config: ResumeConfig) -> None:
         resume(context, layout, config)
@@ -75,7 +75,7 @@ def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
     @dg.op(
         name=f"{name}_op",
         required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
-        description="Finishes open publications, and announces finished ones that nobody announced.",
+        description="Finishes open publications, and announces finished ones that were not announced.",
     )
     def recover_open_sequences(context: dg.OpExecutionContext) -> None:
         recover(context, layout)
@@ -88,7 +88,7 @@ def build_recovery_job(layout: JobLayout) -> dg.JobDefinition:
 
 
 def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
-    """Recover the job's datasets. Raises Failure after all that could be finished was finished and logged."""
+    """Recover the job's datasets. Raises Failure for the rest, after all others were finished and logged."""
     stores: Stores = getattr(context.resources, STORES_KEY)
     holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
     progress = ProgressLog(context.log.info)
@@ -105,7 +105,7 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
 
 
 def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConfig) -> None:
-    """Resume what is BLOCKED. Raises Failure after all that could be finished was finished and logged."""
+    """Resume BLOCKED publications. Raises Failure for the rest, after all others were finished and logged."""
     stores: Stores = getattr(context.resources, STORES_KEY)
     blocked = list_blocked(stores, layout)
     chosen = [each for each in blocked if config.sequence_id in (None, str(each.sequence_id))]
@@ -119,7 +119,7 @@ def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConf
     failures = []
     try:
         for each in chosen:
-            # A run of its own in the log for each: what it did to one is not told of another.
+            # Each has a run of its own in the log, so that the results of one are not reported for another.
             holder = Holder(owner_text(), RunId(SystemClock().new_id()), context.run_id)
             operations = _open_operations(context, layout, holder, progress)
             maintenance = MaintenanceRun(

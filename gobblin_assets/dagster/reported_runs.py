@@ -1,7 +1,7 @@
-"""Runs that Dagster did not start, told to an instance of it as runs of its own.
+"""Reports runs that Dagster did not start to a Dagster instance, as runs of that instance.
 
-Such a run is MANAGED for as long as it works, which is Dagster's word for runs that are managed outside: it takes none
-of the slots for runs at once, and nobody looks after it. When it ends, Dagster is told that it was started, and when.
+Such a run is MANAGED while it works (Dagster's word for external runs): it takes none of the slots for concurrent runs,
+and Dagster does not monitor it. When it ends, Dagster gets its start, with the time, and its end.
 """
 
 import time
@@ -69,7 +69,7 @@ class ReportedRun:
         self.report_checks(report)
 
     def end(self, report: RunReport) -> None:
-        """The checks of what was not published, and the end."""
+        """Report the checks of unpublished partitions, and the end."""
         for dataset in report.datasets:
             if dataset.publication is None:
                 self.report_checks(dataset)
@@ -77,15 +77,15 @@ class ReportedRun:
         self._end(f"{len(failed)} of {len(report.datasets)} failed:\n" + "\n".join(failed) if failed else None)
 
     def fail(self, error: BaseException) -> None:
-        """The run ended by an error, or was stopped."""
+        """Report that the run ended by an error, or was stopped."""
         self._end(str(error) if isinstance(error, GobblinError) else type(error).__name__)
 
     def close(self) -> None:
-        """All was told that there is to tell."""
+        """End the run successfully; there is nothing more to report."""
         self._end(None)
 
     def report_checks(self, report: DatasetReport) -> None:
-        """The results of one partition: its policies', and whether it was published."""
+        """Report the results of one partition: of its policies, and whether it was published."""
         key = self.layout.get_key(report.urn)
         with telling(key):
             latest = find_latest(self._instance, key, report.partition.key)
@@ -93,7 +93,7 @@ class ReportedRun:
                 self._send(DagsterEventType.ASSET_CHECK_EVALUATION, evaluation, evaluation.description)
 
     def report_check(self, urn: DatasetUrn, partition: str | None, check: CheckResult) -> None:
-        """One result of one partition."""
+        """Report one result of one partition."""
         key = self.layout.get_key(urn)
         with telling(key):
             target = find_latest(self._instance, key, partition)
@@ -129,10 +129,10 @@ class ReportedRun:
 
 
 def report_blocked(layout: JobLayout, blocked: Sequence[SequenceRecord], instance: dg.DagsterInstance) -> None:
-    """Fail the checks of what waits for a person, in a run of the recovery job that does nothing else.
+    """Fail the checks of publications that wait for a person, in a run of the recovery job that does nothing else.
 
-    Events without a run would do for datasets without partitions only: Dagster keeps one evaluation for each check,
-    partition and run, and takes all that have no run for one.
+    Events without a run are enough only for datasets without partitions: Dagster keeps one evaluation for each check,
+    partition and run, and treats all events without a run as one run.
     """
     told = _begin_telling(layout, instance, by=f"{layout.job.job}_recovery_sensor")
     for sequence in blocked:
@@ -143,7 +143,7 @@ def report_blocked(layout: JobLayout, blocked: Sequence[SequenceRecord], instanc
 def report_checks(
     layout: JobLayout, reports: Sequence[DatasetReport], instance: dg.DagsterInstance, *, by: str
 ) -> None:
-    """Tell the checks of these, each of another partition, in such a run as ``report_blocked`` makes."""
+    """Report checks of different partitions in a run like that of ``report_blocked``."""
     told = _begin_telling(layout, instance, by=by)
     for report in reports:
         told.report_checks(report)
@@ -159,6 +159,6 @@ def _begin_telling(layout: JobLayout, instance: dg.DagsterInstance, *, by: str) 
 
 
 def stand_ins(layout: JobLayout) -> dict[str, object]:
-    """Under the keys that the job asks by: Dagster looks whether they are there, and nothing of this is executed."""
+    """Resources under the job's keys: Dagster only checks that they exist, and executes none of them."""
     keys = (STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, connection_key(layout.job))
     return {key: dg.ResourceDefinition.none_resource() for key in keys}

@@ -1,4 +1,4 @@
-"""What an instance of Dagster is told of from outside: which run it is, and what Dagster does not know yet."""
+"""Reports to a Dagster instance from outside: the run, and publications that Dagster does not know yet."""
 
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +44,7 @@ def begin_reported_run(
 
 
 def _find_job_name(layout: JobLayout, selection: Selection, definitions: dg.Definitions) -> str | None:
-    """None where datasets of several jobs are selected."""
+    """The name of the Dagster job; None if datasets of several jobs are selected."""
     for job, (_partitions, urns) in zip(definitions.jobs or (), layout.group_by_partitions(), strict=True):
         if selection.keys() <= set(urns):
             return job.name
@@ -52,7 +52,7 @@ def _find_job_name(layout: JobLayout, selection: Selection, definitions: dg.Defi
 
 
 def _partition_tags(layout: JobLayout, selection: Selection) -> dict[str, str]:
-    """Those of a run of Dagster's; none where what was selected is no one range of all of its datasets."""
+    """The partition tags of a Dagster run; none if the selection is not the same range of all of its datasets."""
     chosen = {tuple(partition.key for partition in partitions) for partitions in selection.values()}
     if len(chosen) != 1:
         return {}
@@ -73,7 +73,7 @@ def _partition_tags(layout: JobLayout, selection: Selection) -> dict[str, str]:
 def find_untold(
     layout: JobLayout, latest: Sequence[DatasetReport], instance: dg.DagsterInstance
 ) -> list[DatasetReport]:
-    """Those of the latest publications that are not the latest materialization of their partition in Dagster."""
+    """The latest publications that are not the latest materialization of their partition in Dagster."""
     known: dict[dg.AssetKey, Mapping[str | None, str | None]] = {}
     untold = []
     for report in latest:
@@ -88,7 +88,7 @@ def find_untold(
 
 
 def _read_told(instance: dg.DagsterInstance, key: dg.AssetKey) -> Mapping[str | None, str | None]:
-    """The sequence that Dagster shows of each partition."""
+    """The sequence that Dagster shows for each partition."""
     told: dict[str | None, str | None] = {}
     latest = instance.get_latest_materialization_event(key)
     if latest is not None and latest.asset_materialization is not None:

@@ -1,4 +1,4 @@
-"""What a run of a job's assets is asked for beside its selection: by its run configuration and its tags."""
+"""Options of a run of a job's assets beside its selection: run configuration and tags."""
 
 import datetime as dt
 import math
@@ -18,7 +18,7 @@ from gobblin_assets.spec.source_kind import kind_of
 
 MODE_TAG: Final = "gobblin/mode"
 
-# A run with one of these was asked for by a rule. A backfill of a person carries none of them.
+# A schedule, sensor or condition launched a run with one of these tags. A person's backfill has none of them.
 _AUTOMATION_TAGS: Final = frozenset({
     "dagster/sensor_name",
     "dagster/schedule_name",
@@ -30,10 +30,10 @@ _AUTOMATION_TAGS: Final = frozenset({
 class GobblinRunConfig(dg.Config):
     """Run configuration of a job's assets. ``mode``: append, refresh or auto; default: the tag, else auto.
 
-    ``restart``, of topics, this once: start_over (as if they had never been read) or move_to_latest (leave out what
-    is in them now). ``start_at``, of one topic, this once: the offsets to go on from, by number of partition.
-    ``stream_s``, of topics: follow them for so many seconds at the job's ``stream`` pace, instead of reading once. A
-    retry of the run follows them for as long again.
+    ``restart``, for topics, only in this run: start_over (as if they had never been read) or move_to_latest (leave out
+    their present records). ``start_at``, for one topic, only in this run: the offsets to go on from, by partition
+    number. ``stream_s``, for topics: follow them for this many seconds at the job's ``stream`` pace, instead of reading
+    once. A retry of the run follows them for the same time again.
     """
 
     mode: str | None = None
@@ -48,7 +48,7 @@ def is_by_hand(tags: Mapping[str, str]) -> bool:
 
 
 def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: int) -> Restart | StartAt | None:
-    """What run config asks of topics. RejectedError when it is nothing that there is, or the job reads tables."""
+    """The restart of topics in the run config. RejectedError for an unknown value, or if the job reads tables."""
     if config.restart is None and config.start_at is None:
         return None
     field = "restart" if config.start_at is None else "start_at"
@@ -87,7 +87,7 @@ def _read_starts(given: Mapping[str, int], *, is_alone: bool) -> StartAt:
 
 
 def decide_run_mode(configured: str | None, tags: Mapping[str, str]) -> Mode:
-    """The mode that run config or tag ask for. RejectedError when it is none, or when they contradict each other."""
+    """The mode in run config or tag. RejectedError if it is unknown, or if both contradict each other."""
     tagged = tags.get(MODE_TAG)
     if configured is not None and tagged is not None and configured != tagged:
         raise RejectedError(
@@ -114,9 +114,9 @@ def require_stream(
     *,
     made_at: dt.datetime | None = None,
 ) -> None:
-    """RejectedError unless what ``stream_s`` and the rest of the run ask for can be had together.
+    """RejectedError unless ``stream_s`` and the other options of the run fit together.
 
-    ``made_at`` is aware: when the run was made, whose windows may be those that were open then.
+    ``made_at`` is aware: when the run was made; its windows may be those that were open then.
     """
     field = "stream_s"
     seconds = config.stream_s or 0.0
@@ -145,7 +145,7 @@ def require_stream(
 
 
 def find_stream_s(run_config: Mapping[str, object], job: JobName) -> float | None:
-    """For how long a Dagster run of the job follows topics; None for one that reads once."""
+    """How long a Dagster run of the job follows topics, in seconds; None for a run that reads once."""
     found: object = run_config
     for name in ("ops", str(job), "config", "stream_s"):
         found = found.get(name) if isinstance(found, Mapping) else None

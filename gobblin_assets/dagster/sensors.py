@@ -1,11 +1,10 @@
-"""The recovery sensor: finds what dead runs left in the log, and has it finished.
+"""The recovery sensor: finds sequences that dead runs left in the log, and asks for a run that finishes them.
 
-Each tick: if a sequence is open and its lease free, or finished and never announced, one run of the recovery job is
-asked for, which takes all of them; and runs of Dagster's that died are reported as failed, since nothing else does
-that after a code server or a machine went down with them: by their leases, or (``lost_runs``) by their processes.
-The log says what is due, by indexed queries with limits, and spaces tries that failed in an orderly way; Dagster's
-runs say what died on the way. Dagster's memory of run keys ignores whether a run failed, so a key holds the number
-of the try.
+If a sequence is open and its lease free, or finished and never announced, a tick asks for one run of the recovery job,
+which takes all such sequences. A tick also reports runs of Dagster's that died as failed, by their leases, or by their
+processes (``lost_runs``), since nothing else does that if a code server or a machine went down with them. The log says
+what is due, by indexed queries with limits, and spaces tries that failed with an error; Dagster's runs show tries that
+died. Dagster never runs a run key twice, even if the run failed, so a key holds the number of the try.
 """
 
 import datetime as dt
@@ -32,7 +31,7 @@ from gobblin_assets.run.stores import Stores
 INTERVAL_S: Final = 15
 SEQUENCE_TAG: Final = "gobblin/sequence_id"
 RECOVERY_TAG: Final = "gobblin/recovery"
-"""For a limit of one's own on runs at once: ``resources/dagster.yaml`` leaves half of the slots to new work."""
+"""A tag for a separate limit on concurrent runs: ``resources/dagster.yaml`` leaves half of the slots to new work."""
 
 # A tick must stay far below Dagster's limit of 60 s; each of these costs a few milliseconds.
 UNANNOUNCED_PER_TICK_MAX: Final = 20
@@ -64,8 +63,8 @@ def build_recovery_sensor(
         stores: Stores = getattr(context.resources, STORES_KEY)
         now = dt.datetime.now(dt.UTC)
         idle_s_max = layout.job.lease.wait_s + IDLE_MARGIN_S
-        # In this order: a lease that runs out between the two looks would be taken over by the recovery run, and
-        # with it would go what tells that the run before is dead.
+        # In this order: if a lease ran out between the two looks, the recovery run would take it over, and the lease
+        # would no longer show that the earlier run is dead.
         request = _find_request(context.instance, stores, job, now)
         cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
         lost = report_lost_runs(context.instance, names, keys, partial(stores.runs.list_working, job), now)
@@ -92,7 +91,7 @@ def _describe_rest(job: JobName, blocked: Sequence[SequenceRecord]) -> str:
 def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
     """The number of the try to start now, from when earlier ones ended; None if the last one ended too recently.
 
-    Tries that failed in an orderly way are counted and spaced by the log; this spaces those that died on the way.
+    The log counts and spaces tries that failed with an error; this function spaces tries that died.
     """
     if not ended:
         return 1
@@ -100,7 +99,7 @@ def decide_try(ended: Sequence[dt.datetime], now: dt.datetime) -> int | None:
 
 
 def decide_try_wait_s(tries: int) -> float:
-    """How long after the last of so many tries the next may begin: twice as long each time, up to an hour."""
+    """How long after the last of this many tries the next may begin: twice as long each time, up to an hour."""
     return min(TRY_WAIT_S_FIRST * 2.0 ** min(tries - 1, _DOUBLINGS_MAX), TRY_WAIT_S_MAX)
 
 
@@ -122,11 +121,11 @@ def _find_request(instance: dg.DagsterInstance, stores: Stores, job: JobName, no
 
 
 def _find_due(stores: Stores, job: JobName) -> SequenceId | None:
-    """The first sequence that needs somebody. Open ones come first: their datasets can't go on without."""
+    """The first sequence that needs a recovery run. Open ones come first, because their datasets wait for it."""
     for sequence in stores.commits.list_recoverable(jobs=[job], limit=1):
         return sequence.sequence_id
     for publication in stores.commits.list_unannounced(job=job, limit=UNANNOUNCED_PER_TICK_MAX):
-        # Whoever holds the dataset now is about to announce it.
+        # The process that holds the dataset now is about to announce it.
         if not stores.leases.get_status(publication.dataset_id).is_live:
             return publication.sequence_id
     return None

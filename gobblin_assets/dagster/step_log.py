@@ -1,6 +1,6 @@
-"""What the log of a step does not say: Dagster's line on outputs that were not yielded.
+"""Keeps Dagster's line on outputs that were not yielded out of a step's log.
 
-All events of a step are logged as they come, never yielded, so that Dagster would name every check as missing.
+All events of a step are logged as they come, never yielded, so Dagster would name every check as missing.
 """
 
 import logging

@@ -1,3 +1,3 @@
-"""Postgres: the engine, its tables and migrations, transactions that survive a lost acknowledgement, and the
-embedded server that is the default store.
+"""Postgres: the engine, tables and migrations, transactions that survive a lost acknowledgement, and the embedded
+server, which is the default store.
 """

@@ -1,8 +1,8 @@
-"""Which operating-system user the embedded Postgres runs as, and whether that user can reach its files.
+"""The operating-system user of the embedded Postgres, and the check that this user can reach its files.
 
 Postgres refuses to run as root. Started by root, the server runs as the user that ``GOBBLIN_POSTGRES_USER``
-names, else as ``postgres`` where that user exists, else as ``nobody``. Folders above ours keep their modes: a
-folder that this user can't pass through is refused by name, with what to set.
+names, else as ``postgres`` if that user exists, else as ``nobody``. Folders above ours keep their modes: if this
+user can't pass through a folder, the error names the folder and the setting to change.
 """
 
 import os
@@ -24,7 +24,7 @@ _REACH_WAIT_S_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The server's user. ``switched`` says that we are root and every server program must change to it."""
+    """The server's user. ``switched``: this process is root, and every server program must change to that user."""
 
     name: str
     uid: int
@@ -32,7 +32,7 @@ class Account:
     switched: bool
 
     def process_arguments(self) -> dict[str, Any]:
-        """What ``subprocess`` needs so that the child runs as this user, with nothing odd in its environment."""
+        """Arguments of ``subprocess``, so that the child runs as this user, with a clean environment."""
         # The caller's locale, TZ and PG* variables would otherwise reach the cluster.
         arguments: dict[str, Any] = {
             "env": {"PATH": os.defpath, "LC_ALL": "C", "LANG": "C"},
@@ -116,9 +116,9 @@ def _owner_account(data_directory: Path, owner_uid: int, wanted: str | None) -> 
 
 
 def check_reachable(account: Account, path: Path, *, field: str, hint: str) -> None:
-    """Refuse a directory that the server's user can't pass through, naming the first one that stops it.
+    """Refuse a directory that the server's user can't reach; the error names the first closed directory.
 
-    The question is asked as that user (``cd``), so that access lists and mounts count too.
+    The check runs as that user (``cd``), so that access lists and mounts count too.
     """
     if not account.switched or _can_enter(account, path):
         return
@@ -133,9 +133,9 @@ def check_reachable(account: Account, path: Path, *, field: str, hint: str) -> N
 def run_as(
     account: Account, command: Sequence[str | Path], *, wait_s_max: float, keep_open: Sequence[int] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short program as the server's user; what it printed comes back, whatever its exit code.
+    """Run a short program as the server's user; returns its output, whatever its exit code.
 
-    ``keep_open`` are descriptors that it inherits, as a lock that has to outlive us.
+    ``keep_open``: descriptors that the program inherits, such as a lock that must outlive this process.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than ``wait_s_max``.

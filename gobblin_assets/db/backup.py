@@ -1,8 +1,8 @@
-"""A backup of the embedded Postgres, and a new home made from one.
+"""Makes backups of the embedded Postgres, and new homes from backups.
 
-A physical copy (``pg_basebackup``), not a dump: the commit log, Dagster's storage and the roles are databases of
-one cluster, and only a physical copy holds all of them as of one instant. It is taken while the server works,
-is checked against its manifest, and starts as it is.
+A backup is a physical copy (``pg_basebackup``), not a dump: the commit log, Dagster's storage and the roles belong to
+one cluster, and only a physical copy holds all of them as of one instant. It is taken while the server works, is
+checked against its manifest, and starts without further steps.
 
     <target>/data      the cluster, with the log it needs to become consistent
     <target>/pgpass    its password; the whole folder has mode 0700
@@ -67,7 +67,7 @@ def backup(home: Path, target_directory: Path, report: Report) -> None:
         )
         if copied.returncode != 0:
             raise RetryableError(
-                f"pg_basebackup failed: {copied.stdout.strip()}", hint="Mend what it says and back up again."
+                f"pg_basebackup failed: {copied.stdout.strip()}", hint="Correct the cause and back up again."
             )
         _check_manifest(unfinished / "data")
         write_private(unfinished / "pgpass", server.password_file.read_text(encoding="utf-8"))
@@ -89,13 +89,13 @@ def _check_manifest(data: Path) -> None:
         if digest != entry["Checksum"]:
             raise CorruptionError(
                 f"{path.name!r} of the copy in {str(data.parent)!r} does not match the manifest.",
-                hint="Look after the disk before anything else, then back up to another one.",
+                hint="Check the disk first, then back up to another disk.",
                 path=str(path),
             )
 
 
 def restore(home: Path, backup_directory: Path, report: Report) -> None:
-    """Make the cluster of a home that has none from a backup. The server is not started.
+    """Make the cluster of a home without a cluster from a backup. The server is not started.
 
     Raises:
         RejectedError: the home has a cluster, or the directory is no backup.

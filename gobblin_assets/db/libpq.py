@@ -1,14 +1,14 @@
-"""What libpq takes from its surroundings, and how a connection of ours takes none of it.
+"""Parameters that libpq takes from the environment and from files, and how our connections prevent this.
 
-libpq fills every parameter that a program leaves out from a variable of the environment (``PGPASSWORD``,
-``PGHOSTADDR``, …) and from ``~/.pgpass``. It has no switch against that, but a parameter that is given, be it empty,
-is not filled: so a connection of ours gives all of them. Empty means the default, except where libpq refuses an empty
-text; there the default itself is written out.
+libpq fills every parameter that a program leaves out from an environment variable (``PGPASSWORD``, ``PGHOSTADDR``, …)
+and from ``~/.pgpass``. It has no switch against that, but it does not fill a given parameter, even an empty one. So our
+connections give all parameters. Empty means the default; where libpq refuses an empty text, the default itself is
+written out.
 
-Four variables act whatever a program gives (``UNASKED_VARIABLES``): the name of a service is looked up in the user's
-files before the parameters are, and three settings are sent to the server. The programs of this package take them
-out of their own environment when they start (``forget_unasked_variables``). A process that is somebody else's keeps
-its environment: there they take effect, or are refused by name where they break a connection.
+Four variables act whatever a program gives (``UNASKED_VARIABLES``): libpq looks up the name of a service in the user's
+files before the parameters, and sends three settings to the server. The programs of this package remove these variables
+from their own environment when they start (``forget_unasked_variables``). Other programs' processes keep their
+environment: there the variables take effect, or, if one of them breaks a connection, the error names it.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping
@@ -19,7 +19,7 @@ from psycopg import pq
 
 UNASKED_VARIABLES: Final = ("PGSERVICE", "PGTZ", "PGDATESTYLE", "PGGEQO")
 
-# A name below a file can't exist. Of an empty name libpq makes ~/.pgpass, and /dev/null it warns about.
+# A name below a file can't exist. libpq reads an empty name as ~/.pgpass, and warns about /dev/null.
 NO_PASSWORD_FILE: Final = "/dev/null/none"  # noqa: S105  the name of a file that is not there
 
 NEUTRAL: Final[Mapping[str, str]] = MappingProxyType(
@@ -35,7 +35,7 @@ NEUTRAL: Final[Mapping[str, str]] = MappingProxyType(
         "passfile": NO_PASSWORD_FILE,
         "connect_timeout": "0",
         "channel_binding": "prefer",
-        # An empty list allows nothing. This one allows all but what is Windows' alone.
+        # An empty list allows nothing. This list allows all methods except the one that only Windows has.
         "require_auth": "!sspi",
         "sslmode": "prefer",
         "sslnegotiation": "postgres",
@@ -52,7 +52,7 @@ NEUTRAL: Final[Mapping[str, str]] = MappingProxyType(
         "load_balance_hosts": "disable",
     }
 )
-"""What stands for "nothing was asked for", by libpq's names of its parameters; the service is not among them."""
+"""Neutral values by libpq's names of its parameters; the service is not among them."""
 
 
 def list_variables() -> dict[str, str]:
@@ -62,10 +62,10 @@ def list_variables() -> dict[str, str]:
 
 
 def neutral_parameters(given: Collection[str], known: Collection[str] | None = None) -> dict[str, str]:
-    """What to add to the parameters ``given``, so that libpq takes nothing for the rest from anywhere.
+    """Parameters to add to ``given``, so that libpq fills no parameter from elsewhere.
 
-    ``known`` are the parameters of the libpq that gets them; without it, psycopg's. A connection that names a service
-    asks for the service's file and gets nothing added: libpq lets parameters win over the file.
+    ``known``: the parameters of the libpq in use; by default psycopg's. A connection that names a service wants the
+    service's file, so nothing is added: for libpq, parameters take precedence over the file.
     """
     if "service" in given:
         return {}
@@ -75,19 +75,19 @@ def neutral_parameters(given: Collection[str], known: Collection[str] | None = N
 
 
 def _list_compiled() -> dict[str, str]:
-    """What psycopg's libpq was built to do where nobody says anything, as far as it tells."""
+    """The compiled defaults of psycopg's libpq, as far as libpq reports them."""
     found = pq.Conninfo.get_defaults()
     return {option.keyword.decode(): option.compiled.decode() for option in found if option.compiled is not None}
 
 
 def forget_unasked_variables(environment: MutableMapping[str, str]) -> None:
-    """Take the variables that no parameter outdoes out of a process's environment, before any thread runs in it."""
+    """Remove variables that no parameter overrides from a process's environment, before any thread runs in it."""
     for name in UNASKED_VARIABLES:
         environment.pop(name, None)
 
 
 def blamed_variable(message: str, environment: Mapping[str, str]) -> str | None:
-    """Which of ``UNASKED_VARIABLES`` made a connection fail, by what libpq or the server said of it."""
+    """The variable of ``UNASKED_VARIABLES`` that made a connection fail, by the message of libpq or the server."""
     signs = {
         "PGSERVICE": ("definition of service", "service file", "nested service", "LDAP"),
         "PGTZ": ('parameter "TimeZone"',),

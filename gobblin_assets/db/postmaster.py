@@ -1,6 +1,6 @@
-"""The server process of the embedded Postgres: how it is launched, found again, and told to stop.
+"""The server process of the embedded Postgres: its launch, the search for it, and its stop.
 
-Nothing here kills. A PID on file is believed only of a process that works in our data directory.
+Nothing here kills. A recorded PID counts only if its process works in our data directory.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def _works_in(pid: int, directory: Path) -> bool:
 
 
 def is_seen(files: ClusterFiles) -> bool:
-    """Whether the server's main process is there to be seen; one of another container or user may not be."""
+    """Whether the server's main process is visible; a process of another container or user may not be."""
     pid = _find_recorded_pid(files)
     return pid is not None and _works_in(pid, files.data)
 
@@ -115,13 +115,13 @@ def _make_socket_directory(files: ClusterFiles, account: Account, recorded: Endp
     parent = Path(tempfile.gettempdir())
     if not _suits_sockets(parent, account):
         parent = Path("/tmp")  # noqa: S108  what is made in it is private, or is not used
-    # The same name after each stop: processes that work for days come back to the URL that they know.
+    # The same name after each stop, so that processes that work for days can use the URL that they know.
     identity = f"{account.uid}:{files.data}".encode()
     named = recorded.socket_directory if recorded else parent / f"gobblin-{hashlib.sha256(identity).hexdigest()[:16]}"
     try:
         named.mkdir(mode=stat.S_IRWXU)
     except (FileExistsError, FileNotFoundError):
-        # Somebody else's (a name in /tmp is anybody's to take), or below a folder that is gone.
+        # It belongs to another user (everybody may take a name in /tmp), or is below a folder that is gone.
         if not _is_private(named, account):
             named = Path(tempfile.mkdtemp(prefix="gobblin-", dir=parent))
     account.own(named)
@@ -176,7 +176,7 @@ def _find_free_port() -> int:
 
 def interrupt_postmaster(files: ClusterFiles) -> None:
     pid = _find_recorded_pid(files)
-    # A PID is only believed of a process that works in our data directory, where the system can tell.
+    # A PID counts only if its process works in our data directory, where the system can tell.
     if pid is None or (Path("/proc/self/cwd").exists() and not _works_in(pid, files.data)):
         raise RejectedError(
             f"the server on {str(files.data)!r} answers, but its process can't be seen from here.",

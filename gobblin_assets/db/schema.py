@@ -1,4 +1,4 @@
-"""The schema's versions: which one a database has, which one this code wants, and the way from one to the other.
+"""The schema's versions: the version of a database, the version of this code, and the upgrade between them.
 
     ABSENT ──upgrade──▶ CURRENT        OLDER ──upgrade──▶ CURRENT        NEWER: only a newer package can use it
 
@@ -49,7 +49,7 @@ SCHEMA_OPTIONS: Final[dict[str, Any]] = {
 
 
 class SchemaRelation(StrEnum):
-    """How the database's schema stands to this code."""
+    """The database's schema compared with this code."""
 
     ABSENT = "absent"  # -> current, by an upgrade
     OLDER = "older"  # -> current, by an upgrade
@@ -59,7 +59,7 @@ class SchemaRelation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """``differences`` are between the tables found and the tables of the code; looked for only when CURRENT."""
+    """``differences``: between the tables found and the tables of the code; compared only when CURRENT."""
 
     relation: SchemaRelation
     current: str | None
@@ -134,13 +134,13 @@ def check(engine: Engine) -> SchemaStatus:
 
 
 def read_version(engine: Engine) -> SchemaStatus:
-    """As ``check``, without comparing the tables: quick enough for every start."""
+    """Like ``check``, but without comparing the tables: quick enough for every start."""
     with engine.connect() as connection:
         return _read_version(connection)
 
 
 def refusal(status: SchemaStatus) -> RejectedError:
-    """What to answer somebody who wants to work on a schema that is not CURRENT."""
+    """The error for a schema that is not CURRENT."""
     if status.relation is SchemaRelation.NEWER:
         return RejectedError(
             f"the schema {SCHEMA!r} is at version {status.current}, which is newer than this package's {status.head}.",

@@ -1,4 +1,4 @@
-"""The states of commit sequences as SQL, made from ``model.sequence_state``: what follows ``state`` in a statement."""
+"""The states of commit sequences as SQL, made from ``model.sequence_state``: the text after ``state``."""
 
 from collections.abc import Iterable
 from typing import Final

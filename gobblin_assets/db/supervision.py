@@ -1,10 +1,10 @@
-"""Brings the embedded Postgres back when it died, from a thread of a process that lives long.
+"""Restarts the embedded Postgres when it died, from a thread of a long-lived process.
 
-Dagster's storage is in the same server as the commit log: while it is gone no sensor can tick, so that nothing would
-start it again. A server that died left its cluster as if it were working, and nobody has said that it is to stay down;
-one that was stopped, by ``gobblin-assets db stop`` or by Postgres' own means, is never started from here, and neither
-is one that was never started. Several supervisors share a home: whoever holds ``start.lock`` looks, the others wait for
-their next look.
+Dagster's storage is in the same server as the commit log: while the server is down no sensor can tick, so nothing else
+would start it again. A server that died left its cluster marked as working, and has no mark that it must stay down. A
+server that was stopped, by ``gobblin-assets db stop`` or by Postgres' own means, is never started from here, and
+neither is a server that was never started. Several supervisors may share a home: only the holder of ``start.lock``
+acts, the others wait for their next look.
 """
 
 import os
@@ -20,20 +20,20 @@ from gobblin_assets.db.postmaster import is_seen
 from gobblin_assets.errors import GobblinError
 
 LOOK_EVERY_S: Final = 1.0
-"""A look reads a few small files, and connects to nothing."""
+"""Seconds between looks. A look reads a few small files, and connects to nothing."""
 
 REST_S_MAX: Final = 60.0
-"""A server that can't start (a full disk) is tried again after longer and longer rests, up to this."""
+"""The longest rest before a server that can't start (a full disk) is tried again; rests grow up to this."""
 
 
 def revive(home: Path, report: Report) -> bool:
     """Start the server of ``home`` if it died; True if it did. Raises as ``embedded.start``."""
     files = files_of(home)
-    # Without a lock, as long as all is well: a process that is forked while one is held would keep it.
+    # Without a lock as long as the server runs: a process that is forked while a lock is held would keep the lock.
     if is_seen(files) or not os.access(files.start_lock, os.W_OK):
         return False
     with try_lock(files.start_lock) as start_lock:
-        # Asked under the lock: else a `stop` between the question and the start would be undone.
+        # Checked under the lock: otherwise a `stop` between the check and the start would be undone.
         if start_lock is None or not _has_died(files):
             return False
         report(f"The embedded Postgres of {home} has died; it is started again.")
@@ -51,7 +51,7 @@ def _has_died(files: ClusterFiles) -> bool:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Of the server of ``home``. ``wait`` sleeps so many seconds, and says True if the supervisor is to end."""
+    """The supervisor of the server of ``home``. ``wait`` sleeps this many seconds; True if the supervisor must end."""
 
     home: Path
     report: Report
@@ -59,13 +59,13 @@ class Supervisor:
     _failures: int = field(default=0, init=False)
 
     def run(self) -> None:
-        """Until ``wait`` says so."""
+        """Look after the server until ``wait`` returns True."""
         rest_s = LOOK_EVERY_S
         while not self.wait(rest_s):
             rest_s = self.look()
 
     def look(self) -> float:
-        """Start the server if it died; how many seconds to rest until the next look."""
+        """Start the server if it died; returns how many seconds to rest until the next look."""
         try:
             revive(self.home, self.report)
         except (GobblinError, OSError) as error:
@@ -82,7 +82,7 @@ _LOCK: Final = threading.Lock()
 
 
 def supervise(home: Path, report: Report) -> None:
-    """Look after the server of ``home`` for as long as this process lives; once, however often it is asked for."""
+    """Supervise the server of ``home`` as long as this process lives; repeated calls start only one supervisor."""
     with _LOCK:
         if home in _SUPERVISED:
             return

@@ -1,4 +1,4 @@
-"""The Postgres schema that all tables of the commit log belong to, and what their columns have in common."""
+"""The Postgres schema of all tables of the commit log, and common definitions of their columns."""
 
 from typing import Final
 

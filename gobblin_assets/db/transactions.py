@@ -1,13 +1,13 @@
 """One transaction, repeated within bounds until its outcome is known.
 
-What an exception says about the transaction:
+An exception says about the transaction:
 
-    rolled back   the server answered (deadlock, serialization, no room): it has not happened
-    lost          the connection broke: before COMMIT was sent it has not happened; from then on nobody knows
-    anything else it has not happened, and repeating it would not help
+    rolled back   the server answered (deadlock, serialization, no room): the transaction has not happened
+    lost          the connection broke: before COMMIT was sent it has not happened; after that the outcome is unknown
+    anything else the transaction has not happened, and repeating it would not help
 
-A body is written so that a repeat is safe: ids are made by the client, and a guarded statement that finds its own
-work done is content. So a lost acknowledgement is resolved by running the body again.
+A body is written so that a repetition is safe: the client makes the ids, and a guarded statement that finds its own
+work done succeeds. So a lost acknowledgement is resolved by running the body again.
 """
 
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class TransactionFault(StrEnum):
-    """What an exception tells about the transaction in which it was raised."""
+    """What an exception says about the transaction in which it was raised."""
 
     ROLLED_BACK = "rolled back"
     LOST = "lost"
@@ -55,9 +55,9 @@ def transact(
 ) -> T:
     """Run ``body`` in one transaction and return what it returned in the try that was acknowledged.
 
-    ``committed`` is reached after each COMMIT and inside the retry, so that an acknowledgement lost there is
-    met by the code that a really lost one meets. Errors that a repeat does not mend (constraints, programming
-    errors, our own families) pass through as they are.
+    ``committed`` is reached after each COMMIT and inside the retry, so that tests of a lost acknowledgement run the
+    same code as a real loss. Errors that a repetition does not resolve (constraints, programming errors, our own
+    families) pass through unchanged.
 
     Raises:
         RetryableError: the tries are used up, and it has not happened.
@@ -102,7 +102,8 @@ def decide_fault(error: Exception, *, commit_sent: bool) -> TransactionFault:
     if isinstance(error, PoolTimeoutError):
         return TransactionFault.ROLLED_BACK
     if isinstance(error, OSError):
-        # Bodies may touch other things than Postgres; a broken connection, or anything at the COMMIT, is ours.
+        # Bodies may do more than Postgres; only a broken connection, or an error at the COMMIT, belongs to the
+        # transaction.
         return TransactionFault.LOST if commit_sent or isinstance(error, ConnectionError) else TransactionFault.FINAL
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return TransactionFault.LOST
@@ -111,14 +112,15 @@ def decide_fault(error: Exception, *, commit_sent: bool) -> TransactionFault:
         return TransactionFault.FINAL
     match cause.sqlstate:
         case None | "57P01" | "57P02" | "57P03":
-            # Without a SQLSTATE libpq itself is speaking; the others are a server that stops, died, or starts.
+            # An error without a SQLSTATE comes from libpq itself; the others come from a server that stops, died, or
+            # starts.
             return TransactionFault.LOST
         case "40001" | "40P01":
             return TransactionFault.ROLLED_BACK
         case state if state.startswith("08"):
             return TransactionFault.LOST
         case state if state.startswith("53"):
-            # No disk, memory or connections left: the server says so, and it may pass.
+            # No disk, memory or connections left, as the server says: this may pass.
             return TransactionFault.ROLLED_BACK
         case _:
             return TransactionFault.FINAL
@@ -126,7 +128,7 @@ def decide_fault(error: Exception, *, commit_sent: bool) -> TransactionFault:
 
 def _backoff_s(number: int) -> float:
     longest = min(BACKOFF_S_MAX, BACKOFF_S_FIRST * 2.0 ** (number - 1))
-    # Half of it by chance, so that the clients of a restarted server don't come back all at once.
+    # Half of it is random, so that the clients of a restarted server don't all come back at once.
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  jitter, not a secret
 
 
@@ -140,7 +142,7 @@ def _exhausted(name: str, tries: int, error: Exception, *, in_doubt: bool) -> Re
         )
     return RetryableError(
         f"transaction {name} did not happen in {tries} tries: {_said(error)}",
-        hint="Look whether Postgres runs (gobblin-assets db status).",
+        hint="Check that Postgres runs (gobblin-assets db status).",
         transaction=name,
     )
 

@@ -53,7 +53,7 @@ class PosixDestination:
     def _prove(self) -> None:
         directory = job_directory(self.root, self.job)
         for place in (directory, staging_root(directory)):
-            # What looks refuses a symbolic link: only the destination itself may be reached by one.
+            # Every lookup refuses a symbolic link: only the destination itself may be reached by one.
             self.fs.is_directory(place)
         self.fs.probe(staging_root(directory), directory)
         self.fs.make_destination(self.root)
@@ -68,7 +68,7 @@ class PosixDestination:
         for role in Role:
             place = path_of(self.root, self.job, urn, role)
             above = list_upwards([place], job_directory(self.root, self.job))
-            # From the job's directory down; what looks refuses a link, and what is not there has nothing below.
+            # From the job's directory down; each lookup refuses a link, and a missing directory has nothing below it.
             all(self.fs.is_directory(each) for each in reversed(above[:-1]))
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
@@ -104,12 +104,12 @@ class PosixDestination:
 
 
 def job_directory(root: str, job: JobName) -> str:
-    """What all datasets of a job, and its staging, stand below."""
+    """The directory of all datasets of a job, and of its staging."""
     return "/".join((root, *encode_segment(job)))
 
 
 def target_directory(role_path: str, partition: str, partition_path: str, name: str) -> str:
-    """``<role>/<asset partition>/<output partition>/<sequence>-<n>``, leaving out what there is none of."""
+    """``<role>/<asset partition>/<output partition>/<sequence>-<n>``, without the parts that do not apply."""
     parts = [role_path]
     if partition:
         parts += encode_segment(partition)

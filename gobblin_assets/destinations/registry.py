@@ -1,8 +1,9 @@
-"""From a job's destination to the ``Destination`` that publishes there: the scheme of its URI chooses.
+"""Finds the ``Destination`` of a job by the scheme of its URI.
 
-A package offers one by an entry point of the group ``gobblin_assets.destinations`` whose name is the scheme and whose
-value is a ``DestinationFactory``. It offers a file system of the same scheme too: what looks at published files, and
-what recovers a sequence, opens the URI by ``fs.registry``. A scheme with a file system alone gets directories of it.
+A package offers a destination by an entry point of the group ``gobblin_assets.destinations``. The entry point's name is
+the scheme, its value a ``DestinationFactory``. The package must also offer a file system of the same scheme, because
+readers of published files and recoveries open the URI by ``fs.registry``. A scheme with only a file system gets
+directories of that file system as destinations.
 """
 
 import uuid
@@ -22,7 +23,7 @@ from gobblin_assets.run.stores import Stores
 
 @dataclass(frozen=True, slots=True)
 class DestinationRequest:
-    """What a run of ``job`` publishes to: ``root_uri`` as its owner wrote it, which is ``root`` of ``fs``."""
+    """The destination of a run of ``job``: ``root_uri`` as its owner wrote it, which is ``root`` of ``fs``."""
 
     job: JobName
     root_uri: str
@@ -60,7 +61,7 @@ DESTINATIONS: Final = Extensions[DestinationFactory](
 
 
 def register_destination(scheme: str, factory: DestinationFactory) -> None:
-    """Make a scheme known to this process alone. One that is known already: RejectedError."""
+    """Make a scheme known to this process only. RejectedError if the scheme is known already."""
     DESTINATIONS.register(scheme, factory)
 
 

@@ -1,1 +1,1 @@
-"""File systems as the commit protocol needs them: no-replace renames, explicit durability, honest listings."""
+"""File systems for the commit protocol: renames that never replace, explicit durability, true listings."""

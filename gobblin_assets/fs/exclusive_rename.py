@@ -1,4 +1,4 @@
-"""Linux's rename that refuses to replace anything, reached through ctypes since Python does not offer it.
+"""Linux's rename that refuses to replace anything, called through ctypes since Python does not offer it.
 
 See renameat2(2). File systems that do not know the flag answer EINVAL, old kernels ENOSYS.
 """
@@ -14,7 +14,7 @@ ExclusiveRename = Callable[[str, str], None]
 """Takes source and target as absolute paths; raises the OSError that the kernel gave."""
 
 UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""Answers that mean "not this way": EINVAL is also what moving a directory into itself gets."""
+"""Error codes that mean "not supported". EINVAL is also the error of moving a directory into itself."""
 
 _AT_FDCWD: Final = -100
 _RENAME_NOREPLACE: Final = 1

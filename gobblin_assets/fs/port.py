@@ -1,10 +1,10 @@
 """The port that every file system implements, and that the commit protocol and the writers use.
 
-Paths are absolute, in the file system's own spelling, without a scheme. Every method either does what it
-says or raises one of the families of ``errors``: ``RejectedError`` where a person must act (a read-only
-or missing destination, no permission), ``RetryableError`` where the same call may succeed later (a full
-disk, an I/O error before anything happened), ``OutcomeUnknownError`` where it may have taken effect.
-Not being there, and being there already, are answers and not errors: see ``RenameOutcome``.
+Paths are absolute, in the file system's own spelling, without a scheme. Every method either succeeds or raises
+one of the families of ``errors``: ``RejectedError`` if a person must act (a read-only or missing destination, no
+permission), ``RetryableError`` if the same call may succeed later (a full disk, an I/O error before anything
+happened), ``OutcomeUnknownError`` if the call may have taken effect.
+A missing source and an existing target are answers, not errors: see ``RenameOutcome``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from gobblin_assets.model.files import FileIdentity, FileStat
 
 
 class RenameOutcome(StrEnum):
-    """What a rename that never replaces found."""
+    """The result of a rename that never replaces."""
 
     RENAMED = "renamed"
     SOURCE_MISSING = "source_missing"
@@ -23,7 +23,7 @@ class RenameOutcome(StrEnum):
 
 
 class FileSystem(Protocol):
-    """Few primitives, each with one effect that a crash can fall before or after."""
+    """Primitives with one effect each; a crash falls before or after that effect."""
 
     @property
     def scheme(self) -> str:
@@ -31,11 +31,11 @@ class FileSystem(Protocol):
         ...
 
     def to_uri(self, path: str) -> str:
-        """The path as Spark and other readers take it. It is percent-encoded nowhere that they would not decode."""
+        """The path as Spark and other readers take it; percent-encoded only where these readers decode it."""
         ...
 
     def find_identity(self, path: str) -> FileIdentity | None:
-        """The identity of a regular file; None when nothing is there. A directory there: ConflictError."""
+        """The identity of a regular file; None if nothing is there. ConflictError if a directory is there."""
         ...
 
     def is_directory(self, path: str) -> bool:
@@ -45,7 +45,7 @@ class FileSystem(Protocol):
     def list_files(self, directory: str) -> Sequence[FileStat]:
         """All regular files below ``directory``, at any depth, in path order; empty when it isn't there.
 
-        A symbolic link or a special file inside is a ConflictError: nothing of ours makes one.
+        ConflictError for a symbolic link or a special file inside: our code makes none.
         """
         ...
 
@@ -58,65 +58,67 @@ class FileSystem(Protocol):
         ...
 
     def make_directories(self, directory: str) -> None:
-        """Make it and its missing parents; being there already is fine (a file there is a ConflictError)."""
+        """Make the directory and its missing parents, unless it exists (ConflictError if a file is there)."""
         ...
 
     def make_destination(self, root: str) -> None:
-        """Make a destination's root, if it isn't there, and return after its name survives a power cut.
+        """Make a destination's root, unless it exists, and return once its name survives a power cut.
 
-        Also if it is there: whoever made it may have died before that. Of the directories above it those are synced
-        that this process may open; one that it may not open, it hasn't made anything in.
+        An existing root is synced too, because the process that made it may have died before. Directories above the
+        root are synced if this process may open them; it can't have made anything in the others.
         """
         ...
 
     def rename_no_replace(self, source: str, target: str) -> RenameOutcome:
         """Rename a file or a directory, atomically, never replacing anything that is there.
 
-        The target's parent must exist. An empty directory at the target also counts as TARGET_EXISTS. Where both
-        answers would be true, either may be given. A crash, or an OutcomeUnknownError, may leave a file under both
-        names with one identity: the source is then removed by ``remove_file``.
+        The target's parent must exist. An empty directory at the target also counts as TARGET_EXISTS. If both answers
+        are true, either may be given. A crash, or an OutcomeUnknownError, may leave a file under both names with one
+        identity: ``remove_file`` then removes the source.
         """
         ...
 
     def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
-        """Make small files, each whole or not at all, and leave what is there; gives the paths that were made.
+        """Make small files, each whole or not at all, and leave existing files; returns the paths that were made.
 
-        Their parents must exist. Nobody ever sees a part of a file under its name; when it returns, contents survive
-        a power cut, and names do after ``sync_directories``. After an error each name holds the whole file or
-        nothing, and all of it may be tried again.
+        Their parents must exist. A part of a file is never visible under its name. After the return, contents survive a
+        power cut; names survive it after ``sync_directories``. After an error each name holds the whole file or
+        nothing, and the whole call may be repeated.
         """
         ...
 
     def make_durable(self, files: Iterable[str]) -> None:
-        """Return after the contents of these files, and their names in their own directories, survive a power cut.
+        """Return once the contents of these files, and their names in their own directories, survive a power cut.
 
-        Not for a second try: after a failure the files are given up and written anew under other names, since an
-        operating system may report a lost write only once.
+        Never repeat it after a failure: write new files under other names, since an operating system may report a lost
+        write only once.
         """
         ...
 
     def sync_directories(self, directories: Iterable[str]) -> None:
-        """Return after the names in these directories survive a power cut. A missing one is skipped."""
+        """Return once the names in these directories survive a power cut. A missing directory is skipped."""
         ...
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
-        """Remove it if it is there with this identity; True if it is gone now. Another identity: ConflictError."""
+        """Remove the file if it has this identity; True if it is gone now. ConflictError for another identity."""
         ...
 
     def remove_tree(self, directory: str) -> None:
-        """Remove the directory and all below it; not being there is fine. Only for our own captured staging."""
+        """Remove the directory and all below it, if it exists. Only for our own captured staging."""
         ...
 
     def remove_empty_directory(self, directory: str) -> bool:
-        """Remove it if it is empty; True if it is gone now."""
+        """Remove the directory if it is empty; True if it is gone now."""
         ...
 
     def apply_modes(self, root: str) -> None:
-        """Give ``root`` and all below it the modes that the configured umask asks for; before ``make_durable``."""
+        """Give ``root`` and all below it the modes of the configured umask; call it before ``make_durable``."""
         ...
 
     def probe(self, staging_root: str, final_root: str) -> None:
-        """Prove, before a run writes anything, that both exist or can be made, are writable, and that a rename
-        from one to the other is possible and never replaces. RejectedError names the destination and the fix.
+        """Prove that publications are possible, before a run writes anything.
+
+        Both directories must exist or can be made, and are writable; a rename from one to the other is possible and
+        never replaces. RejectedError names the destination and the fix.
         """
         ...

@@ -1,6 +1,6 @@
-"""Local disks, and network file systems that are mounted: what POSIX promises, and Linux adds.
+"""Local disks and mounted network file systems, by POSIX calls and Linux's additions.
 
-What is durable, and what an fsync that failed means, is told by ``posix_sync``.
+``posix_sync`` says what is durable, and what a failed fsync means.
 """
 
 import errno
@@ -33,9 +33,9 @@ _TAKES_FROM_OWNER: Final = 0o700
 class PosixFileSystem:
     """The FileSystem port over the operating system's calls. Safe to share between threads.
 
-    ``umask`` is what published files and directories get (None: whatever the process has). Without
-    ``exclusive_rename``, or where a file system does not know it, files are linked and unlinked, and
-    directories renamed after a look at the target; ``_rename_by_link`` says what that leaves open.
+    ``umask`` is for published files and directories (None: the process's own). Without ``exclusive_rename``, or
+    where a file system does not support it, files are linked and unlinked, and directories are renamed after a
+    look at the target; ``_rename_by_link`` says which gap this leaves.
     """
 
     def __init__(self, umask: int | None = None, *, exclusive_rename: ExclusiveRename | None = _KERNEL_RENAME) -> None:
@@ -65,7 +65,7 @@ class PosixFileSystem:
         return _identity_of(found)
 
     def is_directory(self, path: str) -> bool:
-        """A symbolic link to a directory is a ConflictError, as any link where the protocol looks."""
+        """ConflictError for a symbolic link to a directory, as for any link in the protocol's directories."""
         found = _find_stat(path)
         if found is not None and stat.S_ISLNK(found.st_mode):
             raise _unexpected(path, found.st_mode, expected="a directory")
@@ -122,7 +122,7 @@ class PosixFileSystem:
             raise translate_error(error, action=f"rename {source} to", path=target, changes=True) from error
 
     def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
-        """Written under hidden names beside them first; a crash leaves such a name, which no other call looks at."""
+        """Files are first written under hidden names beside them; a crash may leave such a name, which is ignored."""
         made: set[str] = set()
 
         def write(path: str) -> None:
@@ -165,7 +165,7 @@ class PosixFileSystem:
         for_all(dict.fromkeys(directories), sync_directory)
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
-        """POSIX cannot compare and unlink in one call: that is safe because names are never used twice."""
+        """POSIX cannot compare and unlink in one call; two calls are safe because names are never used twice."""
         found = self.find_identity(path)
         if found is not None and not found.matches(identity):
             raise ConflictError(
@@ -206,7 +206,7 @@ class PosixFileSystem:
         return True
 
     def apply_modes(self, root: str) -> None:
-        """To be called before ``make_durable``, which then covers the modes too."""
+        """Call it before ``make_durable``, which then covers the modes too."""
         found = _find_stat(root)
         if self._umask is None or found is None:
             return
@@ -273,13 +273,13 @@ def _mode_of(mode: int, umask: int) -> int:
 def _unexpected(path: str, mode: int, *, expected: str) -> ConflictError:
     return ConflictError(
         f"expected {expected} at {path}, found {stat.filemode(mode)}",
-        hint="Nothing of ours makes links or special files, nor changes one kind into another: move it away.",
+        hint="gobblin-assets makes no links or special files, and never changes one kind into another: move it away.",
         path=path,
     )
 
 
 def _walk(directory: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file and directory below, in no order. What disappears meanwhile was renamed: it is left out."""
+    """Every file and directory below, in no order. Files that disappear meanwhile were renamed, and are left out."""
     pending = [directory]
     while pending:
         current = pending.pop()
@@ -341,8 +341,10 @@ def _outcome_of(rename: ExclusiveRename, source: str, target: str) -> RenameOutc
 
 
 def _rename_by_link(source: str, target: str) -> None:
-    """A link never replaces. A crash before the unlink leaves both names with one identity: the source is then
-    removed by whoever verifies. Unlike a rename, two callers with *different* targets may both succeed.
+    """Rename by link and unlink; a link never replaces.
+
+    A crash before the unlink leaves both names with one identity; the next verification then removes the source.
+    Unlike a rename, two callers with *different* targets may both succeed.
     """
     os.link(source, target, follow_symlinks=False)
     try:
@@ -350,14 +352,16 @@ def _rename_by_link(source: str, target: str) -> None:
     except OSError as error:
         raise OutcomeUnknownError(
             f"{target} is there, but {source} could not be removed: {error.strerror}",
-            hint="Both names are the same file; only the source is to be removed.",
+            hint="Both names are the same file; remove only the source.",
             path=source,
         ) from error
 
 
 def _rename_directory(source: str, target: str) -> None:
-    """A rename refuses a file or a directory with entries at the target. What is left open: an *empty* directory
-    that is made between the look and the rename is replaced, by which nothing is lost.
+    """Rename a directory; a rename refuses a file, or a directory with entries, at the target.
+
+    One gap is left: an *empty* directory that is made between the look and the rename is replaced. Nothing is lost by
+    that.
     """
     if _find_stat(target) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), source, None, target)

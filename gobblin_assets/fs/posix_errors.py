@@ -1,4 +1,4 @@
-"""Which family of errors an errno belongs to: what the caller can do about it."""
+"""The error family of each errno, which says what the caller can do."""
 
 import errno
 import os
@@ -29,12 +29,12 @@ _WAITS: Final = {
     errno.ENFILE: "The machine has no file handles left.",
 }
 
-# An I/O error or a server that went away can hide a change that was made.
+# After an I/O error, or if a server went away, the change may have been made.
 _SILENT_ABOUT_EFFECT: Final = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR})
 
 
 def translate_error(error: OSError, *, action: str, path: str, changes: bool) -> GobblinError:
-    """The error to raise in its place; ``changes`` says that ``action`` would have left a trace if it had worked."""
+    """The error to raise instead; ``changes``: ``action`` changes the file system if it succeeds."""
     code = error.errno or 0
     name = errno.errorcode.get(code, str(code))
     message = f"can't {action} {path}: {name} ({os.strerror(code)})"
@@ -42,7 +42,7 @@ def translate_error(error: OSError, *, action: str, path: str, changes: bool) ->
         return RejectedError(message, field="destination", hint=_FIXES[code], path=path, errno=name)
     if changes and code in _SILENT_ABOUT_EFFECT:
         return OutcomeUnknownError(
-            message, hint="Look what is there before anything else is done.", path=path, errno=name
+            message, hint="Check what is there before you do anything else.", path=path, errno=name
         )
     return RetryableError(message, hint=_WAITS.get(code, ""), path=path, errno=name)
 

@@ -1,4 +1,4 @@
-"""A rehearsal of one publication with files of a few bytes, so that a destination is refused before a run writes."""
+"""Rehearses one publication with files of a few bytes, so that a bad destination is refused before a run writes."""
 
 import os
 from contextlib import suppress
@@ -11,22 +11,22 @@ from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix_errors import families
 
 PROBE_PREFIX: Final = ".gobblin-probe-"
-"""Hidden from readers; a probe that was killed leaves a few bytes under such a name, which a later probe removes."""
+"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
 
 LEFT_BEHIND_S: Final = 3_600.0
-"""A probe takes seconds. What is older is nobody's."""
+"""A probe takes seconds, so older files belong to no living probe."""
 
 _KINDS: Final = {"file": "", "directory": "/inside"}
 
 PROBE_TRIES_MAX: Final = 5
-"""Two first runs probe one destination at once, and one takes the directories away that it had made."""
+"""Tries, since two first runs may probe one destination at once, and one removes the directories that it made."""
 
 
 def prove_publication(file_system: FileSystem, staging_root: str, final_root: str) -> None:
     """Make both roots, write, sync and rename a file and a directory, and see that neither is ever replaced.
 
-    Removes what probes that were killed left in the roots, more than ``LEFT_BEHIND_S`` ago by the file system's clock.
-    Leaves nothing behind, also not the directories that it made, unless another probe is using them at that
+    Removes files that killed probes left in the roots more than ``LEFT_BEHIND_S`` ago by the file system's clock.
+    The probe leaves nothing behind, and removes the directories that it made, unless another probe uses them at that
     moment: then they may stay, empty. RejectedError names the destination.
     """
     roots = (staging_root, final_root)
@@ -41,11 +41,11 @@ def prove_publication(file_system: FileSystem, staging_root: str, final_root: st
             for root in dict.fromkeys(roots):
                 _remove_left_behind(file_system, Path(root), now_s=_moment_of(root))
         except BaseException as error:
-            # The other probe may have made them again by now, so that a look at the roots alone does not tell.
+            # The other probe may have made the roots again by now, so a look at the roots alone is not enough.
             vanished = isinstance(error, GobblinError) and (
                 error.fields.get("errno") == "ENOENT" or not all(Path(root).is_dir() for root in roots)
             )
-            # What stopped the probe is what a person needs to hear; what could not be removed after it is not.
+            # A person needs the error that stopped the probe, not the error of the removal after it.
             with suppress(GobblinError):
                 _clean_up(file_system, probes, missing)
             if tries == PROBE_TRIES_MAX or not vanished:
@@ -92,7 +92,7 @@ def _moment_of(directory: str) -> float:
 
 
 def _remove_left_behind(file_system: FileSystem, root: Path, *, now_s: float) -> None:
-    """Whatever can't be looked at or removed stays: another probe may be removing it, and none needs it gone."""
+    """Files that can't be read or removed stay: another probe may be removing them, and no probe needs them gone."""
     with suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             if entry.name.startswith(PROBE_PREFIX):

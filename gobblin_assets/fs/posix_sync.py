@@ -1,8 +1,7 @@
-"""Durability on POSIX file systems: that of fsync. On a network mount it is the server's word, so its export must be
-``sync``.
+"""Durability on POSIX file systems, by fsync. On a network mount it depends on the server: its export must be ``sync``.
 
-An fsync that failed is never repeated on the same file: the kernel reports a lost write once, and the next call would
-succeed although the data is gone. The caller gets RetryableError and writes a new attempt.
+A failed fsync is never repeated on the same file: the kernel reports a lost write once, and the next call would succeed
+although the data is gone. The caller gets RetryableError and writes a new attempt.
 """
 
 import os
@@ -16,19 +15,19 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 
 SYNC_THREADS_MAX: Final = 8
-"""A journal commits waiting callers together, so that a few more threads than cores pay; many more only queue."""
+"""A journal commits waiting callers together, so a few more threads than cores help; many more would only queue."""
 
 SYNC_BATCH_FILES: Final = 2_048
-"""Files handed to the pool at once: bounds what a million of them hold in memory."""
+"""Files handed to the pool at once; this bounds the memory for a million files."""
 
 OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def for_all(paths: Iterable[str], act: Callable[[str], None]) -> None:
-    """Several at a time, since most of it is waiting for the disk; what is one alone needs no thread.
+    """Act on several paths at a time, since most of the time is waiting for the disk; a single path needs no thread.
 
-    What says that the disk failed is raised before what is wrong with one path alone.
+    A failure of the disk is raised before an error of one path alone.
     """
     remaining = iter(paths)
     batch = list(islice(remaining, SYNC_BATCH_FILES))

@@ -1,7 +1,7 @@
-"""From a destination as a person writes it to the file system and the path that the protocol works with.
+"""Finds the file system and the path for a destination, as a person writes it, by the scheme of its URI.
 
-The scheme of the URI chooses. A package offers another one by an entry point of the group
-``gobblin_assets.file_systems`` whose name is the scheme and whose value is a ``FileSystemFactory``.
+A package offers another file system by an entry point of the group ``gobblin_assets.file_systems``. The entry point's
+name is the scheme, its value a ``FileSystemFactory``.
 """
 
 import os
@@ -32,12 +32,12 @@ FILE_SYSTEMS: Final = Extensions[FileSystemFactory](
 
 
 def register_file_system(scheme: str, factory: FileSystemFactory) -> None:
-    """Make URIs of another scheme usable in this process. A scheme that is known already is a RejectedError."""
+    """Make URIs of another scheme usable in this process. RejectedError if the scheme is known already."""
     FILE_SYSTEMS.register(scheme, factory)
 
 
 def scheme_of(uri: str) -> str:
-    """``file`` of an absolute path."""
+    """The scheme of a URI; ``file`` for an absolute path."""
     scheme = _SCHEME.match(uri)
     return scheme[1].lower() if scheme else "file"
 
@@ -86,6 +86,6 @@ def _absolute(text: str) -> str:
 
 
 def _refuse(uri: str, expected: str, fix: str) -> RejectedError:
-    # What stands before an @ may be somebody's key.
+    # The text before an @ may be a secret.
     shown = _USER.sub("//…@", uri)
     return RejectedError(f"expected {expected}, found {shown!r}", field="destination", hint=fix)

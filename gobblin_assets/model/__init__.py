@@ -1,1 +1,1 @@
-"""Pure values: what the product talks about. Nothing here reads a clock, a disk or a network."""
+"""The product's pure values. Nothing here reads a clock, a disk or a network."""

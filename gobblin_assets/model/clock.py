@@ -12,10 +12,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a process may ask of time."""
+    """The clock and sleep of a process."""
 
     def now(self) -> dt.datetime:
-        """Wall time in UTC, for history, for display, and for which of a log's windows of ingestion is open."""
+        """Wall time in UTC, for history, for display, and to decide which ingestion window of a log is open."""
         ...
 
     def monotonic(self) -> float:
@@ -30,7 +30,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's own clock."""
 
     def now(self) -> dt.datetime:
         return dt.datetime.now(dt.UTC)

@@ -1,11 +1,11 @@
-"""When two names are one column: the rule that everything which compares names of columns or fields asks.
+"""The rule that says when two names are one column; every comparison of names of columns or fields uses it.
 
-Spark compares names in two ways, both without regard to case. Files, writes and columns of a frame go by the lower
-case of the whole name (``String.toLowerCase(Locale.ROOT)``). Fields of a struct, ``drop`` and ``withColumn`` go by
-``String.equalsIgnoreCase``: character by character, by simple upper and then simple lower case. Two names that either
-of them takes for one are one here; so the rule holds whichever way Spark looks a name up. ``s`` and the long s, U+017F,
-are one name, which ``str.lower`` would make two of; ``masse`` and ``maße`` are two, which ``str.casefold`` would make
-one of.
+Spark compares names in two ways, both without regard to case. Files, writes and columns of a frame go by the lower case
+of the whole name (``String.toLowerCase(Locale.ROOT)``). Fields of a struct, ``drop`` and ``withColumn`` go by
+``String.equalsIgnoreCase``: character by character, by simple upper and then simple lower case. Two names are one here
+if either way takes them for one, so the rule holds whichever way Spark looks a name up. ``s`` and the long s, U+017F,
+are one name, but ``str.lower`` would tell them apart; ``masse`` and ``maße`` are two names, but ``str.casefold`` would
+take them for one.
 
 Names are compared by ``name_key``, never by ``lower`` or ``casefold``.
 """
@@ -19,7 +19,7 @@ _DOTTED: Final = re.compile("i\u0307+")
 
 
 def name_key(name: str) -> str:
-    """Equal for names that Spark, in one of its ways, takes for one; different for all others.
+    """A key that is equal for names that Spark takes for one in either way, and different for all others.
 
     One exception by the rule's own logic: ``i`` and ``i`` with a dot above are one, since ``İ`` is each of them.
     """
@@ -27,7 +27,7 @@ def name_key(name: str) -> str:
 
 
 def find_alike(names: Sequence[str]) -> tuple[str, str] | None:
-    """The first name that is one with an earlier one, as (earlier, later); None where all are different."""
+    """The first name that equals an earlier one by this rule, as (earlier, later); None if all are different."""
     seen: dict[str, str] = {}
     for name in names:
         earlier = seen.get(name_key(name))
@@ -38,9 +38,9 @@ def find_alike(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def pair_names(wanted: Iterable[str], known: Sequence[str]) -> dict[str, str]:
-    """Which of ``known`` each of ``wanted`` means: itself, else the one that is alike and is not wanted itself.
+    """The name in ``known`` that each of ``wanted`` means: the same name, else an equal one that is not wanted itself.
 
-    What has none is left out. No two of ``wanted`` get the same one.
+    A wanted name without one is left out. No two of ``wanted`` get the same name.
     """
     asked = list(wanted)
     exact = set(known)

@@ -1,9 +1,9 @@
-"""What a directory ``column=value`` may be called, so that every reader finds it. Pure.
+"""The allowed names of a directory ``column=value``, so that every reader finds it. Pure.
 
-Spark escapes both halves (``ExternalCatalogUtils.escapePathName``) and joins them by ``=``. What readers skip
-without a word is decided by the name: Spark leaves out names that begin with ``.`` or end in ``._COPYING_``
-(``HadoopFSUtils.shouldFilterOutPathName``), Hadoop's input formats also those that begin with ``_``. The column's
-name opens the directory's, and the value ends it. File systems allow a name 255 bytes.
+Spark escapes both halves (``ExternalCatalogUtils.escapePathName``) and joins them by ``=``. Readers silently skip
+directories by name: Spark leaves out names that begin with ``.`` or end in ``._COPYING_``
+(``HadoopFSUtils.shouldFilterOutPathName``), Hadoop's input formats also names that begin with ``_``. A directory's name
+begins with the column's name, and ends with the value. File systems allow 255 bytes for a name.
 """
 
 import re
@@ -15,11 +15,11 @@ NULL_DIRECTORY: Final = "__HIVE_DEFAULT_PARTITION__"
 """Spark's value of a directory for NULL."""
 
 HIDDEN_ENDING: Final = "._COPYING_"
-"""Of a name that is still being copied, as Hadoop's shell calls it; Spark's readers skip it."""
+"""The ending that Hadoop's shell gives a file that is still being copied; Spark's readers skip it."""
 
 SEGMENT_BYTES_MAX: Final = 255
 COLUMN_BYTES_MAX: Final = 128
-"""Of a column's name, escaped: as much again is left for the value."""
+"""Bytes of a column's escaped name; about as many are left for the value."""
 
 ESCAPED: Final = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?[\\]^{\x7f"
 """The characters that Spark writes as ``%XX``."""
@@ -29,7 +29,7 @@ _SEPARATORS: Final = frozenset("/\\")
 
 
 def count_escaped_bytes(text: str) -> int:
-    """How long the text is in a directory's name, as Spark writes it there."""
+    """The length of the text in a directory's name, in bytes, as Spark writes it."""
     return len(text.encode("utf-8", "surrogatepass")) + 2 * sum(character in ESCAPED for character in text)
 
 

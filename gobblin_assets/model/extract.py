@@ -1,4 +1,4 @@
-"""What kind of reading a dataset gets."""
+"""The ways of reading a dataset."""
 
 from enum import StrEnum
 
@@ -18,8 +18,9 @@ class ExtractType(StrEnum):
 class Mode(StrEnum):
     """What one materialization does to a partition.
 
-    ``APPEND`` publishes what is new, ``REFRESH`` replaces what is published. ``AUTO`` leaves it to planning: a window
-    that is over and published is refreshed if a person asks for it again; what has no positions is always replaced.
+    ``APPEND`` publishes new rows, ``REFRESH`` replaces the published rows. ``AUTO`` leaves the choice to planning: a
+    published window that is over is refreshed if a person asks for it again; a dataset without positions is always
+    replaced.
     """
 
     APPEND = "append"
@@ -28,7 +29,7 @@ class Mode(StrEnum):
 
 
 class OnNull(StrEnum):
-    """What rows whose watermark column is NULL mean."""
+    """How rows with NULL in the watermark column are treated."""
 
     FAIL = "fail"
     IGNORE = "ignore"

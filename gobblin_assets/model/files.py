@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What tells that a file is still the one that was staged, whatever its name is now.
+    """Shows whether a file is still the staged file, whatever its name is now.
 
     ``inode`` and ``mtime_ns`` are None where the file system has none; ``tag`` is an HDFS file id or an
     object's ETag. The device number is left out on purpose: a remount changes it.

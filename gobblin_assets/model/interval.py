@@ -1,4 +1,4 @@
-"""Half-open intervals ``[low, high)`` of positions: what a WorkUnit reads and what the ledger records."""
+"""Half-open intervals ``[low, high)`` of positions, which WorkUnits read and the ledger records."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ def join_neighbours(ascending: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def subtract_intervals(whole: Interval, held: Iterable[Interval]) -> tuple[Interval, ...]:
-    """What of ``whole`` lies in none of ``held``, ascending; these must not overlap. None of it is empty."""
+    """The parts of ``whole`` that lie in none of ``held``, ascending, none empty. ``held`` must not overlap."""
     left: list[Interval] = []
     rest: Interval | None = whole
     for each in sorted((each for each in held if whole.overlaps(each)), key=Interval.low_bytes):

@@ -15,11 +15,11 @@ from gobblin_assets.model.work_unit import WorkUnit
 
 
 class CommitPolicy(StrEnum):
-    """``FULL``: all or nothing of a dataset partition. ``SUCCESSFUL``: the contiguous prefix of good
-    WorkUnits per watermark key.
+    """``FULL``: all or nothing of a dataset partition. ``SUCCESSFUL``: the contiguous prefix of good WorkUnits of each
+    watermark key.
 
-    Gobblin's third one, ``partial``, would publish what a failed task has as well. An attempt that failed has nothing
-    that anybody vouches for.
+    Gobblin's third policy, ``partial``, would also publish the output of failed tasks. It is not offered, because
+    nobody knows which rows the files of a failed attempt hold.
     """
 
     FULL = "full"
@@ -37,9 +37,9 @@ class UnitResult:
 
 @dataclass(frozen=True, slots=True)
 class KeyAdvance:
-    """How far ``key`` comes, to ``high``, and by which ``intervals``, ascending, of which no two touch.
+    """The advance of ``key`` to ``high``, by ascending ``intervals``, of which no two touch.
 
-    Positions between them are left out, because an earlier publication holds them. A snapshot's generation has neither.
+    Positions between the intervals are left out, because an earlier publication holds them. A snapshot has neither.
     """
 
     key: str
@@ -52,8 +52,8 @@ class KeyAdvance:
 class Decision:
     """``publish`` False: nothing of this partition is published, and no watermark moves.
 
-    ``complete`` tells whether everything that was planned is in. ``discarded`` are staged attempts that must
-    be cleaned up: their intervals will be read again.
+    ``complete``: whether everything that was planned is published. ``discarded``: staged attempts that must be cleaned
+    up; their intervals will be read again.
     """
 
     publish: bool
@@ -109,5 +109,5 @@ def _advance(key: str, prefix: Sequence[UnitResult]) -> KeyAdvance:
         return KeyAdvance(key, None, (), None)
     joined = join_neighbours(intervals)
     read = tuple(each for each in joined if not each.is_empty)
-    # One without positions is kept where there is no other: it tells that the key was asked for.
+    # An interval without positions is kept if there is no other: it records that the key was read.
     return KeyAdvance(key, intervals[-1].high, read or joined[-1:], prefix[0].unit.reread_from)

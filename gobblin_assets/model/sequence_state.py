@@ -1,7 +1,7 @@
 """The states of a commit sequence and the only edges between them.
 
-This is the one place where they are written down. The guards of the log's statements, the constraints and partial
-indexes of its tables, and the simulated log are made from it.
+This is the only place where they are written. The guards of the log's statements, the constraints and partial indexes
+of its tables, and the simulated log are made from it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class SequenceState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Sealed and neither finished nor given up: nothing new may be sealed for the dataset."""
+        """Sealed, and neither finished nor abandoned: nothing new may be sealed for the dataset."""
         return self in OPEN_STATES
 
 
@@ -62,11 +62,11 @@ RECOVERABLE_STATES: Final = tuple(state for state in OPEN_STATES if state is not
 """Recovery goes on with these by itself; a BLOCKED sequence waits for a person."""
 
 UNSEALED_STATES: Final = (INITIAL_STATE, EDGES[INITIAL_STATE, SequenceEvent.ABORT])
-"""Only in these may a sequence have no decision."""
+"""Only in these states may a sequence be unsealed."""
 
 
 class IllegalTransitionError(CorruptionError):
-    """A sequence was asked to move along an edge that the machine does not have."""
+    """A sequence was asked for a transition that does not exist."""
 
     def __init__(self, state: SequenceState, event: SequenceEvent) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class IllegalTransitionError(CorruptionError):
 
 
 def next_state(state: SequenceState, event: SequenceEvent) -> SequenceState:
-    """The state that ``event`` leads to; IllegalTransitionError where there is no edge."""
+    """The state that ``event`` leads to; IllegalTransitionError if there is no edge."""
     try:
         return EDGES[state, event]
     except KeyError:

@@ -1,4 +1,4 @@
-"""What people wrote at the source about a table and its columns."""
+"""Comments at the source on a table and its columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SourceComments:
-    """``table``: of the table itself; ``columns``: by name. What has no comment is left out."""
+    """``table``: the table's own comment; ``columns``: comments by column name, only of columns that have one."""
 
     table: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def comments_to_json(comments: SourceComments) -> dict[str, object]:
-    """As the details of a publication keep them; nothing where there are none."""
+    """The comments as the details of a publication keep them; empty if there are none."""
     return {
         **({"table_comment": comments.table} if comments.table else {}),
         **({"column_comments": dict(comments.columns)} if comments.columns else {}),

@@ -18,10 +18,10 @@ KeyId = NewType("KeyId", int)
 
 
 class WorkingState(StrEnum):
-    """Where a run of a job is, or a WorkUnit.
+    """The state of a job's run, or of a WorkUnit.
 
-    A run is RUNNING until it ends: COMMITTED if every dataset left it well. A WorkUnit is PENDING until its task has
-    ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED one is not read.
+    A run is RUNNING until it ends; it is COMMITTED if no dataset failed. A WorkUnit is PENDING until its task has
+    ended, SUCCESSFUL once it is staged, COMMITTED once it is published; a SKIPPED WorkUnit is not read.
     """
 
     PENDING = "PENDING"
@@ -36,9 +36,9 @@ class WorkingState(StrEnum):
 class DatasetOutcome(StrEnum):
     """How one dataset partition left a run.
 
-    ``PARTIAL``: a prefix was published under the policy that allows it. ``SKIPPED``: somebody else holds the
+    ``PARTIAL``: a prefix was published under the policy that allows it. ``SKIPPED``: another process holds the
     dataset, or there was no reason to read it. ``BLOCKED``: an earlier publication waits for a person.
-    ``FENCED``: the lease was lost on the way.
+    ``FENCED``: the lease was lost during the run.
     """
 
     COMMITTED = "COMMITTED"
@@ -65,14 +65,14 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True)
 class DatasetState:
-    """What is known of a dataset between runs, whatever the last run touched.
+    """The state of a dataset between runs, also if the last run did not touch it.
 
-    ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published`` are the asset
-    partitions that have an active generation or interval. ``ahead`` are active intervals that reach beyond their key's
-    watermark, ascending, indexed as ``keys`` are: a window of a log was read before those that precede it.
-    ``source_columns`` is the source's schema as last
-    accepted, ``published_columns`` those of the last publication that knew them: column name to type text; None
-    before the first. ``source_facts`` is what the source asked to have remembered: plain JSON values, its own matter.
+    ``version`` counts finished sequences. ``keys`` is indexed by (key name, partition). ``published``: the asset
+    partitions that have an active generation or interval. ``ahead``: active intervals that reach beyond their key's
+    watermark, ascending, indexed as ``keys``; they come from a window of a log that was read before earlier windows.
+    ``source_columns``: the last accepted schema of the source. ``published_columns``: the columns of the last
+    publication that knew them. Both map column names to type texts; None before the first. ``source_facts``: plain JSON
+    values that the source keeps with the dataset.
     """
 
     dataset_id: DatasetId

@@ -1,11 +1,12 @@
-"""The windows of time partitions, exactly those of Dagster's definitions, from a zone's own transitions. Pure.
+"""The windows of time partitions, exactly as in Dagster's definitions, from a zone's own transitions. Pure.
 
-Days, weeks and months begin at a midnight of the zone's calendar: of two the first, and one that clocks jump over lies
-where the offset before the jump puts it. A day that a zone leaves out (Apia, 2011-12-30) is an empty window. Hours are
-whole hours since the first window; where a zone moves its clocks by less (Lord Howe: 30 minutes), they no longer begin
-at the full hour, and their keys say so. Whatever the clocks do, a window ends where the next one begins.
+Days, weeks and months begin at a midnight of the zone's calendar. If a day has two midnights, the first counts; if
+clocks jump over a midnight, the offset before the jump gives its instant. A day that a zone skips (Apia, 2011-12-30) is
+an empty window. Hours are whole hours since the first window; if a zone moves its clocks by less than an hour (Lord
+Howe: 30 minutes), hours no longer begin at the full hour, and their keys say so. A window always ends where the next
+one begins.
 
-Keys are written as Dagster writes them by default: ``%Y-%m-%d-%H:%M`` for hours, with the UTC offset behind a time that
+Keys are written as Dagster writes them by default: ``%Y-%m-%d-%H:%M`` for hours, with the UTC offset after a time that
 clocks show for the second time, and ``%Y-%m-%d`` for the others; weeks begin on Sunday.
 """
 

@@ -1,6 +1,6 @@
-"""The names that people give: of datasets, of jobs, and of the roles that a dataset's files play.
+"""Names of datasets and jobs, and the roles of a dataset's files.
 
-A name is kept exactly as it was given; ``path_names`` derives paths and asset keys from it and goes back.
+A name is kept exactly as a person wrote it; ``path_names`` derives paths and asset keys from it, and can reverse this.
 """
 
 import re
@@ -24,7 +24,7 @@ _JOB_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Role(StrEnum):
-    """What a file is to its dataset. All roles share the dataset's lease, version and sequences."""
+    """The role of a file in its dataset. All roles share the dataset's lease, version and sequences."""
 
     DATA = "data"
     QUARANTINE = "quarantine"

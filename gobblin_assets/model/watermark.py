@@ -32,7 +32,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class WatermarkType(StrEnum):
-    """What the column of positions holds."""
+    """The type of the column of positions."""
 
     LONG = "long"
     TIMESTAMP = "timestamp"
@@ -43,7 +43,7 @@ class WatermarkType(StrEnum):
 
     @property
     def is_time(self) -> bool:
-        """Whether a clock can be compared with it."""
+        """Whether positions of this type can be compared with a clock."""
         return self in (WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP, WatermarkType.DATE)
 
 

@@ -12,7 +12,7 @@ from gobblin_assets.model.watermark import Watermark
 
 WorkUnitId = NewType("WorkUnitId", uuid.UUID)
 
-# How large a WorkUnit counts that its source could not estimate.
+# The size of a WorkUnit that its source could not estimate.
 UNKNOWN_SIZE_BYTES = 1 << 20
 
 
@@ -22,9 +22,9 @@ class WorkUnit:
 
     ``number`` orders the WorkUnits of a key; their intervals follow each other without a gap. ``interval``
     None means the whole partition as it is now (a snapshot). ``reread_from`` lies below ``interval.low``
-    when a late window is read again. ``estimated_load`` is what packing counts instead of bytes, in millionths of the
-    source's own unit; a run's WorkUnits all count alike. ``skipped`` marks the empty WorkUnit of a dataset that this
-    run leaves out: it carries the state, and nothing is read. ``properties`` are the source's own, plain JSON values.
+    when a late window is read again. ``estimated_load``: packing counts it instead of bytes, in millionths of the
+    source's own unit; all WorkUnits of a run use the same unit. ``skipped`` marks the empty WorkUnit of a dataset that
+    this run leaves out: it carries the state, and nothing is read. ``properties``: the source's own plain JSON values.
     """
 
     id: WorkUnitId
@@ -47,14 +47,14 @@ class WorkUnit:
 
     @property
     def weight(self) -> int:
-        """What packing counts: the estimated load if there is one, else bytes."""
+        """The weight for packing: the estimated load if there is one, else bytes."""
         if self.estimated_load is not None:
             return max(1, self.estimated_load)
         return max(1, UNKNOWN_SIZE_BYTES if self.estimated_bytes is None else self.estimated_bytes)
 
 
 def sum_rows(units: Iterable[WorkUnit]) -> int:
-    """As their sources estimated them; one that its source could not estimate counts as none."""
+    """The sum of estimated rows; a WorkUnit without an estimate counts as 0."""
     return sum(unit.estimated_row_count or 0 for unit in units)
 
 

@@ -1,4 +1,4 @@
-"""The schemas that the active files of datasets have, over all partitions: what new files must go together with."""
+"""The schemas of datasets' active files, over all partitions; new files must be readable together with them."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from gobblin_assets.run.slices import Slice, partition_text
 
 
 class ActiveSchemas:
-    """Asks the log once for a dataset, and again when its version is not the one that this run made of it.
+    """Asks the log once for a dataset, and again if its version is not the one that this run made.
 
-    A stream publishes often, nearly always by the schema of before; and the log reads every active segment to answer.
+    A stream publishes often, nearly always with the same schema, and the log reads every active segment to answer.
     """
 
     def __init__(self, published: PublishedFiles, job: JobName) -> None:
@@ -20,7 +20,7 @@ class ActiveSchemas:
         self._known: dict[DatasetUrn, tuple[int, tuple[ActiveSchema, ...]]] = {}
 
     def look_up(self, slices: Sequence[Slice]) -> None:
-        """Fill ``active_schemas`` of each. One query for all that are not known; under leases of this run."""
+        """Fill ``active_schemas`` of each slice, by one query for all unknown datasets, under leases of this run."""
         versions = {slice_.urn: slice_.state.version for slice_ in slices}
         unknown = [urn for urn, version in versions.items() if self._known.get(urn, (None, ()))[0] != version]
         if unknown:
@@ -30,7 +30,7 @@ class ActiveSchemas:
             slice_.active_schemas = self._known[slice_.urn][1]
 
     def remember(self, slice_: Slice, publication: Publication) -> None:
-        """Keep what is known of a dataset where a publication changed nothing of it, and forget it where it did."""
+        """After a publication, keep a dataset's schemas if the publication did not change them, else forget them."""
         version, known = self._known.pop(slice_.urn, (-1, ()))
         own = [each.file_schema for each in known if each.only_partition in {None, partition_text(slice_.partition)}]
         written = [schema for task in slice_.staged for schema in task.extracted.file_schemas.values()]

@@ -1,7 +1,7 @@
 """Events of finished sequences: sent at least once, each carrying the sequence's id.
 
-A sequence is finished before its event is sent. Whoever dies between the two leaves it unannounced in the
-log, and the next run or recovery of the job sends it again.
+A sequence is finished before its event is sent. A process that dies between the two leaves the sequence
+unannounced in the log, and the next run or recovery of the job sends the event again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,18 @@ from gobblin_assets.run.run_values import DatasetReport
 
 
 class UntoldError(RetryableError):
-    """Nobody took the event just now. The publication stays unannounced, and is told of by whoever comes next."""
+    """The event could not be sent now. The publication stays unannounced, and the next run or sensor reports it."""
 
     def __init__(self) -> None:
         super().__init__("nobody took the event of a publication", hint="It is told of later.")
 
 
-# One run sends at most so many events that earlier ones left; the rest waits for the next.
+# One run sends at most this many events of earlier runs; the rest waits for the next run.
 ANNOUNCED_PER_RUN_MAX: Final = 1_000
 
 
 def report_of(publication: Publication, partition: AssetPartition | None = None) -> DatasetReport:
-    """The report of a finished sequence, from what the log keeps of it."""
+    """The report of a finished sequence, from its entry in the log."""
     details: Mapping[str, Any] = publication.details
     checks = tuple(CheckResult(**check) for check in details.get("checks", ()))
     duration_s = float(details.get("duration_s", 0.0))
@@ -53,12 +53,12 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
 
 
 def is_compaction(publication: Publication) -> bool:
-    """Whether it holds the rows of those before it, and nothing else."""
+    """Whether the publication only holds the rows of earlier publications."""
     return COMPACTION in publication.details
 
 
 def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Callable[[DatasetReport], None]) -> None:
-    """Send an event for each publication, then remember which were taken. A compaction is no event."""
+    """Send an event for each publication, then record which were sent. A compaction has no event."""
     sent: list[SequenceId] = []
     for report in reports:
         if report.publication is not None:
@@ -76,7 +76,7 @@ def announce(store: CommitStepStore, reports: Sequence[DatasetReport], send: Cal
 def announce_left_over(
     store: CommitStepStore, job: JobName, send: Callable[[DatasetReport], None]
 ) -> Sequence[DatasetReport]:
-    """Send the events that earlier runs of the job did not live to send."""
+    """Send the events that earlier runs of the job could not send."""
     found = store.list_unannounced(job=job, limit=ANNOUNCED_PER_RUN_MAX)
     reports = [report_of(replace(publication, recovered=True)) for publication in found]
     for report in reports:

@@ -1,17 +1,17 @@
-"""Compaction: the small files of a partition are written anew as few large ones, and replace it as a refresh does.
+"""Compaction: the small files of a partition are rewritten as few large files, which replace it as a refresh does.
 
-The promise. Readers find the same rows before and after, each once, in the same roles and directories; ledger and
-watermarks say the same, so that late windows and windows of logs go on as if nothing had happened.
+The promise. Readers find the same rows before and after, each once, in the same roles and directories. Ledger and
+watermarks do not change, so that late windows and windows of logs go on as before.
 
-Who is authoritative. The log, as for any sequence: this one is begun, staged, sealed, carried out and finished by the
-same code, and recovered by it. It replaces exactly the files that were read: the seal compares the version of the
-dataset with the one under which they were listed, so that nothing that came since can be among what is retired.
+Who is authoritative. The log, as for any sequence: the same code begins, stages, seals, executes, finishes and recovers
+a compaction. It replaces exactly the files that were read: the seal compares the version of the dataset with the
+version under which they were listed, so files that were published since are never retired.
 
-What keeps rows from being lost. Files of different schemas stay apart, each written with the schema and the version
-that it had. Rows are counted in the footers of what was written, and compared with the log; a checksum that does not
-depend on their order is compared as well. What differs is never sealed.
+What keeps rows from being lost. Files of different schemas stay apart, each written with its own schema and version.
+Rows are counted in the footers of the new files, and compared with the log; a checksum that does not depend on their
+order is compared as well. If either differs, the compaction is never sealed.
 
-Events. Dagster is told of no materialization: the data is what it was.
+Events. Dagster gets no materialization, because the data did not change.
 """
 
 from collections import defaultdict
@@ -48,7 +48,7 @@ _ERROR_TEXT_MAX: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What is written together: segments of one role and schema."""
+    """Segments of one role and schema, which are written together."""
 
     role: Role
     segments: tuple[PublishedSegment, ...]
@@ -63,7 +63,7 @@ class _Group:
 
 
 def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionRules) -> list[PublishedPartition]:
-    """Those of many small files that have come to rest, the one of most files first."""
+    """The partitions at rest with many small files, the one with most files first."""
     found = [
         each
         for each in partitions
@@ -78,7 +78,7 @@ def plan_compaction(partitions: Sequence[PublishedPartition], spec: CompactionRu
 class Compaction:
     """Compacts partitions of datasets that the caller holds; ``driver`` and ``require`` are those of its leases.
 
-    ``open_rewriter`` is called only where there is something to write. ``run_id`` is the run that it belongs to.
+    ``open_rewriter`` is called only if there is something to write. ``run_id``: the run of the compaction.
     """
 
     job: JobRules
@@ -92,7 +92,7 @@ class Compaction:
     open_rewriter: Callable[[], Rewriter]
 
     def compact_all(self, leases: Mapping[DatasetUrn, Lease], spec: CompactionRules) -> None:
-        """``compact_rested`` for each of which nothing is open; what fails of one is said, and left to the next run."""
+        """``compact_rested`` for each dataset without open sequences; a failure is reported and left to the next."""
         for urn, lease in leases.items():
             try:
                 if not self.driver.store.find_unfinished(lease.dataset_id):
@@ -101,7 +101,7 @@ class Compaction:
                 self.report(f"{urn}: its compaction is left to the next run: {error}")
 
     def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionRules) -> list[Publication]:
-        """Compact what has come to rest of a leased dataset, of which nothing is open."""
+        """Compact the partitions at rest of a leased dataset without open sequences."""
         found = plan_compaction(self.published.list_partitions(JobName(self.job.job), urn), spec)
         done = []
         for each in found[: spec.partitions_per_run_max]:
@@ -114,10 +114,10 @@ class Compaction:
         return done
 
     def compact(self, urn: DatasetUrn, partition: str, lease: Lease, *, spec: CompactionRules) -> Publication | None:
-        """Compact one partition of a leased dataset, of which nothing is open. None: it has no files.
+        """Compact one partition of a leased dataset without open sequences. None: the partition has no files.
 
         Raises:
-            ConflictError: somebody published meanwhile.
+            ConflictError: another process published meanwhile.
             CorruptionError: a file is not what the log says, or the rows written are not those read.
 
         """
@@ -158,7 +158,7 @@ class Compaction:
                 details={
                     "uri": self.destination.uri_of(urn, Role.DATA),
                     COMPACTION: {"files_before": file_count},
-                    "notes": [f"{file_count} files of published rows were written anew"],
+                    "notes": [f"{file_count} files of published rows were rewritten"],
                 },
             )
             reach(Failpoint.STAGED_BEFORE_SEAL)
@@ -169,7 +169,7 @@ class Compaction:
         return publication
 
     def _list_groups(self, job: JobName, urn: DatasetUrn, partition: str) -> tuple[int, list[_Group]]:
-        """All that is to be replaced, as of one version of the dataset."""
+        """All files to replace, as of one version of the dataset."""
         versions: set[int] = set()
         groups: list[_Group] = []
         for role in Role:
@@ -182,7 +182,9 @@ class Compaction:
                 of_schema[repr(segment.file_schema)].append(segment)
             groups += [_Group(role, tuple(segments)) for segments in of_schema.values()]
         if len(versions) > 1:
-            raise ConflictError(f"{urn} was published to while it was looked at", hint="Compact it again.", urn=urn)
+            raise ConflictError(
+                f"{urn} was published to while its files were listed", hint="Compact it again.", urn=urn
+            )
         return next(iter(versions), 0), groups
 
     def _stage(
@@ -199,7 +201,7 @@ class Compaction:
             self._fail(attempt.attempt_id, error)
             raise
         except OSError as error:
-            failure = RetryableError(f"{urn}: {error}", hint="It is tried again by the next compaction.", urn=urn)
+            failure = RetryableError(f"{urn}: {error}", hint="The next compaction tries again.", urn=urn)
             self._fail(attempt.attempt_id, failure)
             raise failure from error
         segments = tuple(
@@ -217,7 +219,7 @@ class Compaction:
         return staged
 
     def _register(self, new: NewSequence, rewriter: Rewriter, lease: Lease) -> "_Attempt":
-        """Recorded before its first byte, so that no staging is ever unknown."""
+        """Record the attempt before its first byte, so that no staging is unknown."""
         attempt_id = AttemptId(self.clock.new_id())
         directory = self.destination.stage(attempt_id)
         tag = f"gobblin-{attempt_id.hex}"
@@ -247,8 +249,8 @@ class Compaction:
         written = sum(file.row_count for each in found for file in each.files)
         if written != group.row_count:
             raise CorruptionError(
-                f"{urn}: {written:,} rows were written of {group.row_count:,} that are published ({group.role})",
-                hint="Nothing was replaced. `gobblin-assets verify --checksums` looks at the files.",
+                f"{urn}: {written:,} rows were written, but {group.row_count:,} are published ({group.role})",
+                hint="Nothing was replaced. `gobblin-assets verify --checksums` checks the files.",
                 urn=urn,
             )
         return found
@@ -268,7 +270,7 @@ class Compaction:
 
     @contextmanager
     def _aborting(self, sequence_id: SequenceId, lease: Lease) -> Iterator[None]:
-        """What could not be sealed comes to nothing; what may have been sealed is left to recovery."""
+        """Abort the sequence on an error if it was not sealed; leave it to recovery if it may have been sealed."""
         try:
             yield
         except (FencedError, OutcomeUnknownError):
@@ -302,7 +304,7 @@ class _Attempt:
 def open_compaction(
     request: RunRequest, ports: RunPorts, run_id: RunId, driver: Driver, require: Callable[[Lease], None]
 ) -> Compaction | None:
-    """A run's. None: its kind does not rewrite."""
+    """The compaction of a run. None: its job kind does not rewrite files."""
     if not ports.kind.can_rewrite:
         return None
     return Compaction(

@@ -18,7 +18,7 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What outputs become part of: a partition of a dataset, as the log stores its name, by a task of a sequence."""
+    """Where outputs belong: a partition of a dataset, as the log stores its name, and a task of a sequence."""
 
     urn: DatasetUrn
     partition: str
@@ -27,53 +27,53 @@ class Target:
 
 
 class Destination(Protocol):
-    """Of one run of one job. All but ``bind`` is for after it."""
+    """The destination of one run of one job. Call ``bind`` before any other method."""
 
     @property
     def root_uri(self) -> str:
-        """As sequences keep it, so that whoever recovers them opens the same place."""
+        """The root as sequences keep it, so that a recovery opens the same place."""
         ...
 
     def bind(self) -> None:
-        """Find out that this is the place which the log has of the job, and that it can be published to.
+        """Check that this is the job's destination in the log, and that publications to it can be proven.
 
-        Nothing is written before that is known, not even by a probe.
+        Nothing is written before the first check, not even by a probe.
 
         Raises:
-            DestinationAwayError: what the log has of the job is not there, as where nothing is mounted.
-            RejectedError: the job is bound elsewhere, or what is published here could not be proven.
+            DestinationAwayError: the job's publications are not there, for example because nothing is mounted.
+            RejectedError: the job is bound to another destination, or publications to this one can't be proven.
 
         """
         ...
 
     def require(self) -> None:
-        """Raise if another place stands here now."""
+        """Raise if another destination is here now."""
         ...
 
     def check_logs(self, leases: Mapping[DatasetUrn, Lease]) -> Mapping[DatasetUrn, GobblinError]:
-        """Of which leased datasets the log is older than what storage remembers, and what to say."""
+        """The errors of the leased datasets whose log is older than their storage."""
         ...
 
     def refuse_strangers(self, urn: DatasetUrn) -> None:
-        """RejectedError where somebody else chose where the dataset's files are written, as by a symbolic link."""
+        """RejectedError if somebody else redirected the dataset's files, for example by a symbolic link."""
         ...
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
-        """Where people find the dataset."""
+        """The URI at which people find the dataset."""
         ...
 
     def stage(self, attempt_id: AttemptId) -> str:
-        """Where an attempt writes: a directory that no other attempt ever gets, and that is not there yet."""
+        """The directory for an attempt's writes: no other attempt ever gets it, and it does not exist yet."""
         ...
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
-        """Outputs by the place that ``stage`` gave: when this returns, a power cut can take nothing of them away."""
+        """Make outputs durable, given by the place from ``stage``: afterwards they survive a power cut."""
         ...
 
     def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
-        """The steps that publish outputs of one role; those without files need none."""
+        """The steps that publish outputs of one role; outputs without files need no step."""
         ...
 
     def prune(self, urn: DatasetUrn) -> None:
-        """Forget what storage remembers of publications that are gone."""
+        """Remove storage's records of publications that are gone."""
         ...

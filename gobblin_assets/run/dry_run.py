@@ -1,4 +1,4 @@
-"""A dry run: what a run would read now, planned and packed by the same code, with nothing taken or written."""
+"""A dry run: the WorkUnits that a run would read now, planned and packed by the same code, without leases or writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def plan_dry(
     kind: JobKind,
     report: Callable[[str], None],
 ) -> list[PlannedSlice]:
-    """Plan each selected partition. What one refuses is said of that one; the others are planned."""
+    """Plan each selected partition. A partition that is refused has its error; the others are planned."""
     job = parse_job_name(request.job.job)
     known = datasets.load(job, sorted(request.selection))
     wanted = [

@@ -1,8 +1,8 @@
-"""The port of a job kind: what plans WorkUnits, and turns them into outputs in a staging directory.
+"""The port of a job kind, which plans WorkUnits and turns them into outputs in a staging directory.
 
-A run opens one session of it, plans each partition in it, and has a worker do what was planned, task by task. A plan
-carries what its worker needs: sessions and workers find nothing by a dataset's name. Ingestion by Spark is one kind
-(``jobs.ingest``); the protocol's crash tests run another one, of a few lines.
+A run opens one session, plans each partition in it, and lets a worker do the plans, task by task. A plan carries
+everything that its worker needs: sessions and workers look nothing up by a dataset's name. Ingestion by Spark is one
+kind (``jobs.ingest``); the protocol's crash tests run another kind of a few lines.
 """
 
 import datetime as dt
@@ -28,14 +28,14 @@ from gobblin_assets.run.lag import Unread
 
 
 class SessionLostError(RetryableError):
-    """What all of a run works with is gone: nothing more of it can be planned or done, whichever the dataset."""
+    """The session that the whole run needs is gone: nothing more can be planned or done for any dataset."""
 
 
 # What is asked for ------------------------------------------------------------------------------------------
 
 
 class Restart(StrEnum):
-    """What a person asks once of a log: to leave out what is in it, or to begin as if it had never been read."""
+    """A person's request for one run of a log: skip its present records, or begin as if it had never been read."""
 
     MOVE_TO_LATEST = "move_to_latest"
     START_OVER = "start_over"
@@ -43,7 +43,7 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """What a person asks once of one topic: to go on from these offsets, by number of partition."""
+    """A person's request for one run of one topic: go on from these offsets, by partition number."""
 
     offsets: Mapping[int, int]
 
@@ -53,18 +53,18 @@ class StartAt:
 
 
 LoadIntervals = Callable[[str | None], Mapping[str, Sequence[Interval]]]
-"""What the ledger holds of the dataset by key, ascending: what a partition published, as the log stores it, or all."""
+"""The dataset's intervals in the ledger by key, ascending: those of one partition, as the log stores it, or all."""
 
 
 def _no_ledger(partition: str | None) -> Mapping[str, Sequence[Interval]]:
-    raise CorruptionError(f"the ledger was asked for the partition {partition}, and this plan has none to look at")
+    raise CorruptionError(f"the ledger was asked for the partition {partition}, but this plan has no ledger")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Plan one partition of one dataset. ``mode`` may still be AUTO; ``by_hand`` is what AUTO asks about.
+    """Plan one partition of one dataset. ``mode`` may still be AUTO, which is decided by ``by_hand``.
 
-    ``load_intervals`` reads the ledger, for plans that it decides; planning what comes next needs only ``state``.
+    ``load_intervals`` reads the ledger, for plans that depend on it; a plan of the next rows needs only ``state``.
     """
 
     urn: DatasetUrn
@@ -81,7 +81,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """How one task of a plan went that is published: what it was expected to read, what it wrote, and in what time."""
+    """Figures of one published task: what it was expected to read, what it wrote, and in what time."""
 
     estimated_row_count: int
     file_bytes: int
@@ -100,26 +100,26 @@ class CheckResult:
 
 
 class Judge(Protocol):
-    """What a plan's kind says of what was done for it. Pure."""
+    """The judgement of a plan's kind on the work for the plan. Pure."""
 
     def gate(self, staged: Sequence["Staged"], state: DatasetState) -> tuple[CheckResult, ...]:
-        """The checks of what is about to be published: where one that blocks has failed, nothing is."""
+        """The checks before a publication: if a blocking check has failed, nothing is published."""
         ...
 
     def tell(self, staged: Sequence["Staged"] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
-        """Checks that keep nothing from being published. ``error`` is that of a task of the plan that failed.
+        """Checks that never prevent a publication. ``error``: the error of a failed task of the plan.
 
         ``staged`` None: nothing is published.
         """
         ...
 
     def describe(self, staged: Sequence["Staged"]) -> Mapping[str, object]:
-        """What the sequence keeps of the publication for those who look at it, fit for JSON."""
+        """The details of the publication that the sequence keeps for people, fit for JSON."""
         ...
 
 
 class NoChecks:
-    """``Judge`` of a kind that has nothing to say."""
+    """``Judge`` of a kind without checks."""
 
     def gate(self, staged: Sequence["Staged"], state: DatasetState) -> tuple[CheckResult, ...]:  # noqa: ARG002  the port's
         return ()
@@ -133,7 +133,7 @@ class NoChecks:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """That a plan can be done together with others whose ``key`` is equal. Names differ within a group.
+    """A plan with this value can be done together with plans of an equal ``key``. Names differ within a group.
 
     A name consists of letters, digits, ``.``, ``_`` and ``-``.
     """
@@ -144,7 +144,7 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSplit:
-    """``SplitRules`` of a kind that has none of its own."""
+    """``SplitRules`` of a kind without rules of its own."""
 
     max_multi_work_units: int = 8
     task_rows_min: int = 2_000_000
@@ -152,20 +152,20 @@ class DefaultSplit:
 
 @dataclass(frozen=True, slots=True)
 class UnitPlan:
-    """What to do for one dataset partition.
+    """The work for one dataset partition.
 
     ``mode`` is APPEND or REFRESH. ``replaces``: the active generation and intervals of this partition are
-    retired when this one is finished (a refresh, or a snapshot). ``is_snapshot``: no interval is recorded.
-    ``payload`` is the kind's own: how the WorkUnits are done. ``columns`` are those of the source, name to type text,
-    in order; none for what has no columns. ``notes`` are sentences for the run's log
-    (rows ignored because their position is NULL, columns that were added, ...). ``facts`` replace the dataset's
-    ``source_facts`` when this is published. ``degraded`` says what could not be asked for this time and is left to a
-    later run; the publication then does not count as complete. ``learn`` gives the facts to remember in place of
-    ``facts``, from how the published tasks went; it is pure. ``task_capacities`` are the loads that earlier tasks bore,
-    in what ``WorkUnit.weight`` counts. ``sharing``: None where a plan is always done by itself.
-    ``moves_watermarks``: False where what is done lies in the past of its keys, or ahead of their next reading.
-    ``keys_are_shared``: positions are those of the whole dataset, whatever partition reads them, as a log's are.
-    ``unread`` is what a log had that is not published, whether this run reads all of it or not; empty for tables.
+    retired when this plan's sequence is finished (a refresh, or a snapshot). ``is_snapshot``: no interval is recorded.
+    ``payload`` is the kind's own value: how the WorkUnits are done. ``columns``: the source's columns, name to type
+    text, in order; empty for a source without columns. ``notes``: sentences for the run's log (rows ignored because
+    their position is NULL, columns that were added, ...). ``facts`` replace the dataset's ``source_facts`` when the
+    plan is published. ``degraded``: what the source could not be asked this time and is left to a later run; the
+    publication then does not count as complete. ``learn`` returns the facts to keep instead of ``facts``, from the
+    figures of the published tasks; it is pure. ``task_capacities``: the loads of earlier tasks, in the unit of
+    ``WorkUnit.weight``. ``sharing`` None: the plan is always done by itself.
+    ``moves_watermarks`` False: the WorkUnits lie in the past of their keys, or ahead of the keys' next reading.
+    ``keys_are_shared``: all partitions of the dataset share the positions, as with a log.
+    ``unread``: the unpublished positions of a log, whether this run reads all of them or not; empty for tables.
     """
 
     urn: DatasetUrn
@@ -195,13 +195,13 @@ class UnitPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """Do ``units`` of ``plan`` and write what comes of them below ``directory``, which does not exist yet.
+    """Do ``units`` of ``plan`` and write their outputs below ``directory``, which does not exist yet.
 
-    Without ``units`` there is nothing to do: what is asked for is ``Staged.file_schemas``.
+    Without ``units`` only ``Staged.file_schemas`` is wanted.
     ``started_at`` is the run's clock when the attempt started: the "now" of all its rows. ``tag`` names the work
-    to a later ``cancel``. ``dataset_id`` and ``job`` are for what is compared with rows published before (the late
-    window). ``schemas_beside`` are the schemas that the dataset's other active files have: what is written must be
-    readable together with them.
+    for a later ``cancel``. ``dataset_id`` and ``job`` are for comparisons with rows published before (the late
+    window). ``schemas_beside``: the schemas of the dataset's other active files; the output must be readable together
+    with them.
     """
 
     job: JobName
@@ -231,13 +231,13 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What an attempt wrote, complete and closed but not yet durable. Its files' rows are those of their footers.
+    """The outputs of an attempt, complete and closed but not yet durable. Rows of files are those of their footers.
 
     ``file_schemas`` are JSON by role; ``columns`` the published data columns, name to type text.
-    ``rows_read`` counts the rows that should come out again: what the source gave, less what converters and the
-    late window took out. It is counted on the way of the rows, never from the files: an attempt whose files hold
-    another number is given up. ``observed_high`` is the highest position that was really read, where it was observed.
-    ``samples`` are some of the rows that were set aside, as people are shown them.
+    ``rows_read``: the number of rows that must be written: the source's rows, less the rows that converters and the
+    late window removed. It is counted while the rows are read, never from the files: an attempt whose files hold
+    another number of rows is refused. ``observed_high``: the highest position that was read, if it was observed.
+    ``samples``: some of the rows that were set aside, as they are shown to people.
     """
 
     outputs: tuple[Output, ...]
@@ -263,33 +263,33 @@ class Worker(Protocol):
         ...
 
     def do(self, order: WorkOrder) -> Staged:
-        """Do it, or raise a family; whatever was raised, the directory may hold anything."""
+        """Do the order, or raise an error family; after an error, the directory may hold anything."""
         ...
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
-        """As ``do`` for each of them, by one read and one write: their plans share, and so does their tag.
+        """``do`` for several orders, by one read and one write: their plans share, and they have one tag.
 
-        A failure is that of all of them. It says nothing of which one it came from.
+        A failure is the failure of all orders, and does not say which order caused it.
         """
         ...
 
     def cancel(self, tag: str) -> None:
-        """End the work of that tag as soon as possible; not knowing the tag is fine."""
+        """End the work of that tag as soon as possible; an unknown tag is no error."""
         ...
 
 
 class Session(Protocol):
-    """One run's view of what it reads from."""
+    """One run's view of its source."""
 
     def plan(self, request: PlanRequest) -> UnitPlan:
-        """Ask the source, and cut WorkUnits. RejectedError names what a person has to mend.
+        """Ask the source, and cut WorkUnits. RejectedError names what a person has to correct.
 
-        SessionLostError where no other request can be planned either.
+        SessionLostError: no other request can be planned either.
         """
         ...
 
     def open_worker(self) -> Worker:
-        """What does the session's plans. Called only where there is something to do."""
+        """The worker for the session's plans. Called only if there is something to do."""
         ...
 
 
@@ -300,7 +300,7 @@ class Session(Protocol):
 class RewriteOrder:
     """Write the rows of ``segments``, all of one role and schema, below ``directory``, which does not exist yet.
 
-    ``tag`` names the work to who interrupts it.
+    ``tag`` names the work for an interruption.
     """
 
     job: JobName
@@ -313,22 +313,22 @@ class RewriteOrder:
 
 
 class Rewriter(Protocol):
-    """What reads published files and writes the same rows into fewer ones."""
+    """Reads published files and writes the same rows into fewer files."""
 
     def describe_interruption(self, tag: str) -> Mapping[str, object] | None:
-        """What ends the work of ``tag`` after this process died, as JSON without secrets; None: it ends with it."""
+        """How to end the work of ``tag`` after this process died, as JSON without secrets; None: it ends by itself."""
         ...
 
     def rewrite(self, order: RewriteOrder) -> Sequence[Output]:
-        """The directories that were written, complete and not yet durable; whatever was raised, they may hold anything.
+        """The written directories, complete and not yet durable; after an error, they may hold anything.
 
-        CorruptionError if the rows that were written are not those that were read.
+        CorruptionError if the written rows are not those that were read.
         """
         ...
 
 
 class JobKind(Protocol):
-    """A kind of job, for one job: with its datasets and what it reads from. Nothing connects before ``open``."""
+    """A job kind for one job, with its datasets and its source. Nothing connects before ``open``."""
 
     @property
     def urns(self) -> Collection[DatasetUrn]:
@@ -338,13 +338,13 @@ class JobKind(Protocol):
     def open(self, report: Callable[[str], None], requests: Sequence[PlanRequest]) -> AbstractContextManager[Session]:
         """One view for a run, open until its last task has ended.
 
-        ``requests``: what will be planned, for kinds that ask about all of it at once, or share a bound. What can't be
-        done for one of them is raised when that one is planned.
+        ``requests``: the later plan requests, for kinds that ask about all of them at once, or share a bound. An error
+        of one request is raised when that request is planned.
         """
         ...
 
     def prepare(self) -> None:
-        """Start now what would take the process's signals for itself when it starts, such as a JVM."""
+        """Start everything that takes over the process's signals at its start, such as a JVM."""
         ...
 
     def current_partition(self, urn: DatasetUrn, now: dt.datetime) -> AssetPartition:
@@ -357,5 +357,5 @@ class JobKind(Protocol):
         ...
 
     def open_rewriter(self) -> Rewriter:
-        """What compacts. Called only where there is something to compact, and ``can_rewrite``."""
+        """The rewriter for a compaction. Called only if there is something to compact, and ``can_rewrite``."""
         ...

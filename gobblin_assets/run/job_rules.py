@@ -1,6 +1,6 @@
-"""What the engine asks of a job and of its datasets, whatever says it.
+"""The engine's requirements on a job and its datasets.
 
-Structural types: a specification satisfies them by having the fields, and the engine knows no specification.
+The types are structural: a specification satisfies them by its fields, and the engine knows no specification.
 """
 
 from typing import Literal, Protocol
@@ -52,7 +52,7 @@ class PackerRules(Protocol):
 
 
 class SplitRules(Protocol):
-    """Of a dataset: how many tasks a run may have, and how many rows are worth one."""
+    """Rules of a dataset: how many tasks a run may have, and how many rows justify one task."""
 
     @property
     def max_multi_work_units(self) -> int: ...
@@ -68,7 +68,7 @@ class LogRules(Protocol):
 
 
 class CompactionRules(Protocol):
-    """Which partitions are written anew with fewer, larger files."""
+    """Which partitions are rewritten with fewer, larger files."""
 
     @property
     def files_min(self) -> int: ...
@@ -81,7 +81,7 @@ class CompactionRules(Protocol):
 
 
 class JobRules(Protocol):
-    """A job, as far as a run of it goes. ``destination`` is the URI of its root."""
+    """The fields of a job that a run needs. ``destination`` is the URI of its root."""
 
     @property
     def job(self) -> str: ...

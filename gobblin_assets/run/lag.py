@@ -18,7 +18,7 @@ Unread = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class KeyLag:
-    """Of one watermark key: everything below ``position`` is published, and the log ended at ``end``."""
+    """The lag of one watermark key: everything below ``position`` is published, and the log ended at ``end``."""
 
     key: str
     position: int
@@ -31,9 +31,9 @@ class KeyLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Of one dataset with ``key_count`` keys. ``largest`` are those with the largest lags, these first.
+    """The lag of one dataset with ``key_count`` keys. ``largest``: the keys with the largest lags, largest first.
 
-    A key without a lag is not among them, and at most ``KEYS_SHOWN_MAX`` are.
+    They are at most ``KEYS_SHOWN_MAX``, without keys that have no lag.
     """
 
     total: int
@@ -42,7 +42,7 @@ class Lag:
 
 
 def measure_lag(unread: Unread, published: Mapping[str, Watermark] | None = None) -> Lag | None:
-    """What is left of ``unread`` once the keys of ``published`` have moved there. None: nothing is known of any key."""
+    """The rest of ``unread`` after the keys of ``published`` have moved there. None: no key is known."""
     if not unread:
         return None
     moved = {} if published is None else published
@@ -52,7 +52,7 @@ def measure_lag(unread: Unread, published: Mapping[str, Watermark] | None = None
 
 
 def lag_to_json(lag: Lag) -> dict[str, object]:
-    """As a sequence's details keep it."""
+    """The lag as a sequence's details keep it."""
     largest = [[each.key, each.position, each.end] for each in lag.largest]
     return {"total": lag.total, "keys": lag.key_count, "largest": largest}
 
@@ -68,5 +68,5 @@ def _position_of(key: str, moved: Mapping[str, Watermark], first: int) -> int:
         return first
     value = moved[key].value
     if not isinstance(value, int):
-        raise CorruptionError(f"the watermark of {key} is {moved[key]}, which counts nothing")
+        raise CorruptionError(f"the watermark of {key} is {moved[key]}, which is no number")
     return value

@@ -1,4 +1,4 @@
-"""The check of how much of a log is not published."""
+"""The check of the lag: how much of a log is not published."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ LAG_CHECK: Final = "lag"
 
 
 def check_lag(lag: Lag, *, lag_max: int) -> CheckResult:
-    """Whether no more of the log is unread than ``quality.lag_max`` allows. It blocks nothing: reading on mends it."""
+    """Check that the unread part of the log is at most ``quality.lag_max``. The check never blocks a publication."""
     figures: dict[str, object] = {"lag": lag.total, "lag_max": lag_max}
     for worst in lag.largest[:1]:
         figures |= {"largest_lag": worst.count, "largest_lag_key": worst.key}

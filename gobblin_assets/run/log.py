@@ -15,7 +15,7 @@ from gobblin_assets.state.overview.postgres import PostgresOverview
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The commit log, to work with and to look at."""
+    """The commit log, for reading and for operations."""
 
     stores: Stores
     overview: Overview
@@ -23,7 +23,7 @@ class Log:
 
 @contextmanager
 def open_log(report: Callable[[str], None] = unheard) -> Iterator[Log]:
-    """The log that GOBBLIN_DATABASE_URL names, else the embedded one, started if need be. ``report`` hears of that.
+    """The log of GOBBLIN_DATABASE_URL, else the embedded one, started if necessary. ``report`` gets lines about that.
 
     Raises:
         RetryableError: the server does not answer.

@@ -4,10 +4,10 @@ Worst-fit decreasing, of groups that the packer forms. ``bi_level``: the WorkUni
 those of a large one are divided by watermark key, and a large key into runs of neighbours. ``single_level``: each
 key by itself. ``topic_grouping``: keys of one dataset, up to a task's capacity by best-fit decreasing.
 
-A task costs the driver a quarter of a second beside what it reads. Where a dataset is published whole or not at all,
-another task of it is worth that only when it has many rows: it then saves reading them again when one fails.
+A task costs the driver a quarter of a second besides its reading. If a dataset is published whole or not at all,
+another task is worth this only if it has many rows: a failed task then reads fewer rows again.
 
-Of one key a MultiWorkUnit gets at most one run of neighbours: an attempt is published whole or not at all, and only
+A MultiWorkUnit gets at most one run of neighbours of a key: an attempt is published whole or not at all, and only
 contiguous prefixes are published, so a MultiWorkUnit with a hole would lose its good part to a failure elsewhere.
 """
 
@@ -34,13 +34,13 @@ _Group = list[_Run]
 
 _CAPACITY_UNIT: Final = 1_000_000
 _CAPACITY_MIN: Final = 1 * _CAPACITY_UNIT
-"""A task that once was slow beyond this says nothing about the next: Gobblin's own default."""
+"""A task that was slower than this says nothing about the next task: Gobblin's own default."""
 
 _NO_CAPACITIES: Mapping[DatasetUrn, Sequence[int]] = MappingProxyType({})
 _NO_LIMITS: Mapping[DatasetUrn, int] = MappingProxyType({})
 
 TASK_BYTES: Final = 2 * 1024**3
-"""What a task may have whatever its rows are: so much is read again when it fails."""
+"""Bytes that a task may read, however few rows they hold: a failed task reads them again."""
 
 
 def pack_run(
@@ -49,7 +49,7 @@ def pack_run(
     splits: Mapping[DatasetUrn, SplitRules],
     capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
 ) -> tuple[MultiWorkUnit, ...]:
-    """``pack_work_units`` by what a job says. ``splits`` has each dataset of the run."""
+    """``pack_work_units`` by a job's rules. ``splits`` has each dataset of the run."""
     bins = max((split.max_multi_work_units for split in splits.values()), default=1)
     # Tasks that publish by themselves, or begin one after another, are small on purpose.
     is_whole = job.commit_policy is CommitPolicy.FULL and job.rows_per_s_max is None
@@ -64,10 +64,10 @@ def pack_work_units(
     capacities: Mapping[DatasetUrn, Sequence[int]] = _NO_CAPACITIES,
     limits: Mapping[DatasetUrn, int] = _NO_LIMITS,
 ) -> tuple[MultiWorkUnit, ...]:
-    """Every WorkUnit once, in at most ``max_multi_work_units`` groups, none of them empty.
+    """Put every WorkUnit into one of at most ``max_multi_work_units`` groups, none of them empty.
 
-    ``capacities`` are the loads that tasks of a dataset bore before, in what ``WorkUnit.weight`` counts. ``limits``:
-    ``bi_level`` divides a dataset into no more groups than that.
+    ``capacities``: the loads of a dataset's earlier tasks, in the unit of ``WorkUnit.weight``. ``limits``: ``bi_level``
+    divides a dataset into at most this many groups.
     """
     if max_multi_work_units < 1:
         raise RejectedError("expected at least 1", field="split.max_multi_work_units", hint="Give 1 or more.")
@@ -94,7 +94,7 @@ def pack_work_units(
 def _limit_tasks(
     units: Sequence[WorkUnit], splits: Mapping[DatasetUrn, SplitRules], bins: int
 ) -> dict[DatasetUrn, int]:
-    """How many tasks each dataset is worth; nothing is said of one whose rows are not known."""
+    """How many tasks each dataset is worth; a dataset with an unknown number of rows has no limit."""
     limits: dict[DatasetUrn, int] = {}
     for dataset, of_dataset in itertools.groupby(sorted(units, key=_dataset_of), key=_dataset_of):
         found = list(of_dataset)
@@ -152,7 +152,7 @@ def _fill_groups(keys: Sequence[_Run], capacity: int, bins: int) -> list[_Group]
     for run in sorted(runs, key=lambda run: (-_weigh(run), _key_of(run[0]), run[0].number)):
         key, weight = _key_of(run[0]), _weigh(run)
         place = bisect.bisect_right(levels, (capacity - weight, len(groups))) - 1
-        # Bounded by the runs of one key: only a group that has another one of them is passed by.
+        # Bounded by the runs of one key: only groups with another run of this key are skipped.
         while place >= 0 and key in inside[levels[place][1]]:
             place -= 1
         level, number = levels.pop(place) if place >= 0 else (0, len(groups))
@@ -211,13 +211,13 @@ class _Bins:
 
     @classmethod
     def fill(cls, groups: Sequence[_Group], count: int) -> "_Bins":
-        """Heaviest first; equal weights by name, so that the same plan is packed the same way."""
+        """Fill heaviest first; equal weights by name, so that the same plan is packed in the same way."""
         numbers = range(min(count, len(groups)))
         found = cls([[] for _ in numbers], [set() for _ in numbers], [(0, number) for number in numbers])
         for group in sorted(groups, key=lambda group: (-_weigh_group(group), _key_of(group[0][0]), group[0][0].number)):
             if found.add(group):
                 continue
-            # Each has a run of some key of the group. Of one key alone there are no more runs than there may be bins.
+            # Each bin has a run of some key of the group. One key alone has no more runs than there may be bins.
             for run in group:
                 found.add([run])
         return found
@@ -226,7 +226,7 @@ class _Bins:
         return [runs for runs in self.runs if runs]
 
     def add(self, group: _Group) -> bool:
-        """Put it into the lightest that has no other run of its keys. False: there is none."""
+        """Put the group into the lightest bin without another run of its keys. False: there is no such bin."""
         of_group = {_key_of(run[0]) for run in group}
         passed: list[tuple[int, int]] = []
         while self.heap and not self.keys[self.heap[0][1]].isdisjoint(of_group):

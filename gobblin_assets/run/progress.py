@@ -15,7 +15,7 @@ def unheard(_said: object) -> None:
 
 
 class Progress:
-    """Counts tasks, rows and bytes as they end, and says how long the rest may take."""
+    """Counts ended tasks with their rows and bytes, and says how long the rest may take."""
 
     def __init__(self, clock: Clock, report: Callable[[str], None], *, task_count: int, estimated_rows: int) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
-"""The publisher of a round: slices that have ended are sealed, published and told of.
+"""The publisher of a round seals, publishes and reports slices whose tasks have ended.
 
-Each slice is decided by itself, and is a sequence of its own. Those of different datasets go through the log together,
-a transaction for all of them: so a thousand small topics cost little more than their files.
+Each slice is decided by itself, and is a sequence of its own. Sequences of different datasets go through the log
+together, in one transaction for all of them, so a thousand small topics cost little more than their files.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,15 +28,17 @@ from gobblin_assets.run.seal_decision import SealForgottenError, check_failure, 
 from gobblin_assets.run.slices import Slice, failure_of
 
 PAYLOAD_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of the steps of a wave, compressed."""
+"""The compressed steps of one wave."""
 
 Keep = Callable[[Sequence[tuple[DatasetId, DatasetReport]]], None]
 Remember = Callable[[Slice, Publication], None]
 
 
 class Publisher:
-    """``versions`` are those that slices were planned on, and are kept up. ``behind`` are datasets whose log is older
-    than their storage: nobody must clean them. ``remember`` is told of each slice that was published.
+    """``versions``: the versions on which slices were planned; the publisher updates them.
+
+    ``behind``: datasets whose log is older than their storage, which must not be cleaned. ``remember`` is called with
+    each published slice.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Publisher:
         self.versions: dict[DatasetId, int] = {}
 
     def publish(self, slices: Sequence[Slice], started_at_s: float) -> None:
-        """What the policy allows of each; ``started_at_s`` on the monotonic clock is when their round began."""
+        """Publish what the policy allows of each slice; ``started_at_s``: the round's start on the monotonic clock."""
         for wave in _in_waves(slices):
             self._publish_wave(wave, self._ports.clock.monotonic() - started_at_s)
 
@@ -80,9 +82,9 @@ class Publisher:
                 self._fail(slice_, self._explain(slice_, outcome))
 
     def _decide(self, slice_: Slice, duration_s: float) -> SealOrder | None:
-        """None: it has failed, and that is kept."""
+        """The decision on a slice. None: the slice has failed, and its failure is recorded."""
         if isinstance(slice_.error, FencedError):
-            # The new owner aborts what was begun.
+            # The new owner aborts the sequence.
             self._keep([(slice_.state.dataset_id, failure_of(slice_.urn, slice_.partition, slice_.error))])
             return None
         try:
@@ -120,11 +122,11 @@ class Publisher:
         self._keep([(slice_.state.dataset_id, failed)])
 
     def _abort(self, slice_: Slice, error: GobblinError) -> None:
-        """Give up what was not sealed. What was sealed stays open, and is completed by whoever comes next."""
+        """Abort the sequence if it was not sealed. A sealed sequence stays open, and the next owner completes it."""
         if isinstance(error, FencedError | OutcomeUnknownError):
             return
         if isinstance(error, SealForgottenError):
-            # Its staging may be all that is left of files whose siblings are visible: cleanup stays away as well.
+            # Its staging may hold the only copies of files whose siblings are visible, so cleanup must not run either.
             self._behind.add(slice_.urn)
             return
         try:
@@ -150,9 +152,9 @@ class Publisher:
 
 
 def _in_waves(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
-    """In their order, each wave without two slices of a dataset: a sequence is planned on the version before it.
+    """Slices in order, in waves without two slices of a dataset: a sequence is planned on the version before it.
 
-    What they staged is held at once while they are published, so that it is bounded too.
+    The staged steps of a wave are in memory together while they are published, so their size is bounded too.
     """
     wave: dict[DatasetId, Slice] = {}
     held_bytes = 0

@@ -1,7 +1,7 @@
-"""How fast a run may read: attempts begin so slowly that their rows, on average, come no faster than allowed.
+"""Limits how fast a run reads: attempts are delayed so that the average rate of rows stays below the limit.
 
-Of an attempt itself nothing is slowed down, so that the smaller WorkUnits and MultiWorkUnits are, the smoother it
-gets (Gobblin's extract.limit with type rate waits in front of each record instead).
+An attempt itself is not slowed down, so smaller WorkUnits and MultiWorkUnits give a smoother rate (Gobblin's
+extract.limit with type rate waits before each record instead).
 """
 
 import threading
@@ -23,7 +23,7 @@ class RateLimit:
     _free_at_s: float = 0.0
 
     def acquire(self, rows: int) -> None:
-        """Return when an attempt at so many rows may begin. FencedError if the run stops meanwhile."""
+        """Return when an attempt at this many rows may begin. FencedError if the run stops meanwhile."""
         if self.rows_per_s_max is None:
             return
         with self._lock:

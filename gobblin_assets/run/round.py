@@ -1,4 +1,4 @@
-"""One round of a run, under the leases that it got: from recovery to cleanup. A stream goes round many times.
+"""One round of a run, under the run's leases: from recovery to cleanup. A stream has many rounds.
 
 Tasks run in a bounded pool. Everything else happens on the run's own thread, so that a slice, once its last
 task has ended, is decided and published while other tasks still read.
@@ -42,7 +42,7 @@ from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
-# How often the run's thread looks up from waiting, to say how far it is.
+# How often the waiting thread of the run wakes up to report progress, in seconds.
 _TICK_S: Final = 1.0
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
@@ -51,9 +51,9 @@ Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
 
 
 class Round:
-    """``run``, or its parts in their order. ``keep`` is given the report of each slice as soon as there is one.
+    """Call ``run``, or its parts in order. ``keep`` gets the report of each slice as soon as there is one.
 
-    ``select`` says which partitions of a dataset are meant now; None: those of the request.
+    ``select`` returns the partitions of a dataset that are meant now; None: those of the request.
     """
 
     def __init__(
@@ -91,8 +91,9 @@ class Round:
         self.recovered: list[DatasetReport] = []
 
     def run(self, leases: Mapping[DatasetUrn, Lease]) -> None:
-        """All of it, once. ``recovered`` then has the publications of earlier runs that were completed on the way,
-        and has them as well where this raises later on.
+        """The whole round, once.
+
+        ``recovered`` then has the publications of earlier runs that the round completed, even if it raises later.
         """
         self.recovered, ready = self.recover(leases)
         self.publish_new(ready)
@@ -102,8 +103,8 @@ class Round:
     # Recover --------------------------------------------------------------------------------------------
 
     def recover(self, leases: Mapping[DatasetUrn, Lease]) -> tuple[list[DatasetReport], dict[DatasetUrn, Lease]]:
-        """Complete what earlier runs left open; give those publications, and the datasets that can go on."""
-        # First of all: recovery by an older log would abort what was published long ago.
+        """Complete open sequences of earlier runs. Returns their publications, and the datasets that can go on."""
+        # First of all: recovery with an older log would abort what was published long ago.
         errors = self._ports.destination.check_logs(leases)
         held = [lease.dataset_id for lease in leases.values()]
         unfinished = {sequence.dataset_id for sequence in self._store.find_unfinished(*held)}
@@ -163,8 +164,10 @@ class Round:
     # Plan -----------------------------------------------------------------------------------------------
 
     def publish_new(self, ready: Mapping[DatasetUrn, Lease], choose: Choose | None = None) -> None:
-        """Plan what is new, read it and publish it. ``choose``: the slices to go on with; what is left out is as
-        if it had not been planned. All datasets must have been recovered since anything of theirs failed.
+        """Plan, read and publish new rows.
+
+        ``choose`` returns the slices to go on with; the others count as not planned. Every dataset must have been
+        recovered since its last failure.
         """
         if not ready:
             return
@@ -298,13 +301,13 @@ class Round:
             while running:
                 ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 progress.tick()
-                # In the order of submission, so that equal runs do equal things.
+                # In the order of submission, so that equal runs do the same.
                 for future in [each for each in running if each in ended]:
                     outcomes = zip(running.pop(future), future.result(), strict=True)
                     over = [order.slice for order, result in outcomes if self._take(order, result, progress)]
                     self._publisher.publish(over, self._started_at)
         except BaseException:
-            # Terminated from outside: no new task starts, and those that read are interrupted.
+            # Terminated from outside: no new task starts, and running tasks are interrupted.
             self._stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
             runner.cancel_all()
@@ -313,11 +316,11 @@ class Round:
             pool.shutdown(wait=True)
 
     def _take(self, order: TaskOrder, result: TaskResult, progress: Progress) -> bool:
-        """Whether it was the last task of its slice."""
+        """Take a task's result. True if it was the last task of its slice."""
         slice_ = order.slice
         if isinstance(result, GobblinError) and not order.units and not isinstance(result, FencedError):
-            # Its columns alone are not known, as before.
-            self._ports.report(f"{slice_.label}: which columns it has could not be found out: {result}")
+            # Only its columns stay unknown.
+            self._ports.report(f"{slice_.label}: its columns could not be determined: {result}")
         elif isinstance(result, GobblinError):
             slice_.error = result if isinstance(result, FencedError) else slice_.error or result
             slice_.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
@@ -335,14 +338,14 @@ class Round:
     # Clean ----------------------------------------------------------------------------------------------
 
     def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
-        """Remove staging and retired files, but not of a dataset whose log is behind its storage."""
+        """Remove staging and retired files, except of datasets whose log is behind their storage."""
         reach(Failpoint.EVENTS_BEFORE_CLEANUP)
         self._tidying.clean({urn: lease for urn, lease in leases.items() if urn not in self._behind})
 
     # Compact --------------------------------------------------------------------------------------------
 
     def compact(self, leases: Mapping[DatasetUrn, Lease]) -> None:
-        """Write anew what has come to rest, where the job says so and nothing of the dataset is open."""
+        """Compact partitions at rest, if the job says so and the dataset has no open sequence."""
         spec = self._request.job.compaction
         compaction = open_compaction(self._request, self._ports, self._run_id, self._driver, self._keeper.require)
         if spec is not None and compaction is not None:
@@ -351,14 +354,14 @@ class Round:
 
 
 def _oldest_first(partitions: Iterable[AssetPartition]) -> list[AssetPartition]:
-    """A window that has passed is planned before the open one, which takes what no other does."""
+    """A past window is planned before the open one, which takes everything that no other window takes."""
     return sorted(partitions, key=lambda partition: _BEFORE_ALL if partition.window is None else partition.window.start)
 
 
 def _find_undescribed(slices: Iterable[Slice]) -> list[Slice]:
-    """Of each dataset without anything to read the first partition whose publication has to say which columns it has.
+    """The first partition of each dataset without rows to read whose publication has to record its columns.
 
-    A source that knows no columns without records has none in its plan.
+    A source that does not know columns without records has no columns in its plan.
     """
     empty = [each for each in slices if not each.units_to_read() and each.plan.columns and each.lacks_schema()]
     return list({each.urn: each for each in reversed(empty)}.values())

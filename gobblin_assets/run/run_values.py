@@ -1,4 +1,4 @@
-"""A run's request, its ports and its report: what Dagster's assets, the command line and tests share."""
+"""A run's request, ports and report, which Dagster's assets, the command line and tests share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,8 +39,8 @@ class RunRequest:
 class RunPorts:
     """Everything a run needs from outside. ``destination`` is the job's.
 
-    ``kind`` is the job's, with its datasets. ``interrupt`` ends what a dead attempt may still be writing, as far as
-    that is possible.
+    ``kind`` is the job's, with its datasets. ``interrupt`` ends the writes of a dead attempt, as far as that is
+    possible.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
     semantics: the run marks the sequence as announced after it returned.
     """
@@ -60,8 +60,8 @@ class DatasetReport:
     """How one dataset partition left the run. ``publication`` is set when a sequence was finished.
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
-    without secrets; ``error_family`` its family. ``lag``: of a log, what was left unread
-    of what it had when the run was planned. ``comments``: what people wrote at the source about the published columns.
+    without secrets; ``error_family`` its family. ``lag``: for a log, how much this run left unread of its records at
+    planning. ``comments``: the source's comments on the published columns.
     """
 
     urn: DatasetUrn

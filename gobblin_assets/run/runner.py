@@ -1,8 +1,8 @@
 """A run: take leases, recover, plan, pack, extract, decide, publish, clean up.
 
-Each dataset goes its own way: what fails for one is reported for that one, and its siblings go on. Busy
-datasets are waited for only after the round of those that were free is over and its leases are given back,
-so that two runs never wait for each other.
+If one dataset fails, its failure is reported for this dataset, and the others go on. The run waits for busy
+datasets only after the round of the free ones is over and its leases are given back, so that two runs never
+wait for each other.
 """
 
 import os
@@ -31,14 +31,14 @@ _ERROR_TEXT_MAX: Final = 4_000
 def run_request(request: RunRequest, ports: RunPorts) -> RunReport:
     """Run the selected partitions of the job's datasets, and report each.
 
-    Raises a family only for what concerns the whole run before anything was begun (a destination that can't
-    be written, a log that can't be reached); all else is in the report.
+    Raises an error family only for errors of the whole run before anything was begun (a destination that can't
+    be written, a log that can't be reached); all other errors are in the report.
     """
     return _Run(request, ports).run(_Run.go_round_once)
 
 
 def stream_request(request: RunRequest, ports: RunPorts, wait_for_stop: WaitForStop) -> RunReport:
-    """Publish what comes, at the job's pace, until ``wait_for_stop`` says so: one run, a sequence after the other.
+    """Publish new records at the job's pace until ``wait_for_stop`` returns True: one run with many sequences.
 
     The report has each dataset's last outcome. Raises as ``run_request`` does.
     """
@@ -85,7 +85,7 @@ class _Run:
                 )
 
     def _bind_destination(self) -> DestinationAwayError | None:
-        """The error of a destination that is not mounted: it is each dataset's own."""
+        """Bind the destination. Returns the error if it is not mounted; every dataset then has this error."""
         try:
             self._ports.destination.bind()
         except DestinationAwayError as error:
@@ -93,14 +93,14 @@ class _Run:
         return None
 
     def _stop_all(self, ids: Mapping[DatasetUrn, DatasetId], error: GobblinError) -> list[DatasetReport]:
-        """Nothing was done for any dataset; nothing was recovered."""
+        """Report that nothing was done or recovered for any dataset."""
         self._ports.report(str(error))
         for urn, dataset_id in ids.items():
             self._keep([(dataset_id, failure_of(urn, partition, error)) for partition in self._request.selection[urn]])
         return []
 
     def go_round_once(self, ids: Mapping[DatasetUrn, DatasetId]) -> list[DatasetReport]:
-        """Each dataset once: those that are free, then those that were waited for."""
+        """Run each dataset once: first the free ones, then those that had to be waited for."""
         recovered: list[DatasetReport] = []
         waiting = dict(sorted(ids.items()))
         wait_until = self._ports.clock.monotonic() + (self._request.job.lease.wait_s if self._request.by_hand else 0)
@@ -119,7 +119,7 @@ class _Run:
         return recovered
 
     def stream(self, ids: Mapping[DatasetUrn, DatasetId], wait_for_stop: WaitForStop) -> list[DatasetReport]:
-        """All datasets again and again, under leases that are kept."""
+        """Run all datasets repeatedly, under leases that are kept."""
         keeper = self._make_keeper()
         keeper.start()
         keep = self._keep_latest
@@ -151,7 +151,7 @@ class _Run:
         return one_round.recovered
 
     def _fail_the_rest(self, taken: Mapping[DatasetUrn, Lease], error: GobblinError) -> None:
-        """What has no report yet was not come to."""
+        """Report datasets without a report as not reached."""
         for urn, lease in taken.items():
             for partition in self._request.selection[urn]:
                 if (urn, partition) not in self._reports:
@@ -168,7 +168,7 @@ class _Run:
         self._stores.runs.record_dataset(self._run_id, *(_record_of(*each) for each in reports))
 
     def _keep_latest(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
-        """As ``_keep``; what failed of a dataset in a window before counts no more once a later one went well."""
+        """As ``_keep``; a failure in an earlier window of a dataset no longer counts once a later window succeeded."""
         good = {report.urn for _dataset_id, report in reports if report.outcome.is_good}
         self._reports = {
             name: report for name, report in self._reports.items() if report.urn not in good or report.outcome.is_good
@@ -213,5 +213,5 @@ def _record_of(dataset_id: DatasetId, report: DatasetReport) -> RunDatasetRecord
 
 
 def owner_text() -> str:
-    """Who holds a lease, for people: host and process."""
+    """The holder of a lease, for people: host and process."""
     return f"{socket.gethostname()}:{os.getpid()}"

@@ -1,4 +1,4 @@
-"""From the results of a slice's tasks to what is to be sealed: decided, checked, described."""
+"""Decides from the results of a slice's tasks what to seal, checks it, and describes it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,13 +23,13 @@ class QualityFailedError(RejectedError):
         super().__init__(
             f"{label}: {failed}",
             field="quality.tasks",
-            hint="Nothing was published and the watermark stays; mend the data or the policy.",
+            hint="Nothing was published and the watermark stays; correct the data or the policy.",
         )
         self.checks = checks
 
 
 class SealForgottenError(ConflictError):
-    """The log acknowledged the seal and does not know it any more. Nothing may be given up or cleaned for that."""
+    """The log acknowledged the seal and no longer knows it. Nothing may be abandoned or cleaned because of that."""
 
     def __init__(self, label: str, sequence_id: SequenceId, cause: GobblinError) -> None:
         super().__init__(
@@ -43,14 +43,14 @@ class SealForgottenError(ConflictError):
 def decide_slice(
     slice_: Slice, *, policy: CommitPolicy, base_version: int, uri: str, duration_s: float
 ) -> SealOrder | None:
-    """What the policy allows to be published. None: nothing, and the sequence is to be aborted.
+    """The attempts that the policy allows to publish. None: nothing, and the sequence must be aborted.
 
     QualityFailedError: a blocking check failed.
     """
     decision = decide_commit(policy, slice_.results, replaces=slice_.plan.replaces)
     if not decision.publish:
         return None
-    # Not by the winners alone: an attempt that tells the columns has no WorkUnits, and no result.
+    # Not by the winners alone: an attempt that only determines columns has no WorkUnits, and no result.
     winners = [task for task in slice_.staged if task.attempt_id not in decision.discarded]
     judge, staged = slice_.plan.judge, [task.extracted for task in winners]
     checks = judge.gate(staged, slice_.state)
@@ -72,10 +72,10 @@ def decide_slice(
 
 
 def explain_unpublished(slice_: Slice, error: GobblinError, store: CommitStepStore) -> GobblinError:
-    """What kept a slice from being published that had sealed."""
+    """The error that prevented the publication of a sealed slice."""
     if not isinstance(error, ConflictError | FencedError | RejectedError):
         return error
-    # What a log says that went back looks like somebody else's doing; only here is it known that it had sealed.
+    # If the log went back, its answer looks like the work of another process; only this run knows that it had sealed.
     known = store.find_known([slice_.sequence_id]).get(slice_.sequence_id)
     if known is not None and known.is_sealed:
         return error
@@ -85,7 +85,7 @@ def explain_unpublished(slice_: Slice, error: GobblinError, store: CommitStepSto
 
 
 def check_failure(slice_: Slice, error: GobblinError) -> tuple[CheckResult, ...]:
-    """The quality results of a slice of which nothing was published."""
+    """The quality results of a slice without a publication."""
     lag = _check_lag(slice_, measure_lag(slice_.plan.unread))
     if isinstance(error, QualityFailedError):
         return error.checks + lag
@@ -115,7 +115,7 @@ def _highest(winners: Sequence[StagedTask]) -> str | None:
 
 
 def learn_facts(slice_: Slice, winners: Sequence[StagedTask]) -> Mapping[str, object]:
-    """What the source remembers of the slice, once it is published: its facts, or what it makes of how tasks went."""
+    """The source's facts after the slice is published: the plan's facts, or those learnt from the tasks."""
     if slice_.plan.learn is None:
         return slice_.plan.facts
     expected: dict[AttemptId, int] = {}
@@ -164,7 +164,7 @@ def _seal_order(slice_: Slice, decision: Decision, winners: Sequence[StagedTask]
 
 
 def check_to_json(check: CheckResult) -> dict[str, object]:
-    """As the sequence's details keep it, so that a recovered publication still shows its checks."""
+    """A check as the sequence's details keep it, so that a recovered publication still shows its checks."""
     return {
         "name": check.name,
         "passed": check.passed,

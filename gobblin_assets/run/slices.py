@@ -18,7 +18,7 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(frozen=True, slots=True)
 class StagedTask:
-    """A staged attempt with what its publication needs."""
+    """A staged attempt with the values that its publication needs."""
 
     attempt_id: AttemptId
     extracted: Staged
@@ -61,7 +61,7 @@ class Slice:
         return tuple(each.file_schema for each in self.active_schemas if own is None or each.only_partition != own)
 
     def lacks_schema(self) -> bool:
-        """Whether nothing says which columns the dataset has, should this be published without a row."""
+        """Whether the dataset's columns would be unknown if this slice were published without a row."""
         if self.plan.replaces:
             return not self.schemas_beside()
         if not self.state.published_columns:
@@ -73,16 +73,16 @@ class Slice:
 
 
 def partition_text(partition: AssetPartition) -> str:
-    """As the log stores it: "" for a dataset without partitions."""
+    """The partition as the log stores it: "" for a dataset without partitions."""
     return "" if partition.key is None else partition.key
 
 
 def failure_of(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:
-    """How a dataset partition left the run that an error kept from being published."""
+    """The report of a dataset partition that an error kept from being published."""
     outcome = DatasetOutcome.FAILED
     if isinstance(error, FencedError):
         outcome = DatasetOutcome.FENCED
     elif isinstance(error, StorageMismatchError):
-        # It waits for a person, as a sequence does that is blocked.
+        # It waits for a person, as a blocked sequence does.
         outcome = DatasetOutcome.BLOCKED
     return DatasetReport(urn, partition, outcome, error=str(error), error_family=family_of(error))

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request to stop: what is under way is ended in good order."""
+"""SIGTERM and SIGINT as a request to stop after the work under way."""
 
 import queue
 import signal
@@ -12,8 +12,10 @@ _STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Whether a signal has come. It is made from within a handler, which may have come while this thread waits: an
-    Event would wait for its own lock then, and of all queues this one can be put into from there.
+    """Whether a signal has come.
+
+    A signal handler makes the request, perhaps while this thread waits. An Event would then wait for its own lock; a
+    SimpleQueue can be used from a handler.
     """
 
     def __init__(self) -> None:
@@ -29,7 +31,7 @@ class StopRequest:
         self._wakeups.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it is made; True then. For one thread."""
+        """Wait this long, or until the request is made; True if it was made. For one thread."""
         if not self._is_made:
             with suppress(queue.Empty):
                 self._wakeups.get(timeout=max(0.0, seconds))
@@ -38,11 +40,14 @@ class StopRequest:
 
 @contextmanager
 def heed_stop_signals(report: Callable[[str], None], request: StopRequest) -> Iterator[None]:
-    """The first signal makes the request, and ``report`` gets a line; the second does what it did before, and then
-    raises KeyboardInterrupt if that did not. Whoever else takes signals, as a classic Spark session does when it opens,
-    must have done so: its handler is the one of before, and may fail where its JVM is gone.
+    """Handle stop signals during the block.
 
-    Python gives signals to the main thread alone: in another one, the request is never made.
+    The first signal makes the request, and ``report`` gets a line. The second signal calls the previous handler, and
+    then raises KeyboardInterrupt if that handler did not. Other code that takes signals, such as a classic Spark
+    session when it opens, must have done so before: its handler is then the previous one, and may fail if its JVM is
+    gone.
+
+    Python gives signals to the main thread only: in another thread, the request is never made.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,11 +1,12 @@
-"""A stream: a run that goes round until it is told to stop, and publishes what came as one sequence after the other.
+"""A stream: a run that repeats its rounds until it is told to stop, and publishes new records as one sequence each.
 
-A sequence of a stream is no other than that of a single run, and so is what a crash leaves of it. What is new is read
-every ``stream.publish_every_s``, or as soon as there are ``stream.records_max``; a dataset without news gets no
-sequence. A stop is heard between two publications, never within one.
+A stream's sequences are ordinary sequences; recovery treats them the same. New records are read every
+``stream.publish_every_s``, or as soon as there are ``stream.records_max``; a dataset without new records gets no
+sequence. A stop takes effect between two publications, never within one.
 
-A dataset whose publication fails is given back and taken again later: with a new fence, and recovered first, as by
-another run. What only a person can mend leaves the stream, and the others go on.
+If the publication of a dataset fails, the stream gives its lease back and takes it again later, with a new fence, and
+recovers the dataset first, as another run would. A dataset that only a person can help leaves the stream; the others go
+on.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from gobblin_assets.run.slices import Slice
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper
 
 LOOKS_PER_PUBLICATION: Final = 10
-"""So often is asked, between two publications, whether there is a batch full of records already."""
+"""How often, between two publications, the stream checks whether a batch is already full."""
 
 LOOK_S_MIN: Final = 0.5
 COMPACT_S_MIN: Final = 60.0
@@ -39,12 +40,12 @@ _LINES_REMEMBERED_MAX: Final = 1_000
 _MENDED_BY_TIME: Final = frozenset({ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN, ErrorFamily.FENCED})
 
 WaitForStop = Callable[[float], bool]
-"""Waits for so many seconds, or until the stream is to stop; True then."""
+"""Waits for this many seconds, or until the stream must stop; True if it must stop."""
 
 
 @dataclass(slots=True)
 class _Follower:
-    """Where the stream is with one dataset. Without a lease it is taken when ``not_before_s`` has come."""
+    """The stream's state of one dataset. Without a lease, the dataset is taken when ``not_before_s`` has come."""
 
     urn: DatasetUrn
     dataset_id: DatasetId
@@ -57,7 +58,7 @@ class _Follower:
 
 @dataclass(slots=True)
 class _SeldomAgain:
-    """Says a line again only after a while: what is wrong with a topic is found at every look."""
+    """Repeats a line only after a while, since every look finds the same fault of a topic again."""
 
     report: Callable[[str], None]
     monotonic: Callable[[], float]
@@ -75,7 +76,7 @@ class _SeldomAgain:
 
 @dataclass(slots=True)
 class _Tally:
-    """What was published since the last line about it, which is said every few seconds at most."""
+    """Counts publications since the last progress line, which is printed every few seconds at most."""
 
     report: Callable[[str], None]
     said_at_s: float
@@ -95,7 +96,7 @@ class _Tally:
 
     def say(self, now_s: float) -> None:
         if not self.sequences:
-            # Hours without records are no part of a rate.
+            # Hours without records do not count in a rate.
             self.idle_until_s = now_s
             return
         if now_s - self.said_at_s < PROGRESS_S:
@@ -154,7 +155,7 @@ class Stream:
         self._failed_before = False
 
     def run(self) -> list[DatasetReport]:
-        """Give the publications of earlier owners that were completed on the way."""
+        """Run the stream. Returns the publications of earlier owners that it completed."""
         self._report(
             f"following {len(self._followers)} datasets of {self._job}; what comes is published every "
             f"{self._pace.publish_every_s:g} s, or when {self._pace.records_max:,} records wait"
@@ -172,11 +173,11 @@ class Stream:
         return recovered
 
     def _select(self, urn: DatasetUrn) -> tuple[AssetPartition, ...]:
-        """The window that is open now, which is another one tomorrow."""
+        """The window that is open now; it changes with time."""
         return (self._ports.kind.current_partition(urn, self._clock.now()),)
 
     def list_never_held(self) -> Iterator[tuple[DatasetUrn, DatasetId]]:
-        """The datasets that somebody else worked on all the while."""
+        """The datasets that another process held during the whole stream."""
         return ((each.urn, each.dataset_id) for each in self._followers.values() if not each.was_held)
 
     def _decide_wait_s(self) -> float:
@@ -189,7 +190,7 @@ class Stream:
     # Leases ---------------------------------------------------------------------------------------------
 
     def _take_what_is_due(self) -> list[DatasetReport]:
-        """Take what is free, and complete what was left open of it."""
+        """Take the leases of free datasets that are due, and complete their open sequences."""
         now = self._clock.monotonic()
         wanted = {
             each.dataset_id: each
@@ -216,7 +217,7 @@ class Stream:
             return []
 
     def _is_last_word(self, completed: DatasetReport) -> bool:
-        """Whether it tells how a publication went that had failed here, and is kept as that dataset's outcome."""
+        """Whether the publication completes one that had failed in this stream, and so is the dataset's outcome."""
         follower = self._followers.get(completed.urn)
         if follower is None or not follower.failures:
             return False
@@ -224,14 +225,14 @@ class Stream:
         return True
 
     def _announce_left_over(self) -> list[DatasetReport]:
-        """What was finished and could not be told. At first the run itself has done that."""
+        """Send the events that could not be sent before. At the start, the run itself has done that."""
         if not self._failed_before:
             return []
         self._failed_before = False
         return list(announce_left_over(self._ports.stores.commits, self._job, self._ports.on_publication))
 
     def _rest_all(self, error: GobblinError) -> None:
-        """What concerns all: raised again, where time does not mend it."""
+        """Let all datasets rest after an error that concerns all; raise it again if waiting does not help."""
         if not isinstance(error, RetryableError | OutcomeUnknownError | FencedError):
             raise error
         self._report(f"{error}")
@@ -258,7 +259,7 @@ class Stream:
     # Publications ---------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """See what is new; publish it if it is time, or enough."""
+        """Look for new records; publish them if it is time, or if there are enough."""
         ready = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
         self._chosen = set()
         try:
@@ -274,7 +275,7 @@ class Stream:
             self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})
 
     def _compact_what_rests(self) -> None:
-        """So often as a partition can come to rest: windows that have passed, while the open one is followed."""
+        """Compact past windows while the open one is followed, as often as a partition can come to rest."""
         spec, now = self._compaction, self._clock.monotonic()
         if spec is None or now < self._compact_at_s:
             return
@@ -294,7 +295,7 @@ class Stream:
         return chosen
 
     def _keep(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
-        """The reports of slices: the run keeps them, and the stream decides how it goes on with their datasets."""
+        """Take a slice's report: the run keeps it, and the stream decides how to go on with its dataset."""
         self._keep_for_run(reports)
         for _dataset_id, report in reports:
             self._follow(report)
@@ -316,7 +317,7 @@ class Stream:
 
 
 def _has_news(slice_: Slice) -> bool:
-    """There is something to read, or a position to remember that the log does not have yet."""
+    """Whether there is something to read, or a position that the log does not have yet."""
     return any(
         not unit.is_empty
         or (

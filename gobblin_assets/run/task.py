@@ -1,7 +1,7 @@
 """One task: attempts at the WorkUnits of one MultiWorkUnit for one slice, until one is staged.
 
-Tasks of several slices whose plans share are attempted by one read. What fails for all of them is tried again in
-halves, so that one of them can't keep the others from being published; each of them is still an attempt of its own.
+Tasks of several slices whose plans share are attempted by one read. If a shared read fails, it is tried again in
+halves, so that one slice can't keep the others from being published; each slice still has an attempt of its own.
 
 Each attempt writes to a directory of its own that no other attempt ever gets. It is recorded before its
 first byte, made durable before it is staged, and staged in one transaction with its steps.
@@ -40,7 +40,7 @@ _NAMED_MAX: Final = 3
 class TaskOrder:
     """``number`` is the MultiWorkUnit's; it also names the directory that a winning attempt publishes.
 
-    Without ``units`` nothing is read: the attempt tells which columns rows would have had.
+    Without ``units`` nothing is read: the attempt determines which columns rows would have.
     """
 
     slice: Slice
@@ -125,7 +125,7 @@ class TaskRunner:
         return staged
 
     def _attempt_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
-        """Raises what failed for all; what failed for one of them is its result."""
+        """Attempt the orders by one read. Raises an error of all of them; the error of one order is its result."""
         self.rate_limit.acquire(_count_rows(orders))
         ids = [AttemptId(self.clock.new_id()) for _order in orders]
         tag = task_tag(ids[0])
@@ -141,7 +141,7 @@ class TaskRunner:
         try:
             return [*self._stage(orders, works, extracted, started_s)]
         except GobblinError:
-            # One of them, or all: each tells for itself. What is staged already is found so.
+            # One attempt failed, or all: stage each by itself. An attempt that is staged already is found staged.
             return [
                 self._stage_one(order, work, each, started_s)
                 for order, work, each in zip(orders, works, extracted, strict=True)
@@ -174,7 +174,7 @@ class TaskRunner:
     def _register(
         self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
     ) -> list[WorkOrder]:
-        """Record the attempts before their first byte; give what is to be extracted for them."""
+        """Record the attempts before their first byte; returns their work orders."""
         self.destination.require()
         interruption = self.worker.describe_interruption(tag, [order.slice.plan for order in orders])
         attempts = [
@@ -212,7 +212,7 @@ class TaskRunner:
         ]
 
     def _make_durable(self, works: Sequence[WorkOrder], extracted: Sequence[Staged]) -> None:
-        """Once only: what could not be made durable is given up, and read again by new attempts."""
+        """Make outputs durable, once only: if that fails, the attempt fails, and new attempts read again."""
         reach(Failpoint.ATTEMPT_WRITTEN)
         self.destination.make_durable(
             {work.directory: written.outputs for work, written in zip(works, extracted, strict=True)}
@@ -226,7 +226,7 @@ class TaskRunner:
         extracted: Sequence[Staged],
         started_s: float,
     ) -> list[StagedTask]:
-        """All of them, or it raises; what was staged before it did may be staged again."""
+        """Stage all attempts, or raise; attempts that are staged already may be staged again."""
         self.destination.require()
         for order in orders:
             self.require(order.slice.lease)
@@ -281,10 +281,9 @@ class TaskRunner:
 
 
 def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) -> None:
-    """Refuse to stage what would publish fewer rows, or more, than were read: data, quarantine and dead letters.
+    """Refuse to stage an attempt whose files (data, quarantine, dead letters) hold fewer or more rows than were read.
 
-    RetryableError: another attempt reads them again. Whatever it was that lost rows between the source and the log,
-    such an attempt is given up.
+    RetryableError: another attempt reads the rows again, whatever lost rows between the source and the log.
     """
     counts = {role: sum(each.row_count for each in segments if each.role is role) for role in Role}
     rows_written = sum(counts.values())
@@ -293,7 +292,7 @@ def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) ->
     held = ", ".join(f"{count:,} in {role.value}" for role, count in counts.items() if count or role is Role.DATA)
     raise RetryableError(
         f"{label}: {rows_read:,} rows were read, and the files that were written hold {rows_written:,} ({held})",
-        hint="Nothing of this attempt is published. If each try says so, look whether something removes files from "
+        hint="Nothing of this attempt is published. If every try says so, check whether something removes files from "
         "the staging, and whether the source changes while it is read.",
         rows_read=rows_read,
         rows_written=rows_written,
@@ -301,12 +300,12 @@ def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) ->
 
 
 def _count_rows(orders: Sequence[TaskOrder]) -> int:
-    """As planned: a source that does not know says nothing, and is not slowed down."""
+    """The planned number of rows. A source that does not know it gives none, and is not slowed down."""
     return sum(sum_rows(order.units) for order in orders)
 
 
 def task_tag(attempt_id: AttemptId) -> str:
-    """What the attempt's work is called."""
+    """The name of the attempt's work."""
     return f"gobblin-{attempt_id.hex}"
 
 

@@ -9,7 +9,7 @@ from gobblin_assets.model.work_unit import MultiWorkUnit, WorkUnit, WorkUnitId, 
 from gobblin_assets.run.slices import Slice
 from gobblin_assets.run.task import TaskOrder
 
-# What is read together fails together, and may lie in memory.
+# Datasets that are read together fail together, and their records may all be in memory.
 ROWS_MAX: Final = 200_000
 BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -24,7 +24,7 @@ def make_orders(multi: MultiWorkUnit, owners: Mapping[WorkUnitId, Slice]) -> lis
 
 
 def group_orders(orders: Sequence[TaskOrder]) -> list[list[TaskOrder]]:
-    """The orders of one MultiWorkUnit, those together whose plans share. Of one name there is one in a group."""
+    """The orders of one MultiWorkUnit, grouped by plans that share. A group has each name at most once."""
     groups: list[_Together] = []
     open_groups: dict[Hashable, _Together] = {}
     for order in orders:

@@ -1,4 +1,4 @@
-"""What a run tidies up behind itself: staging, retired files, old publications in the log, and old history."""
+"""Tidies up after a run: staging, retired files, old publications in the log, and old history."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -17,7 +17,7 @@ RUNS_FORGOTTEN_MAX: Final = 10_000
 
 
 class Tidying:
-    """Nothing of it fails a run: what could not be done is said, and left to the next one."""
+    """A failure here never fails a run: it is reported, and the work is left to the next run."""
 
     def __init__(self, rules: JobRules, ports: RunPorts, job: JobName, require: Callable[[Lease], None]) -> None:
         self._rules = rules
@@ -27,11 +27,11 @@ class Tidying:
         self._forget_at_s = float("-inf")
 
     def clean(self, leases: Mapping[DatasetUrn, Lease]) -> None:
-        """Datasets whose log is not behind their storage."""
+        """Clean datasets. Their log must not be behind their storage."""
         try:
             self._ports.destination.require()
         except GobblinError as error:
-            # What is not there now would be taken for removed.
+            # On a destination that is not there, all files would count as removed.
             self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
             return
         for some in in_bounds(list(leases)):

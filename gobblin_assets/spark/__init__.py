@@ -1,4 +1,4 @@
-"""Everything that touches a Spark session and is no source: sessions, the warm server, writes, cancelling.
+"""Code on Spark sessions, except sources: sessions, the warm server, cancelling.
 
 Spark is used through its DataFrame API only, so that the same code runs inside the process, on a cluster's
 master and on Spark Connect. PySpark decides once for a process which of the two kinds its functions build:

@@ -1,4 +1,4 @@
-"""Stopping what runs under a tag: how, depends on the kind of session.
+"""Stops the work that runs under a tag; the way depends on the kind of session.
 
 Connect keeps a running operation on the server: ``interruptTag`` reaches it from any thread or process that
 knows the session's id. In a classic session ``interruptTag`` does nothing across threads, so jobs are

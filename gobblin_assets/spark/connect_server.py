@@ -1,4 +1,4 @@
-"""The warm Spark Connect server of a home: it outlives whoever started it, and a cold start is paid once.
+"""The warm Spark Connect server of a home: it outlives the process that started it, so a cold start is paid once.
 
 Authoritative is the answer to an authenticated call. ``connect.json`` says where to ask (owner-only, since it
 holds the token); a process id counts only together with the time at which that process started. It is written

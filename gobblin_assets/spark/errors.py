@@ -1,4 +1,4 @@
-"""What Spark raises, as the families: one line of it, since the whole of it is in the driver's log."""
+"""Turns Spark's errors into the error families, with one line of their text; the driver's log has all of it."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, Re
 from gobblin_assets.run.job_kind import SessionLostError
 
 LINE_LENGTH_MAX: Final = 400
-"""Enough for the sentence; a query plan that follows it is not."""
+"""Enough characters for the error's sentence, without the query plan that may follow it."""
 
 SPARK_RAISES: Final = (PySparkException, Py4JError, RpcError, ConnectionError)
 """Whatever comes out of Spark's API; the last one where the JVM of this process is gone."""
@@ -38,17 +38,17 @@ def family_of_spark(error: Exception, *, action: str) -> GobblinError:
     """The family to raise instead: a query that Spark refuses is rejected, all else may be tried again."""
     message = f"Spark can't {action}: {first_cause(error)}"
     if isinstance(error, PySparkException) and error.getCondition() == "PATH_ALREADY_EXISTS":
-        return ConflictError(message, hint="Paths of attempts are never used twice: look what made it.")
+        return ConflictError(message, hint="Paths of attempts are never used twice: find out what made this one.")
     if isinstance(error, (AnalysisException, IllegalArgumentException, PySparkValueError)):
         return RejectedError(message, field="spark", hint="Correct the expression, column or setting that it names.")
-    return RetryableError(message, hint="Spark's log in the work folder has the whole of it.")
+    return RetryableError(message, hint="Spark's log in the work folder has the complete error.")
 
 
 def session_failure(error: Exception) -> SessionLostError:
     """A session whose server or JVM died never comes back, and what was set for it is gone with it."""
     return SessionLostError(
         f"Spark failed: {first_cause(error)}",
-        hint="If its server or JVM is gone, start it and this again, which goes on where it ended.",
+        hint="If its server or JVM is gone, start that again, then repeat this command: it goes on where it ended.",
     )
 
 

@@ -1,4 +1,4 @@
-"""A process on this machine that is not our child: is it still the one that we know, and how to end it."""
+"""Checks whether a process on this machine, not our child, is still the one that we know, and ends it."""
 
 import os
 import signal

@@ -1,1 +1,1 @@
-"""What a job file says: specification, rules between its fields, parsing, the windows and names of its partitions."""
+"""Job files: specification, rules between fields, parsing, and the windows and names of partitions."""

@@ -1,4 +1,4 @@
-"""What the fields of one dataset promise together, each rule with its own message.
+"""Rules between the fields of one dataset, each with its own message.
 
 Rules look at a dataset as it will run, with the job's defaults applied; ``where`` is its path in the job, such as
 ``datasets[0]``.
@@ -106,7 +106,7 @@ def _check_watermark(watermark: WatermarkSpec, where: str) -> None:
 
 
 def _check_columns(spec: DatasetSpec, where: str) -> None:
-    """What is read must hold the columns that reading relies on."""
+    """Require that the read columns include those that reading relies on."""
     if spec.columns is None:
         return
     if not spec.columns:
@@ -302,7 +302,7 @@ def check_zone(name: str, field: str) -> None:
 
 
 def _require_distinct(names: Iterable[str], field: str, *, by_case: bool = False) -> None:
-    """Unless ``by_case``, names that Spark takes for one are one."""
+    """Require different names. Names that Spark takes for one are equal, unless ``by_case``."""
     seen: dict[str, str] = {}
     for name in names:
         known_as = name if by_case else name_key(name)

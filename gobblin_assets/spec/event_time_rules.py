@@ -1,6 +1,6 @@
-"""What the fields of an event time promise together, and which patterns may name a directory by time.
+"""Rules between the fields of an event time, and the patterns that may name a directory by time.
 
-Whatever Spark would find out only at the first row, in a task, is refused here, when the job is read.
+Faults that Spark would find only at the first row, in a task, are refused here, when the job is read.
 """
 
 import re
@@ -13,7 +13,7 @@ from gobblin_assets.model.directory_names import check_directory_value
 from gobblin_assets.spec.event_time_spec import EventTimeSpec, Granularity
 
 # The letters of Spark's date patterns, each with the numbers of times that it may be repeated (tried with Spark 4.0).
-# Week-based ones were taken out of Spark 3, so that years never shift; D is refused by its formatter.
+# Spark 3 removed the week-based letters, so years never shift; its formatter refuses D.
 _CLOCK_LETTERS: Final[Mapping[str, Collection[int]]] = MappingProxyType(
     {**dict.fromkeys("GMLQqE", range(1, 5)), **dict.fromkeys("dhKkHms", (1, 2)), **dict.fromkeys("aF", (1,))}
     | {"y": range(1, 7), "S": range(1, 10)}
@@ -25,7 +25,7 @@ _QUOTED: Final = re.compile(r"'[^']*'")
 _RUN_OF_LETTERS: Final = re.compile(r"([A-Za-z])\1*")
 _RESERVED: Final = frozenset("'#{}[]")
 
-# What is within one directory of a granularity, and so always the same at the beginning of it.
+# Units smaller than one directory of a granularity: at the directory's beginning they are always the same.
 _LETTERS_WITHIN: Final = MappingProxyType(
     {
         Granularity.MINUTE: frozenset("sS"),
@@ -40,7 +40,7 @@ _JSON_PATH: Final = re.compile(r"\$(?:\.[^.\[\]'\"*?\s]+|\['[^'?]+'\]|\[[0-9]{1,
 
 
 def unquoted(pattern: str) -> str:
-    """About what the pattern makes: its text as it is, and for its letters as many characters."""
+    """The approximate output of the pattern: its text unchanged, and as many characters as it has letters."""
     return pattern.replace("'", "")
 
 

@@ -1,4 +1,4 @@
-"""What a job says of an event's time: where it stands, how it becomes a directory, and what holds without one."""
+"""A job's options for the event time: its column, its directory, and the rules for rows without a time."""
 
 from enum import StrEnum
 from types import MappingProxyType
@@ -58,7 +58,7 @@ class EventTimeSpec(SpecModel):
     where futures are accepted, it is unreadable.
     """
 
-    column: str = Field(description="Where the time, or the JSON text that holds it, stands after the converters.")
+    column: str = Field(description="Column of the time, or of the JSON text that holds it, after the converters.")
     json_path: str | None = Field(None, description="Path into the column's JSON, such as $.header.time.")
     unit: TimeUnit = TimeUnit.MILLISECONDS
     granularity: Granularity = Granularity.DAY
@@ -76,7 +76,7 @@ class EventTimeSpec(SpecModel):
         ge=0,
         le=FUTURE_S_MAX,
         allow_inf_nan=False,
-        description="A time further ahead than this of the run's clock is taken for wrong; null: none is.",
+        description="A time further ahead of the run's clock than this counts as wrong; null: no limit.",
     )
     on_future: Literal["fail", "directory", "dead_letter", "accept"] = "fail"
     future_name: _Name = Field("future", description="The directory of such rows, for on_future: directory.")
@@ -87,7 +87,7 @@ class EventTimeSpec(SpecModel):
 
     @property
     def limit_s(self) -> float | None:
-        """How far ahead of the run's clock a time may be; None: as far as it likes."""
+        """How far ahead of the run's clock a time may be; None: no limit."""
         return None if self.on_future == "accept" else self.future_s_max
 
     @property

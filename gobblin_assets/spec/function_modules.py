@@ -1,9 +1,9 @@
-"""Which modules a job's ``function`` may come from: those that whoever owns the deployment allowed.
+"""The modules from which a job's ``function`` may come; the owner of the deployment decides.
 
-A job is a text that names functions of Python, which run in the process that reads the sources' passwords. So its
-author may use the owner's own code, and not whatever is installed: by default a module that lies on Python's path
-outside of the standard library and of installed packages. GOBBLIN_FUNCTION_MODULES names the modules and packages that
-are allowed instead, joined by commas; then no others are.
+A job names Python functions, which run in the process that reads the sources' passwords. So its author may use the
+owner's own code, but not every installed package: by default a module must be on Python's path outside the standard
+library and installed packages. GOBBLIN_FUNCTION_MODULES names the allowed modules and packages instead, joined by
+commas; then no others are allowed.
 """
 
 import os
@@ -37,13 +37,14 @@ def require_allowed_module(
     raise RejectedError(
         f"{label}: {module} {found}",
         field=field,
-        hint=f"Whoever owns this deployment allows it by {MODULES_VARIABLE}={module} (more are joined by commas).",
+        hint=f"The owner of this deployment allows it by {MODULES_VARIABLE}={module} (more are joined by commas).",
     )
 
 
 def _is_own(top: str) -> bool:
-    """Whether the top-level package or module lies where nothing is installed. One that is not there at all is as well:
-    the import says so.
+    """Whether the top-level package or module is outside the places of installed packages.
+
+    True also for a module that does not exist: its import gives the error.
     """
     if top in sys.stdlib_module_names or top in sys.builtin_module_names:
         return False

@@ -14,7 +14,7 @@ from gobblin_assets.spec.job_spec import JobSpec
 JOBS_VARIABLE: Final = "GOBBLIN_JOBS"
 
 _DEFAULT_JOBS: Final = "demo/*.yaml"
-# What a component's file says about Dagster, beside the job's own options.
+# Keys of a component's file for Dagster, beside the job's own options.
 _COMPONENT_OPTIONS: Final = frozenset({"translation", "discovered", "executor", "resources"})
 
 

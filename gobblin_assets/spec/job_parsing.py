@@ -1,6 +1,6 @@
-"""From what a person wrote to a JobSpec and its datasets, or to one RejectedError that says what to mend.
+"""Turns the options that a person wrote into a JobSpec and its datasets, or into one RejectedError with the fix.
 
-All of it is pure: nothing connects, and no file is looked at.
+All of it is pure: nothing connects, and no file is read.
 """
 
 import re
@@ -19,7 +19,7 @@ from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_rules import check_new_data, check_packing, check_words
 from gobblin_assets.spec.spec_errors import refuse
 
-# A URL never matches: so a password can't stand where a name belongs.
+# A URL never matches, so a password can't be given in place of a name.
 _CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 _NOT_FOR_DEFAULTS: Final = ("urn", "table")
@@ -75,7 +75,7 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
 
 
 def find_datasets(job: str, datasets: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str]) -> list[DatasetUrn]:
-    """Those that are named, each once; all of them where none is. RejectedError for one that is not the job's."""
+    """The named datasets, each once; all datasets if none is named. RejectedError for one that is not the job's."""
     for urn in urns:
         if DatasetUrn(urn) not in datasets:
             has = ", ".join(datasets) or "none"
@@ -84,7 +84,7 @@ def find_datasets(job: str, datasets: Mapping[DatasetUrn, DatasetSpec], urns: Se
 
 
 def _explicit_datasets(spec: JobSpec) -> list[DatasetSpec]:
-    """The written datasets with defaults, URN and table. RejectedError for what has no name or a used one."""
+    """The written datasets with defaults, URN and table. RejectedError for a missing or repeated name."""
     datasets = []
     kind = kind_of(spec.source)
     for number, written in enumerate(spec.datasets):

@@ -1,8 +1,7 @@
-"""The specification of a job: what the YAML component, the Python function and the command line all build.
+"""The specification of a job, which the YAML component, Python programs and the command line all build.
 
-Pydantic checks shapes; ``parse_job`` turns what it finds into RejectedErrors that name the field, what was
-expected, what was found, and the fix. Values that name a secret never hold it: a connection is a name that
-a resource resolves when a run starts.
+Pydantic checks shapes; ``parse_job`` turns its errors into RejectedErrors that name the field, what was expected, what
+was found, and the fix. No option holds a secret: a connection is a name that a resource resolves when a run starts.
 """
 
 from collections.abc import Mapping
@@ -31,18 +30,18 @@ from gobblin_assets.spec.source_spec import AnySource, keep_errors, list_dataset
 from gobblin_assets.spec.spec_model import DAY_S, MIB, Moment, SpecModel
 
 RETIRE_GRACE_S: Final = 86_400.0
-"""How long retired files stay where a job says nothing else."""
+"""How long retired files stay by default, in seconds."""
 
 
 def _read_octal(value: object) -> object:
-    """YAML has no way to write 0o022 that all of its readers take for a number; as text it is octal."""
+    """Read a text as octal: not every YAML reader takes 0o022 for a number."""
     if isinstance(value, str):
         return int(value, 8)
     return value
 
 
 def _refuse_partial(value: object) -> object:
-    """Gobblin's third policy publishes what a failed task has; it was taken here, and did what ``successful`` does."""
+    """Refuse Gobblin's third policy, which publishes output of failed tasks; here it did the same as ``successful``."""
     if value == "partial":
         hint = "No source says how far a failed task came. Write successful, which publishes what partial published."
         raise PydanticCustomError("commit_policy", "full or successful", {"hint": hint})
@@ -50,7 +49,7 @@ def _refuse_partial(value: object) -> object:
 
 
 class WatermarkSpec(SpecModel):
-    """The column of positions of a dataset and what is promised about it."""
+    """The column of positions of a dataset and its properties."""
 
     column: str
     type: WatermarkType | None = Field(None, description="Default: from the column's type at the source.")
@@ -61,7 +60,7 @@ class WatermarkSpec(SpecModel):
         60.0, ge=0, description="Times: positions younger than this wait for the next run. In seconds."
     )
     late_window: float = Field(
-        0.0, ge=0, description="How far below the watermark each run looks again: seconds for times, else a count."
+        0.0, ge=0, description="How far below the watermark each run reads again: seconds for times, else a count."
     )
     on_null: OnNull = OnNull.FAIL
 
@@ -74,7 +73,7 @@ class PartitionsSpec(SpecModel):
     end: Moment | None = Field(None, description="Where the last window ends, for time partitions. Default: never.")
     zone: str = "UTC"
     keys: tuple[str, ...] = Field((), description="For static partitions.")
-    column: str | None = Field(None, description="Column whose value is the key, for static and dynamic ones.")
+    column: str | None = Field(None, description="Column whose value is the key, for static and dynamic partitions.")
     name: str | None = Field(None, description="Name of the dynamic partitions definition.")
 
 
@@ -128,12 +127,14 @@ class QualitySpec(SpecModel):
         0.05, ge=0, le=1, description="More dead letters than this share (undecodable, no event time) fail the task."
     )
     dead_letter_count_max: int = Field(
-        0, ge=0, description="So many in a publication are allowed whatever their share; a stream's may be few records."
+        0,
+        ge=0,
+        description="This many are allowed in a publication whatever their share; a stream's publication may be small.",
     )
     samples: Literal["masked", "values", "none"] = Field(
         "masked",
-        description="How three of the rows that fail a row policy are shown, in logs, events and checks: by types and "
-        "lengths in place of values, with values, or not at all.",
+        description="How three of the rows that fail a row policy are shown in logs, events and checks: by types and "
+        "lengths instead of values, with values, or not at all.",
     )
     lag_max: int | None = Field(
         None,
@@ -153,7 +154,7 @@ class WriterSpec(SpecModel):
     time_pattern: str | None = Field(None, description="Spark date pattern, such as yyyy-MM-dd.")
     time_name: str = Field("time", description="Name of the directory column made by ``time_pattern``.")
     event_time: EventTimeSpec | None = Field(
-        None, description="A directory by the time at which something happened, read from whatever says it."
+        None, description="A directory by the event time, read from a column or from JSON."
     )
 
 
@@ -161,12 +162,12 @@ class SplitSpec(SpecModel):
     """How a read is divided into WorkUnits and packed into MultiWorkUnits."""
 
     work_unit_rows: int = Field(1_000_000, ge=1, description="Aim for WorkUnits of this many rows.")
-    max_partitions: int = Field(20, ge=1, le=1000, description="At most so many WorkUnits for a dataset partition.")
-    max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most so many tasks for a run.")
+    max_partitions: int = Field(20, ge=1, le=1000, description="At most this many WorkUnits for a dataset partition.")
+    max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most this many tasks for a run.")
     task_rows_min: int = Field(
         2_000_000,
         ge=1,
-        description="A dataset that publishes as one is not divided into tasks of fewer rows than this.",
+        description="A dataset that is published as a whole is not divided into tasks of fewer rows than this.",
     )
     fetch_size_rows: int = Field(10_000, ge=1, description="Rows per round trip of the JDBC driver.")
 
@@ -185,26 +186,29 @@ class PackerSpec(SpecModel):
         10.0, gt=0, allow_inf_nan=False, description="topic_grouping: the load of a MultiWorkUnit."
     )
     capacity_strategy: Literal["min", "max", "mean", "median"] = Field(
-        "median", description="topic_grouping by produce_rate: which of the rates that the topic's tasks had before."
+        "median", description="topic_grouping by produce_rate: which of the rates of the topic's earlier tasks to use."
     )
     containers_min: int = Field(
-        1, ge=1, le=1000, description="topic_grouping: groups are split until there are so many."
+        1, ge=1, le=1000, description="topic_grouping: groups are split until there are this many."
     )
 
 
 class SchemaChangeSpec(SpecModel):
-    """Added columns always flow through, and so do types that hold every value published before; these say whether
-    others may. A type that would lose a value of old files or new ones is always refused (docs/TYPES.md).
+    """Which changes of the source's columns are accepted.
+
+    Added columns always are, and so are types that hold every value published before. A type that would lose a value of
+    old or new files is always refused (docs/TYPES.md).
     """
 
     allow_dropped: bool = False
     allow_retyped: bool = Field(
-        False, description="Also types that hold not all old values, where one holds those of both."
+        False,
+        description="Also accept types that do not hold all old values, if a common type holds the values of both.",
     )
 
 
 class DatasetSpec(SpecModel):
-    """One dataset. Fields left out come from the job's ``defaults``. Its kind of source may have more of them."""
+    """One dataset. Fields that are left out come from the job's ``defaults``. A kind of source may have more fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -267,25 +271,25 @@ class LeaseSpec(SpecModel):
 class StreamSpec(SpecModel):
     """The pace of a stream, of `gobblin-assets stream` and of run configuration's `stream_s`: whichever comes first."""
 
-    publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish what came, this often.")
-    records_max: int = Field(1_000_000, ge=1, description="Publish at once when so many records wait; no more at once.")
+    publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish new records this often.")
+    records_max: int = Field(
+        1_000_000, ge=1, description="Publish at once when this many records wait; a publication has at most this many."
+    )
 
 
 class LogSpec(SpecModel):
-    """What the commit log keeps of a dataset: its old publications are folded into one, and old history goes."""
+    """What the commit log keeps of a dataset: old publications are folded into one, and old history is removed."""
 
-    fold_keep: int = Field(
-        DEFAULT_FOLD.keep, ge=0, description="So many of the newest publications stay as they were made."
-    )
+    fold_keep: int = Field(DEFAULT_FOLD.keep, ge=0, description="This many of the newest publications stay unfolded.")
     fold_min: int = Field(
-        DEFAULT_FOLD.count_min, ge=1, description="Fold when so many older ones have come; else once a day."
+        DEFAULT_FOLD.count_min, ge=1, description="Fold when there are this many older publications; else once a day."
     )
-    fold_age_s: float = Field(DEFAULT_FOLD.age_s, ge=0, description="Younger publications stay as they were made.")
+    fold_age_s: float = Field(DEFAULT_FOLD.age_s, ge=0, description="Younger publications stay unfolded.")
     history_days: float = Field(
         DEFAULT_FOLD.history_s / DAY_S,
         gt=0,
         allow_inf_nan=False,
-        description="Runs, aborted sequences and replaced publications without files are forgotten after so long.",
+        description="Runs, aborted sequences and replaced publications without files are forgotten after this time.",
     )
 
     @property
@@ -294,12 +298,14 @@ class LogSpec(SpecModel):
 
 
 class CompactionSpec(SpecModel):
-    """Which partitions are written anew with fewer, larger files."""
+    """Which partitions are rewritten with fewer, larger files."""
 
     files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
     file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")
-    quiet_s: float = Field(3600.0, ge=0, description="A partition has come to rest so long after its last publication.")
-    partitions_per_run_max: int = Field(10, ge=1, description="Of each dataset; the rest is left to the next run.")
+    quiet_s: float = Field(3600.0, ge=0, description="A partition is at rest this long after its last publication.")
+    partitions_per_run_max: int = Field(
+        10, ge=1, description="Partitions of each dataset in one run; the rest is left to the next run."
+    )
 
 
 class JobSpec(SpecModel):
@@ -312,12 +318,15 @@ class JobSpec(SpecModel):
     defaults: DatasetSpec = DatasetSpec()
     commit_policy: Annotated[CommitPolicy, BeforeValidator(_refuse_partial)] = Field(
         CommitPolicy.FULL,
-        description="Of a dataset partition, full publishes everything or nothing; successful publishes, per watermark "
-        "key, what was read without a gap from the last position on.",
+        description="full publishes everything or nothing of a dataset partition; successful publishes, per watermark "
+        "key, the rows that were read without a gap from the last position on.",
     )
     parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
     rows_per_s_max: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="Tasks begin so slowly that rows come no faster, on average."
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Tasks are delayed so that no more rows are read per second, on average.",
     )
     retry: RetrySpec = RetrySpec()
     lease: LeaseSpec = LeaseSpec()
@@ -327,10 +336,10 @@ class JobSpec(SpecModel):
     retire_grace_s: float = Field(RETIRE_GRACE_S, ge=0, description="How long retired files stay for lazy readers.")
     log: LogSpec = LogSpec()
     compaction: CompactionSpec | None = Field(
-        None, description="Runs compact what has come to rest, after they have published. Default: by command only."
+        None, description="Runs compact partitions at rest after they have published. Default: by command only."
     )
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
-        0o022, description="Of published files and directories; as text it is read in octal."
+        0o022, description="umask of published files and directories; a text is read as octal."
     )
     backfill: Literal["multi_run", "single_run"] = "multi_run"
     description: str | None = None

@@ -1,4 +1,4 @@
-"""From a Dagster partition key to the window or name that bounds one materialization.
+"""Turns a Dagster partition key into the window or name that bounds one materialization.
 
 ``time_windows`` says which windows there are and how their keys are written.
 """
@@ -32,7 +32,7 @@ def asset_partition(spec: DatasetSpec, key: str | None) -> AssetPartition:
     """The partition that ``key`` names. ``spec`` must be resolved: its URN is what errors name.
 
     A key that Dagster would not offer for this dataset is a RejectedError: before the start, not below the end,
-    not the beginning of a window, not in the static list. Whether a window has ended by now isn't asked.
+    not the beginning of a window, not in the static list. A window need not have ended by now.
     """
     partitions = spec.partitions
     kind = partitions.kind
@@ -61,9 +61,9 @@ def asset_partition(spec: DatasetSpec, key: str | None) -> AssetPartition:
 
 
 def open_partition(spec: DatasetSpec, now: dt.datetime) -> AssetPartition:
-    """The partition of a log that holds what is read at ``now``, which is aware: its window, or the whole dataset.
+    """The partition of a log for records that are read at ``now``, which is aware: its window, or the whole dataset.
 
-    RejectedError: ``now`` lies before the first window, or behind the last.
+    RejectedError: ``now`` lies before the first window, or after the last.
     """
     partitions = spec.partitions
     if not partitions.kind.is_time:

@@ -1,4 +1,4 @@
-"""A kind of source: what a job may say to it, its rules, and what opens its connections. One object is all of it."""
+"""A kind of source: one object with the options of a job, their rules, and the class that opens connections."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,14 +31,14 @@ class Scaffold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind(SourceOptions):
-    """Offered by an entry point of the group ``gobblin_assets.sources``, under its ``name``.
+    """A kind of source, offered by an entry point of the group ``gobblin_assets.sources`` with its ``name``.
 
-    Imports neither Spark nor a client: every process that reads a job file loads it. ``connection`` names the
-    ``SourceConnection`` that opens it, as ``module:class``, imported when something connects. ``resource`` names
-    Dagster's resource of it; None: one is made from the connection's fields. ``title`` is its name in sentences.
-    ``shown_as`` is what Dagster shows as the kind of what is read, where no address tells more; None: the noun.
-    ``check_job`` and ``check_dataset`` (with its place in the job) raise RejectedError for what does not hold together.
-    ``has_dead_letters``: records may turn out to be no rows.
+    It imports neither Spark nor a client, because every process that reads a job file loads it. ``connection`` names
+    the ``SourceConnection`` class as ``module:class``, imported when something connects. ``resource`` names its Dagster
+    resource; None: one is made from the connection's fields. ``title``: the kind's name in sentences. ``shown_as``: the
+    kind that Dagster shows for the table or topic if its address does not say more; None: the noun. ``check_job`` and
+    ``check_dataset`` (with its place in the job) raise RejectedError for options that do not fit together.
+    ``has_dead_letters``: records may be undecodable, and then are no rows.
     """
 
     title: str
@@ -52,7 +52,7 @@ class SourceKind(SourceOptions):
 
 
 def kind_of(source: SourceSpec) -> SourceKind:
-    """The kind of a source that was read from a job. RejectedError where its package can't be loaded."""
+    """The kind of a source that was read from a job. RejectedError if its package can't be loaded."""
     kind = SOURCES.get(source.type)
     if not isinstance(kind, SourceKind):
         raise CorruptionError(f"the kind of source {source.type!r} is {type(kind).__name__}, and no SourceKind")
@@ -60,5 +60,5 @@ def kind_of(source: SourceSpec) -> SourceKind:
 
 
 def register_source(kind: SourceKind) -> None:
-    """Make a kind known to this process alone. One of a name that is known: RejectedError."""
+    """Make a kind known to this process only. RejectedError if the name is known already."""
     SOURCES.register(kind.name, kind)

@@ -1,4 +1,4 @@
-"""What a job promises about its source, whatever kind that is, each rule with its own message."""
+"""Rules for the source options of a job that hold for every kind of source, each with its own message."""
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
@@ -8,7 +8,7 @@ from gobblin_assets.spec.spec_model import list_differing
 
 
 def check_words(written: DatasetSpec, where: str, kind: SourceKind) -> None:
-    """Refuse what only other kinds of source have; ``written`` as the person wrote it, without defaults of a job."""
+    """Refuse options that only other kinds of source have; ``written``: the options without the job's defaults."""
     given = list_differing(written)
     for name in sorted(kind.refused.keys() & given):
         raise RejectedError(
@@ -29,7 +29,7 @@ def check_words(written: DatasetSpec, where: str, kind: SourceKind) -> None:
 
 
 def check_new_data(job: JobSpec) -> None:
-    """RejectedError for a longest wait where nothing waits."""
+    """RejectedError for a longest wait if nothing ever waits."""
     source = job.source
     if not isinstance(source, LogSourceSpec) or source.new_data.wait_s_max is None:
         return
@@ -42,7 +42,7 @@ def check_new_data(job: JobSpec) -> None:
 
 
 def check_packing(job: JobSpec) -> None:
-    """What the packer and the source's sizes promise together. RejectedError for the first rule that does not hold."""
+    """Check the packer against the source's size estimator. RejectedError for the first rule that does not hold."""
     packer = job.packer
     if packer.type != "topic_grouping" and (idle := sorted(list_differing(packer) - {"type"})):
         raise RejectedError(

@@ -1,7 +1,7 @@
-"""What every job says of its source, and how the options of one kind of source are found.
+"""The source options of every job, and the lookup of the options of one kind of source.
 
-The options of a kind (``source:``, and what a dataset says to it) are the kind's own, in its folder. A job is checked
-against those of the kind that its ``source.type`` names.
+The options of a kind (below ``source:``, and in datasets) are in the kind's own folder. A job is checked against the
+options of the kind that its ``source.type`` names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from gobblin_assets.extensions import Extensions
 from gobblin_assets.spec.spec_model import SpecModel
 
 DEFAULT_TYPE: Final = "jdbc"
-"""Of jobs that say nothing of it."""
+"""The kind of source of jobs without ``source.type``."""
 
 SOURCE_KIND_ERROR: Final = "source_kind"
 """Pydantic's error for a kind that there is none of; its context has ``said`` and ``hint``."""
@@ -42,11 +42,11 @@ class SourceSpec(SpecModel):
 class NewDataSpec(SpecModel):
     """When the job's sensor for new data asks for a run of a log."""
 
-    running: bool = Field(False, description="Whether the sensor runs from the start; else somebody turns it on.")
+    running: bool = Field(False, description="Whether the sensor runs from the start; otherwise a person turns it on.")
     interval_s: int = Field(30, ge=5, description="How often it looks, at most.")
-    records_min: int = Field(1, ge=1, description="A log with fewer new positions waits for more.")
+    records_min: int = Field(1, ge=1, description="A log with fewer new positions than this waits for more.")
     wait_s_max: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="It waits no longer than this; default: as long as it takes."
+        None, gt=0, allow_inf_nan=False, description="The longest wait for records_min; default: no limit."
     )
 
 
@@ -61,11 +61,11 @@ class LogSourceSpec(SourceSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a job may say to one kind of source.
+    """The options of a job for one kind of source.
 
-    ``name``: what ``source.type`` says. ``noun``: what a dataset is there, such as table; a dataset's option of this
-    name says which one is read. ``dataset_options``: what a dataset may say besides the options that all have.
-    ``refused``: options of a dataset that this kind has no use for, each with what to do instead.
+    ``name``: the value of ``source.type``. ``noun``: the word for a dataset at the source, such as table; a dataset's
+    option with this name says which one is read. ``dataset_options``: further options of a dataset. ``refused``:
+    options of a dataset that this kind does not have, each with the alternative.
     """
 
     name: str

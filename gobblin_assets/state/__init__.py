@@ -1,1 +1,1 @@
-"""What is known between runs: leases and fences, dataset states, the ledger of intervals, and history."""
+"""State between runs: leases and fences, dataset states, the ledger of intervals, and history."""

@@ -40,10 +40,10 @@ class RunDatasetRecord:
 
 @dataclass(frozen=True, slots=True)
 class LapsedRun:
-    """A run of Dagster's that began, never said that it ended, and holds no live lease.
+    """A run of Dagster's that began, never reported its end, and holds no live lease.
 
-    ``lease_ran_out``: it held one to the last, so its process is dead, or as good as dead; also where somebody has
-    taken over what it held. Else it may be waiting for a busy dataset.
+    ``lease_ran_out``: a lease of the run ran out, so its process is dead, or as good as dead, even if another process
+    has taken the dataset over. Otherwise the run may be waiting for a busy dataset.
     """
 
     run_id: RunId
@@ -53,21 +53,21 @@ class LapsedRun:
 
 
 class DatasetStore(Protocol):
-    """Previous states by URN, whatever the last run touched."""
+    """Previous states by URN, also of datasets that the last run did not touch."""
 
     def register(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetId]:
-        """Make the rows that are missing; being there already is fine."""
+        """Make the missing rows; existing rows stay."""
         ...
 
     def load(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetState]:
-        """The states of those that were ever registered."""
+        """The states of the datasets among these that were ever registered."""
         ...
 
     def load_intervals(self, dataset_id: DatasetId, partition: str | None) -> Mapping[str, Sequence[Interval]]:
-        """What the ledger's active intervals cover, by the names of keys, ascending; neighbours are one.
+        """The ledger's active intervals by the names of keys, ascending; neighbours are joined.
 
-        ``partition``: only what sequences of this asset partition published. Of keys that partitions bound, those
-        of one name are not told apart.
+        ``partition``: only intervals that sequences of this asset partition published. Keys of the same name in several
+        partitions are not told apart.
         """
         ...
 
@@ -78,14 +78,14 @@ class RunStore(Protocol):
     """Runs of jobs, and how each dataset partition left them, as history."""
 
     def begin(self, run: NewRun) -> None:
-        """RUNNING from now on, by the log's clock. One that is there already is left as it is."""
+        """Record the run as RUNNING, by the log's clock. An existing run stays as it is."""
         ...
 
     def record_dataset(self, run_id: RunId, *records: RunDatasetRecord) -> None:
-        """Write or replace the outcomes of dataset partitions, each of another one, all of them or none.
+        """Write or replace the outcomes of different dataset partitions, all of them or none.
 
         Raises:
-            ConflictError: the log does not have the run, or the sequence: it is older than what is recorded.
+            ConflictError: the log does not have the run or the sequence, because the log is older than they are.
 
         """
         ...
@@ -93,16 +93,16 @@ class RunStore(Protocol):
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...
 
     def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
-        """Drop runs that ended, or began and died, so long ago and whose sequences are gone; returns how many."""
+        """Drop runs that ended, or began and died, this long ago and whose sequences are gone; returns how many."""
         ...
 
     def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
-        """Those runs of Dagster's that are RUNNING here: begun, and not ended."""
+        """The runs of Dagster's that are RUNNING in the log: begun, and not ended."""
         ...
 
     def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
-        """Runs of Dagster's without a live lease that are RUNNING, or that a taker of leases ended; oldest first.
+        """Runs of Dagster's, of one job or of all, without a live lease; oldest first.
 
-        Of one job, or of all.
+        They are RUNNING, or a taker of their leases ended them.
         """
         ...

@@ -1,10 +1,10 @@
-"""Leases: who may work on a dataset now.
+"""Leases say which process may work on a dataset now.
 
-The promise: of two runners, at most one passes a guarded transaction for a dataset at a time, because each
-taking raises the dataset's fence and every guarded transaction names the fence that it was given. A lease
-that ran out is not taken away; it may be taken over. The database's clock alone decides about expiry. The
-local monotonic clock only makes a holder stop early, at two thirds of the lease, so that it seldom gets as
-far as being refused.
+The promise: of two runners, at most one can pass a guarded transaction for a dataset at a time, because each
+taking raises the dataset's fence and every guarded transaction names its fence. A lease that ran out is not
+taken away; another process may take the dataset over. Only the database's clock decides about expiry. The
+local monotonic clock only makes a holder stop early, at two thirds of the lease, so that transactions are
+seldom refused.
 
 Not promised: that a holder which lost its lease does nothing any more. A paused process may wake up and
 rename what it had planned; the protocol is made so that this is harmless.
@@ -19,13 +19,13 @@ from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetId, RunId
 
-# A heartbeat each quarter of the lease leaves room for two that fail before work stops at two thirds.
+# With a heartbeat each quarter of the lease, two may fail before work stops at two thirds.
 HEARTBEATS_PER_LEASE: Final = 4
 LOCAL_LIMIT_FRACTION: Final = 2 / 3
 _STOP_WAIT_S: Final = 10.0
 
 RAN_OUT: Final = "its process died: the lease ran out"
-"""The error of a run that never said how it ended."""
+"""The error of a run that never reported its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who takes leases: text for people (host and process), and the run they belong to."""
+    """The holder of leases: text for people (host and process), and the run of the leases."""
 
     owner: str
     run_id: RunId
@@ -61,36 +61,36 @@ class LeaseStore(Protocol):
     """Implemented by ``state.postgres``; the fake of the simulated world passes the same contract suite."""
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder, *, ttl_s: float) -> list[Lease]:
-        """Try all, in short transactions, without waiting; return those that were free or had run out.
+        """Try to take all, in short transactions, without waiting; return those that were free or had run out.
 
-        A run that let one run out, says RUNNING and holds none that lives is FAILED from then on, by ``RAN_OUT``. If
-        it wakes up after all, its own end replaces that.
+        A RUNNING run that let a lease run out and holds no live lease becomes FAILED, with the error ``RAN_OUT``. If
+        that run wakes up after all, its own end replaces this.
         """
         ...
 
     def renew(self, leases: Iterable[Lease], *, ttl_s: float) -> frozenset[DatasetId]:
-        """Extend those still held under their fence, in one statement; return their datasets."""
+        """Extend the leases that are still held under their fence, in one statement; return their datasets."""
         ...
 
     def raise_fence(self, dataset_id: DatasetId, *, floor: int) -> bool:
-        """Make the fence at least ``floor``, while nobody holds the dataset; False, and unchanged, if somebody does."""
+        """Raise the fence to at least ``floor`` while nobody holds the dataset; False, and no change, if it is held."""
         ...
 
     def release(self, leases: Iterable[Lease]) -> None:
-        """End them at once, where they are still held. The fence stays: it never goes back."""
+        """End the leases that are still held. The fence stays: it never goes back."""
         ...
 
     def get_status(self, dataset_id: DatasetId) -> LeaseStatus: ...
 
     def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
-        """Those of them that somebody holds now; in one statement."""
+        """The datasets among these that are held now, by one statement."""
         ...
 
 
 class LeaseKeeper:
-    """Renews leases from a thread of its own, and says when to stop.
+    """Renews leases from a thread of its own, and says when work must stop.
 
-    ``require`` is called before each new piece of work. After ``stop`` nothing is renewed any more.
+    Call ``require`` before each new piece of work. After ``stop`` no lease is renewed any more.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
 
     def take(self, dataset_ids: Sequence[DatasetId], holder: Holder) -> list[Lease]:
-        """Take what is free, and keep it alive from now on."""
+        """Take the free datasets, and keep their leases alive from now on."""
         # Read before the database grants: the local limit must never outlive the real one.
         asked_at = self._clock.monotonic()
         leases = self._store.take(dataset_ids, holder, ttl_s=self._ttl_s)
@@ -138,11 +138,11 @@ class LeaseKeeper:
         try:
             self._store.release(leases)
         except GobblinError as error:
-            # They run out by themselves; the next runner only waits a little longer.
+            # The leases run out by themselves; the next runner only waits a little longer.
             self._report(f"leases could not be released and will run out: {error}")
 
     def release(self, leases: Iterable[Lease]) -> None:
-        """Give some back before the end of the run."""
+        """Give some leases back before the end of the run."""
         given = list(leases)
         with self._lock:
             for lease in given:
@@ -164,7 +164,7 @@ class LeaseKeeper:
             )
 
     def beat(self) -> None:
-        """Renew once; the thread does this, and a simulated world calls it by itself."""
+        """Renew once; the thread calls this, and so does the simulated world."""
         with self._lock:
             leases = list(self._held.values())
         if not leases:

@@ -151,7 +151,7 @@ def test_a_compaction_that_loses_rows_is_never_sealed(published: World) -> None:
     before = state_of(published)
     urn = published.lake.urns[0]
 
-    with pytest.raises(CorruptionError, match="19 rows were written of 20"):
+    with pytest.raises(CorruptionError, match="19 rows were written, but 20 are published"):
         compact(published, urn, loses=1)
 
     assert state_of(published) == before

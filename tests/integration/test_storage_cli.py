@@ -213,7 +213,7 @@ class TestReconcile:
         result = invoke(lake, "reconcile")
 
         assert result.exit_code == 0, result.output
-        assert "explains all" in result.stderr
+        assert "has all" in result.stderr
 
     @pytest.mark.parametrize("way", [(), ("--adopt",), ("--set-aside",)])
     def test_without_yes_it_says_what_it_would_do_and_does_nothing(
@@ -225,7 +225,7 @@ class TestReconcile:
 
         assert result.exit_code == 1, result.output
         assert "Nothing was changed; add --yes to do it" in result.stderr
-        assert ("--adopt would carry 2 publications out again" in result.stderr) == (way != ("--set-aside",))
+        assert ("--adopt would execute 2 publications again" in result.stderr) == (way != ("--set-aside",))
         assert ("--set-aside would move 2 publications" in result.stderr) == (way != ("--adopt",))
         assert OTHER not in result.stdout
         assert restored.stored_files() == before

@@ -203,7 +203,7 @@ def _seal_segments(db: SimDatabase, order: SealOrder) -> list[SegmentRow]:
     found = (len(segments), row_count, combine_digests(segment.digest for segment in segments))
     expected = (order.segment_count, order.row_count, order.digest)
     if found != expected and db.holds(Guard.SEAL_CHECKS_DIGEST):
-        raise CorruptionError("the staged segments are not the ones that this run wrote")
+        raise CorruptionError("the staged segments are not those that this run wrote")
     for segment in segments:
         db.segments.put(segment.segment_id, replace(segment, sealed=True))
     return segments

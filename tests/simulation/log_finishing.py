@@ -82,7 +82,9 @@ def _move_watermarks(db: SimDatabase, moves: list[MoveRow]) -> None:
             continue
         key = db.keys[move.key_id]
         if _encoded(key.watermark) != _encoded(move.old) and db.holds(Guard.FINISH_COMPARES_WATERMARKS):
-            raise ConflictError("a watermark is not where this sequence left from", sequence_id=str(move.sequence_id))
+            raise ConflictError(
+                "a watermark is not where this sequence started from", sequence_id=str(move.sequence_id)
+            )
         new = key.watermark if move.new is None else move.new
         db.keys.put(key.key_id, replace(key, watermark=new, sequence_id=move.sequence_id))
 

@@ -116,7 +116,7 @@ def _carry_out(db: SimDatabase, planned: Fold) -> None:
     before = [segment for member in planned.all for segment in _sealed(db, member)]
     joined = _join_segments(db, planned, before)
     if _totals(joined) != _totals(before):
-        raise CorruptionError("a fold would have other files than the publications that it is made of")
+        raise CorruptionError("a fold would have other files than its publications")
     for segment in [s for s in db.segments.values() if s.sequence_id in planned.all]:
         db.segments.drop(segment.segment_id)
     for segment in joined:

@@ -179,7 +179,7 @@ def test_what_earlier_releases_wrote_of_a_kind_is_read() -> None:
     assert decode_segment(before.payload, before.digest) == [step, file]
     assert published(before) == published(segment)
     assert published(join_segments_of_done([before])) == published(segment)
-    with forgotten(), pytest.raises(StepKindMissingError, match="Install the package that has it"):
+    with forgotten(), pytest.raises(StepKindMissingError, match="Install the package that has this kind"):
         published(before)
 
 

@@ -105,7 +105,7 @@ def test_a_kind_that_two_packages_offer_is_refused_with_both_names(site: Path) -
     [
         ({"package": "a-package"}, "Install the package 'a-package' (entry point 'tests.gone'"),
         ({"module": "a.module"}, "Import the module 'a.module'"),
-        (None, "Install the package that has it"),
+        (None, "Install the package that has this kind"),
     ],
 )
 def test_who_wrote_it_is_told_where_a_kind_is_missing(provider: dict[str, str] | None, fix: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows as arguments of one statement: an array for each column, which ``unnest`` makes rows of again."""
+"""Rows as arguments of one statement: an array for each column, which ``unnest`` turns into rows again."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ def in_columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def segment_columns(segment: Segment) -> dict[str, Any]:
-    """What a segment is, whatever sequence and attempt it belongs to."""
+    """The columns of segments, without their sequence and attempt."""
     return {
         "role": segment.role.value,
         "partition": segment.partition,
@@ -34,5 +34,5 @@ def watermark_to_jsonb(watermark: Watermark | None) -> str | None:
 
 
 def watermark_to_bytes(watermark: Watermark | None) -> bytes | None:
-    """As positions are compared."""
+    """The bytes by which positions are compared."""
     return None if watermark is None else watermark.encode()

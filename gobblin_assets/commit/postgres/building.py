@@ -1,9 +1,9 @@
 """From the first row of a sequence to its staged attempts: begin, attempts and T1.
 
-What is given is done for all of it, or for none: each function is part of one transaction. Values go as arrays, in one
-statement for all, because no limit on idling is armed between the messages of a pipeline, and no time limit of a server
-ends a COPY that waits for its client's data: a process paused there would hold what the next owner wants for as long as
-it sleeps.
+Each function is part of one transaction, so it succeeds for all of its arguments or for none. Values go as arrays, in
+one statement for all: the limit on idling does not act between the messages of a pipeline, and no time limit of the
+server ends a COPY that waits for its client's data. A process paused there would hold the locks that the next owner
+needs for as long as it sleeps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 # Of segments in one statement: the client writes an array's bytes as text.
 _PAYLOAD_BYTES_MAX: Final = 1 << 20
 
-# What is there already was written by an earlier try of the same transaction, whose acknowledgement was lost.
+# A row that exists was written by an earlier try of the same transaction, whose acknowledgement was lost.
 _BEGIN = text(f"""
     INSERT INTO gobblin.commit_sequence
            (sequence_id, dataset_id, run_id, partition, mode, replaces, fence, state, details)
@@ -79,8 +79,8 @@ _REGISTER_ATTEMPTS = text("""
         ON CONFLICT (attempt_id) DO NOTHING
 """)
 
-# Under no fence and no lock of the sequence: only the attempt's own writer could stage it, and it is the one that says
-# this. One whose owner was taken for dead has no end yet: it gets its writer's own word, if that comes after all.
+# Without a fence and without a lock of the sequence: only the attempt's own writer could stage it, and this writer
+# reports the failure. An attempt whose owner was taken for dead has no end yet: its writer may still report it.
 _FAIL_ATTEMPTS = text("""
     UPDATE gobblin.attempt
        SET state = :state, error = :error, ended_at = clock_timestamp()
@@ -96,7 +96,7 @@ _FAIL_WORK_UNITS = text("""
        AND w.multi_work_unit = a.multi_work_unit
 """)
 
-# After the sequence's row, as the abort does it, which ends the attempts then; and in the order of that end.
+# Locked after the sequence's row, as an abort does, and in the order in which an abort ends the attempts.
 _ATTEMPT_STATES = text("""
     SELECT attempt_id, state FROM gobblin.attempt
      WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[])) ORDER BY attempt_id FOR UPDATE
@@ -143,7 +143,7 @@ _ABORT = text(f"""
 """)
 
 
-# In the order in which T1 locks them. Their end stays open, since no writer has told it: cleanup looks longer for them.
+# In the order in which T1 locks them. Their end stays NULL, since no writer reported it: cleanup looks longer for them.
 _END_ATTEMPTS = text("""
     UPDATE gobblin.attempt
        SET state = 'CANCELLED', error = coalesce(error, :error)
@@ -239,7 +239,7 @@ def _stage_running(connection: Connection, all_staged: Sequence[StagedAttempt]) 
     datasets = {AttemptId(row.attempt_id): DatasetId(row.dataset_id) for row in found}
     for each in all_staged:
         if each.attempt_id not in datasets:
-            raise CorruptionError(f"attempt {each.attempt_id} is none of sequence {each.sequence_id}")
+            raise CorruptionError(f"attempt {each.attempt_id} does not belong to sequence {each.sequence_id}")
     rows_to_add = chain.from_iterable(_segment_rows(each, datasets[each.attempt_id]) for each in all_staged)
     for some in in_weight(rows_to_add, lambda row: len(row["payload"]), _PAYLOAD_BYTES_MAX):
         connection.execute(_ADD_SEGMENTS, in_columns(some))

@@ -1,4 +1,4 @@
-"""What may be removed: staging of attempts whose sequence is over, and files of retired generations."""
+"""Lists files that may be removed: staging of attempts whose sequence is over, and files of retired generations."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,15 @@ FAILED_GRACE_S: Final = 600.0
 SILENT_GRACE_S: Final = 86_400.0
 # Captures under older fences than these are long removed.
 FENCES_KEPT_MAX: Final = 8
-LEFT_OPEN: Final = "its writer never told its end; the sequence is over"
+LEFT_OPEN: Final = "its writer never reported its end; the sequence is over"
 
 _ATTEMPT_COLUMNS = """
     a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.interruption,
     s.state AS sequence_state
 """
 
-# One that still says RUNNING can't be staged any more. It gets no end: none was told, which is what _MARK_CLEANED asks.
+# A RUNNING attempt of such a sequence can't be staged any more. It gets no end, since none was reported: _MARK_CLEANED
+# asks for that.
 _MARK = text(f"""
     UPDATE gobblin.attempt a
        SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[given.fence] THEN a.cleanup_fences
@@ -54,9 +55,9 @@ _LIST_ATTEMPTS = text(f"""
      ORDER BY a.started_at, a.attempt_id
 """)
 
-# Without a fence: what is gone is gone for every owner. An attempt that was staged had written its last byte. One that
-# failed may have tasks left that are slow to end; one that never reported may be a paused process, which makes its
-# directory again when it wakes up.
+# Without a fence: removed files are removed for every owner. A staged attempt had written its last byte. A failed
+# attempt may have tasks left that are slow to end. An attempt that never reported may belong to a paused process, which
+# makes its directory again when it wakes up.
 _MARK_CLEANED = text("""
     UPDATE gobblin.attempt SET cleaned_at = clock_timestamp()
      WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[]))
@@ -65,7 +66,7 @@ _MARK_CLEANED = text("""
             OR started_at < clock_timestamp() - make_interval(secs => :silent_grace_s))
 """)
 
-# So many of each: what can't be removed of one dataset stays, and must not stand before what others have.
+# A limit for each dataset: files of one dataset that can't be removed must not hold up the others.
 _LIST_REMOVABLE = text("""
     SELECT mine.segment_id
       FROM unnest(CAST(:dataset_ids AS bigint[])) AS each (dataset_id)

@@ -30,13 +30,13 @@ _LIST = text(f"""
     SELECT b.job, b.root_uri, b.identity, {_HAS_PUBLISHED} AS has_published FROM gobblin.destination b ORDER BY b.job
 """)
 
-# The first one stays: whoever comes second reads what stands, and is refused if it is another.
+# The first binding stays: a second process reads it, and is refused if its own destination differs.
 _BIND = text("""
     INSERT INTO gobblin.destination (job, root_uri, identity) VALUES (:job, :root_uri, :identity)
         ON CONFLICT (job) DO NOTHING
 """)
 
-# Compare-and-set. Who has an identity and was published to gets no other one here: _REBIND does that.
+# Compare-and-set. A destination with an identity and publications gets no other identity here: _REBIND does that.
 _IDENTIFY = text(f"""
     UPDATE gobblin.destination b SET identity = :identity, root_uri = :root_uri
      WHERE b.job = :job AND b.identity IS NOT DISTINCT FROM :old
@@ -50,10 +50,10 @@ _LIST_ROOTS = text("""
      ORDER BY 1
 """)
 
-# After the leases, as everybody does it; two moves of one job wait for each other here.
+# Locked after the leases, as everywhere; two moves of one job wait for each other here.
 _LOCK = text("SELECT root_uri, identity FROM gobblin.destination WHERE job = :job FOR UPDATE")
 
-# Asked under the lock: a dataset that was registered meanwhile has a lease that nobody here holds.
+# Read under the lock: a dataset that was registered meanwhile has a lease that this process does not hold.
 _UNHELD = text("""
     SELECT count(*) FROM gobblin.dataset
      WHERE job = :job AND dataset_id <> ALL (CAST(:dataset_ids AS bigint[]))
@@ -69,8 +69,8 @@ _REBIND = text("""
      WHERE job = :job
 """)
 
-# A segment is sealed with the paths at which it was published, and its digest: it stays. What reads it is told from
-# where to where its paths have moved since.
+# A segment keeps its digest and the paths at which it was published. Its readers get the roots from which and to which
+# these paths have moved since.
 _MOVE_SEQUENCES = text("""
     UPDATE gobblin.commit_sequence s
        SET details = s.details || jsonb_build_object(

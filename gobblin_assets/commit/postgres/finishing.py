@@ -1,8 +1,8 @@
 """After the seal: T3, failures, blocking, resuming and abandoning.
 
-T3 does, after the locks of ``guards``, in this order: the version, which refuses what was planned on another one; then
-what is replaced retires, since the ledger refuses two active intervals that overlap; then watermarks and ledger; the
-state last, since DONE is what marks the entries of earlier sequences that retire.
+After the locks of ``guards``, T3 works in this order. First the version: a sequence that was planned on another version
+is refused. Then replaced generations retire, since the ledger refuses two active intervals that overlap. Then
+watermarks and ledger. The state comes last, since DONE marks the earlier sequences whose entries retire.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ _MOVE_VERSIONS = text("""
  RETURNING s.sequence_id, d.version
 """)
 
-# All that earlier sequences published in the partition. The sequence's own segments are sealed already, and stay.
+# Everything that earlier sequences published in the partition. The sequence's own segments are sealed, and stay.
 _RETIRE_SEGMENTS = text("""
     UPDATE gobblin.segment g
        SET retired_by = s.sequence_id, retired_at = clock_timestamp()
@@ -49,13 +49,14 @@ _RETIRE_LEDGER = text("""
        AND before.partition = s.partition AND before.state = 'DONE' AND l.sequence_id = before.sequence_id AND l.active
 """)
 
-# Intervals that leave the watermark where it is are the ledger's matter alone.
+# Intervals that leave the watermark where it is concern only the ledger.
 TOUCHES_KEY: Final = """
     (m.new_bytes IS NOT NULL OR NOT EXISTS (
         SELECT FROM gobblin.planned_interval i WHERE i.sequence_id = m.sequence_id AND i.key_id = m.key_id))
 """
 
-# How many _MOVE_WATERMARKS has to move: one that is not where this sequence left from is not found by it.
+# The number of watermarks that _MOVE_WATERMARKS must move: it does not find those that are not where this sequence
+# started from.
 _COUNT_MOVES = text(f"""
     SELECT m.sequence_id, count(*) AS planned FROM gobblin.planned_move m
      WHERE m.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND {TOUCHES_KEY}
@@ -113,7 +114,7 @@ _RECORD_FAILURE = text(f"""
      WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.BLOCK)}
 """)
 
-# The reason of an abandonment stays what a person wrote; a failure that was counted has set its own time.
+# The reason of an abandonment stays as a person wrote it; a counted failure has set its own time.
 _DEFER = text(f"""
     UPDATE gobblin.commit_sequence
        SET next_try_at = clock_timestamp() + make_interval(secs => :retry_in_s),
@@ -147,12 +148,12 @@ _GIVE_UP = text(f"""
      WHERE sequence_id = :sequence_id AND state {starts(SequenceEvent.GIVE_UP)}
 """)
 
-# What was undone is published by nobody: readers and retirements ask for sealed segments.
+# Undone segments are not published: readers and retirements ask for sealed segments only.
 _UNSEAL_SEGMENTS = text("UPDATE gobblin.segment SET sealed = false WHERE sequence_id = :sequence_id")
 
 
 def finish(connection: Connection, fences: Mapping[SequenceId, int]) -> dict[SequenceId, int]:
-    """T3 for sequences of different datasets, all of them or none: the versions that these datasets have then."""
+    """T3 for sequences of different datasets, all of them or none. Returns the datasets' new versions."""
     locked = lock_for_all(connection, fences, SequenceEvent.FINISH)
     versions = {
         sequence_id: int(row.result_version)
@@ -178,7 +179,7 @@ def _finish_prepared(connection: Connection, rows: Mapping[SequenceId, Row[Any]]
     for sequence_id, count in planned.items():
         if moved[sequence_id] != count:
             raise ConflictError(
-                f"{count - moved[sequence_id]} of {count} watermarks are not where this sequence left from",
+                f"{count - moved[sequence_id]} of {count} watermarks are not where this sequence started from",
                 **_shown(sequence_id),
             )
     connection.execute(_WRITE_LEDGER, ids)

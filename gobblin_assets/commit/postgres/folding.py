@@ -45,7 +45,7 @@ _IS_OPEN = text(f"""
      WHERE dataset_id = :dataset_id AND state {IS_OPEN}
 """)
 
-# Nothing of it is retired: what is, goes with history.
+# Nothing of the sequence is retired: retired publications go with history.
 _IS_ACTIVE: Final = """
     NOT EXISTS (SELECT FROM gobblin.segment g WHERE g.sequence_id = s.sequence_id AND g.retired_by IS NOT NULL)
        AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND NOT l.active)
@@ -87,7 +87,7 @@ _SMALL_SEGMENTS = text(f"""
      WHERE g.sealed AND g.file_count < :files_max
 """)
 
-# After the small ones are gone, and before their like is added: what is left of the members' are the large ones.
+# After the small segments are removed, and before the joined ones are added: only the members' large ones are left.
 _TAKE_SEGMENTS = text(f"""
     UPDATE gobblin.segment g
        SET sequence_id = given.survivor, attempt_id = NULL, version = coalesce(g.version, s.result_version)
@@ -159,7 +159,7 @@ _DROP_PLANS = tuple(
     for table in ("planned_interval", "planned_move", "work_unit", "attempt")
 )
 
-# Storage names sequences for as long as their directories and markers stand.
+# Storage names sequences as long as their directories and markers exist.
 _REMEMBER = text("""
     INSERT INTO gobblin.past_sequence (sequence_id, dataset_id, state)
     SELECT sequence_id, :dataset_id, 'DONE' FROM unnest(CAST(:others AS uuid[])) AS given (sequence_id)
@@ -193,7 +193,7 @@ _SEAL_AGAIN = text("""
      WHERE s.sequence_id = given.sequence_id
 """)
 
-# Last: by then nothing refers to them. One that is not DONE any more stays, and the fold is refused as a whole.
+# Last: nothing refers to them any more. If one is no longer DONE, it stays, and the whole fold is refused.
 _DROP_SEQUENCES = text("""
     DELETE FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:others AS uuid[])) AND state = 'DONE' RETURNING sequence_id
@@ -223,7 +223,7 @@ def find_due(connection: Connection, dataset_ids: Sequence[DatasetId], bounds: F
 
 
 def fold(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
-    """How many sequences were taken into folds; none: there is nothing left to fold."""
+    """Fold, and return the number of folded sequences; 0 if nothing is left to fold."""
     hold_fences(connection, [(dataset_id, fence)])
     if connection.execute(_IS_OPEN, {"dataset_id": dataset_id}).scalar_one():
         return 0
@@ -264,13 +264,13 @@ def _carry_out(connection: Connection, dataset_id: DatasetId, folds: Sequence[Fo
     require_each(connection.execute(_DROP_SEQUENCES, {"others": others}).scalars(), "the fold", others)
     if connection.execute(_TOTALS, {"members": list(summed)}).one() != before:
         raise CorruptionError(
-            f"a fold of dataset {dataset_id} would have other files than the publications that it is made of",
+            f"a fold of dataset {dataset_id} would have other files than its publications",
             hint="Report this: nothing was changed.",
         )
 
 
 def _join_segments(connection: Connection, dataset_id: DatasetId, given: Mapping[str, object]) -> None:
-    """The lists of files of small segments become one; the others change their sequence alone."""
+    """Join the lists of files of small segments; large segments only change their sequence."""
     parts: dict[SequenceId, list[FoldSegment]] = defaultdict(list)
     for row in connection.execute(_SMALL_SEGMENTS, {**given, "files_max": FILES_JOINED_MAX}):
         parts[SequenceId(row.survivor)].append(FoldSegment(row.segment_id, row.version, segment_of(row)))
@@ -292,7 +292,7 @@ def _join_segments(connection: Connection, dataset_id: DatasetId, given: Mapping
 
 
 def _join_entries(connection: Connection, given: Mapping[str, Sequence[SequenceId]]) -> None:
-    """The survivors take the ledger's entries; intervals that touch become one."""
+    """Move the ledger's entries to the survivors; join intervals that touch."""
     connection.execute(_TAKE_ENTRIES, given)
     found: dict[tuple[SequenceId, int], list[PublishedInterval]] = defaultdict(list)
     ids: dict[tuple[SequenceId, int], list[int]] = defaultdict(list)
@@ -304,7 +304,7 @@ def _join_entries(connection: Connection, given: Mapping[str, Sequence[SequenceI
     changed = {place: entries for place, entries in joined.items() if len(entries) < len(found[place])}
     if not changed:
         return
-    # Before their like are added: two that overlap are refused.
+    # Before the joined intervals are added: the ledger refuses two that overlap.
     connection.execute(_DROP_ENTRIES, {"ledger_ids": [number for place in changed for number in ids[place]]})
     rows = [
         {
@@ -323,7 +323,7 @@ def _join_entries(connection: Connection, given: Mapping[str, Sequence[SequenceI
 
 
 def _seal_again(connection: Connection, survivors: Mapping[SequenceId, Mapping[str, object]]) -> None:
-    """Count and digest are those of the segments that a survivor has now."""
+    """Set count and digest to those of the segments that a survivor has now."""
     digests: dict[SequenceId, list[bytes]] = {survivor: [] for survivor in survivors}
     for row in connection.execute(_DIGESTS, {"survivors": list(survivors)}):
         digests[SequenceId(row.sequence_id)].append(bytes(row.digest))

@@ -1,4 +1,4 @@
-"""What is older than a job keeps history goes: retired publications without files, and aborted sequences."""
+"""Removes rows older than a job's history: retired publications without files, and aborted sequences."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _IS_CLEAN: Final = """
     NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
 """
 
-# The newest schema of a role is all that tells the columns of a dataset that has no files any more.
+# If a dataset has no files any more, only the newest schema of a role has its columns.
 _RETIRED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
@@ -49,7 +49,7 @@ _PAYLOADS = text("""
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND sealed
 """)
 
-# Their directories are gone, so that nobody will ask for them.
+# Their directories are gone, so nobody asks for them any more.
 _FORGET_PAST = text("""
     DELETE FROM gobblin.past_sequence WHERE sequence_id = ANY (CAST(:named AS uuid[])) AND dataset_id = :dataset_id
 """)
@@ -60,7 +60,7 @@ _REMEMBER_ABORTED = text("""
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'ABORTED' AND digest IS NOT NULL
 """)
 
-# What refers goes before what it refers to.
+# Referring rows are removed before the rows that they refer to.
 _FORGET = (
     text("""
         UPDATE gobblin.run_dataset SET sequence_id = NULL WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
@@ -81,7 +81,7 @@ _FORGET = (
 
 
 def forget(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
-    """How many sequences went; fewer than ``limit``: there are no more."""
+    """Remove old sequences, and return their number; fewer than ``limit``: there are no more."""
     hold_fences(connection, [(dataset_id, fence)])
     asked = {"dataset_id": dataset_id, "keep": bounds.keep_remembered, "history_s": bounds.history_s, "limit": limit}
     retired = list(connection.execute(_RETIRED, asked).scalars())

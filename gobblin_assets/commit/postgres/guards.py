@@ -1,10 +1,10 @@
-"""What every guarded transition asks first, always in this order: the lease rows, then the sequence rows.
+"""The locks that every guarded transition takes first, always in this order: lease rows, then sequence rows.
 
-FOR KEY SHARE on a lease collides with a taker's FOR UPDATE and with nothing else: while a transition is
-under way nobody takes the dataset over, and heartbeats go on. Reading the fence without that lock is no
-fence: the taker could commit between the read and our write.
+FOR KEY SHARE on a lease conflicts with a taker's FOR UPDATE and with nothing else: while a transition is
+under way, no process can take the dataset over, and heartbeats go on. A fence that is read without that lock
+protects nothing: the taker could commit between the read and our write.
 
-Rows of several datasets are locked in the order of their ids, by everybody: so nobody waits in a circle.
+Every transaction locks rows of several datasets in the order of their ids, so there are no deadlocks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,14 +36,14 @@ _LOCK_SEQUENCE = text("""
        FOR UPDATE
 """)
 
-# Shared, so that the tasks of a run register and stage side by side. No lease is held for it: whoever takes the dataset
-# over ends its BUILDING sequences before anything else, and the FOR UPDATE of that end waits for these.
+# Shared, so that the tasks of a run register and stage in parallel. No lease row is locked for it: a process that takes
+# the dataset over first ends its BUILDING sequences, and the FOR UPDATE of that end waits for these locks.
 _SHARE_SEQUENCE = text("""
     SELECT sequence_id, dataset_id, fence, state FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) ORDER BY sequence_id FOR SHARE
 """)
 
-# A process that slept while its sequence was folded must be told that the dataset was taken over.
+# A process that slept while its sequence was folded must learn that the dataset was taken over.
 _DATASET_OF = text("""
     SELECT sequence_id, dataset_id FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
@@ -94,8 +94,10 @@ def lock_sequences(connection: Connection, sequence_ids: Sequence[SequenceId]) -
 def lock_for_all(
     connection: Connection, fences: Mapping[SequenceId, int], event: SequenceEvent
 ) -> dict[SequenceId, tuple[Row[Any], SequenceState]]:
-    """The locked rows for a transition under their fences, and their states: one that ``event`` starts from, or the one
-    that it leads to, when an earlier try of the same transition was not acknowledged. Any other: ConflictError.
+    """Lock the rows for a transition under their fences, and return them with their states.
+
+    A state is one from which ``event`` starts, or the state to which it leads if an earlier try of the same transition
+    was not acknowledged. ConflictError for any other state.
     """
     hold_fences_of(connection, fences)
     locked = {}
@@ -110,7 +112,7 @@ def lock_for_all(
 def lock_for(
     connection: Connection, sequence_id: SequenceId, fence: int, event: SequenceEvent
 ) -> tuple[Row[Any], SequenceState]:
-    """``lock_for_all`` for one."""
+    """``lock_for_all`` for one sequence."""
     return lock_for_all(connection, {sequence_id: fence}, event)[sequence_id]
 
 
@@ -132,7 +134,7 @@ def share_building(connection: Connection, fences: Iterable[tuple[SequenceId, in
 
 
 def require_edge(sequence_id: SequenceId, state: SequenceState, event: SequenceEvent) -> None:
-    """ConflictError where no edge leads on from ``state`` by ``event``."""
+    """ConflictError if ``state`` has no edge for ``event``."""
     try:
         next_state(state, event)
     except IllegalTransitionError:
@@ -140,7 +142,7 @@ def require_edge(sequence_id: SequenceId, state: SequenceState, event: SequenceE
 
 
 def require_one(changed: int, what: str, sequence_id: SequenceId) -> None:
-    """A guarded statement changed exactly one row, or the log contradicts what was read under its lock."""
+    """Require that a guarded statement changed one row; otherwise the log contradicts what was read under its lock."""
     if changed != 1:
         raise CorruptionError(
             f"{what} changed {changed} rows instead of one",
@@ -150,7 +152,7 @@ def require_one(changed: int, what: str, sequence_id: SequenceId) -> None:
 
 
 def require_each(changed: Iterable[SequenceId], what: str, wanted: Iterable[SequenceId]) -> None:
-    """``require_one`` for each of those that are wanted."""
+    """``require_one`` for each wanted sequence."""
     found = list(changed)
     for sequence_id in wanted:
         require_one(found.count(sequence_id), what, sequence_id)
@@ -165,7 +167,7 @@ def unknown_sequence(sequence_id: SequenceId) -> RejectedError:
 
 
 def past_sequence(connection: Connection, sequence_id: SequenceId) -> RejectedError | None:
-    """What to say of a sequence whose rows are gone."""
+    """The error about a sequence whose rows are gone."""
     state = connection.execute(_PAST, {"sequence_id": sequence_id}).scalar_one_or_none()
     if state is None:
         return None

@@ -52,7 +52,7 @@ _RECOVERABLE: Final = f"""
        AND (CAST(:jobs AS text[]) IS NULL OR d.job = ANY (CAST(:jobs AS text[])))
 """
 
-# A lease that ran out is newer where a recovery died: that one must not be the first again.
+# A recovery that died left a newer lease: its sequence must not be the first again.
 _LIST_RECOVERABLE = text(f"""
     SELECT {_SEQUENCE_COLUMNS}
     {_RECOVERABLE}
@@ -117,7 +117,7 @@ _ROWS_BY_ROLE = text("""
      GROUP BY sequence_id, role
 """)
 
-# Where intervals were published and the watermark stayed, there is no move to tell of.
+# If intervals were published and the watermark stayed, there is no move to report.
 _MOVES = text(f"""
     SELECT m.sequence_id, k.name, m.old_watermark, m.new_watermark
       FROM gobblin.planned_move m JOIN gobblin.watermark_key k USING (key_id)

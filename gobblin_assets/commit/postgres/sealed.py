@@ -1,4 +1,4 @@
-"""Reading what seals decided: for the markers that storage keeps of them."""
+"""Reads sealed sequences, for their markers on storage."""
 
 import uuid
 from collections import defaultdict
@@ -54,7 +54,7 @@ _SEGMENTS = text("""
      ORDER BY a.multi_work_unit, a.attempt_id, g.number
 """)
 
-# Of those whose rows are gone, only what was sealed is kept.
+# Of sequences whose rows are gone, only sealed ones are kept.
 _KNOWN = text("""
     SELECT sequence_id, state, digest IS NOT NULL AS is_sealed FROM gobblin.commit_sequence
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))

@@ -1,8 +1,8 @@
-"""T2, the decision: BUILDING becomes PREPARED. For all sequences that are given, or for none.
+"""T2, the decision: BUILDING becomes PREPARED, for all given sequences or for none.
 
-The leases are held first, then the sequences are locked. From there on nothing of what is read below can change: no
-attempt is staged while its sequence is locked, and a dataset's version moves only under its lease. ``_SEAL`` asks for
-state, fence and version once more, in the statement that writes.
+The leases are locked first, then the sequences. From then on nothing that is read below can change: no attempt is
+staged while its sequence is locked, and a dataset's version moves only under its lease. ``_SEAL`` checks state, fence
+and version once more, in the statement that writes.
 """
 
 import uuid
@@ -26,14 +26,14 @@ _VERSIONS = text("""
     SELECT dataset_id, version FROM gobblin.dataset WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
 """)
 
-# Not locked: an attempt that is STAGED stays so.
+# Not locked: a STAGED attempt stays STAGED.
 _STAGED_WINNERS = text("""
     SELECT sequence_id, attempt_id FROM gobblin.attempt
      WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND state = 'STAGED'
        AND attempt_id = ANY (CAST(:winners AS uuid[]))
 """)
 
-# Of the winners alone. What is given back is added up, and compared with what the run says that it wrote.
+# Only of the winners. The returned counts are added up, and compared with the counts that the run wrote.
 _SEAL_SEGMENTS = text("""
     UPDATE gobblin.segment s
        SET sealed = true
@@ -43,7 +43,7 @@ _SEAL_SEGMENTS = text("""
  RETURNING s.sequence_id, s.digest, s.step_count, s.file_count, s.row_count, s.file_bytes
 """)
 
-# Before the moves, which refer to keys; in the order of datasets, as all rows of several of them are locked.
+# Before the moves, which refer to keys; in the order of datasets, as everywhere.
 _MAKE_KEYS = text("""
     INSERT INTO gobblin.watermark_key (dataset_id, name, partition)
     SELECT dataset_id, name, partition
@@ -74,7 +74,7 @@ _PLAN_INTERVALS = text("""
       JOIN gobblin.watermark_key k ON k.dataset_id = i.dataset_id AND k.name = i.name AND k.partition = i.partition
 """)
 
-# Subqueries, since a join with so many conditions is taken for one of few rows and done by comparing all with all.
+# Subqueries, since the planner expects few rows of a join with so many conditions, and then compares all with all.
 _SEAL = text(f"""
     UPDATE gobblin.commit_sequence s
        SET state = {result(SequenceEvent.SEAL)}, base_version = given.base_version, digest = given.digest,
@@ -163,7 +163,7 @@ def _add_up(order: SealOrder, segments: Sequence[Row[Any]]) -> dict[str, int]:
     row_count = sum(segment.row_count for segment in segments)
     found = (len(segments), row_count, combine_digests(segment.digest for segment in segments))
     if found != (order.segment_count, order.row_count, order.digest):
-        raise CorruptionError("the staged segments are not the ones that this run wrote")
+        raise CorruptionError("the staged segments are not those that this run wrote")
     return {
         "segment_count": len(segments),
         "step_count": sum(segment.step_count for segment in segments),

@@ -1,4 +1,4 @@
-"""What the ledger says of one partition, as the moves by which another generation of the same rows leaves it."""
+"""Reads the ledger of one partition as moves that leave it unchanged, for another generation of the same rows."""
 
 from collections import defaultdict
 from typing import Any, Final

@@ -61,7 +61,7 @@ class PostgresCommitStepStore:
             raise ConflictError(
                 f"the log does not know run {sequences[0].run_id}: it is older than the run",
                 hint="Postgres failed over to a standby that lagged, or was restored. Nothing was read; the next run "
-                "finds out what is missing.",
+                "finds what is missing.",
                 run_id=str(sequences[0].run_id),
             ) from error
 

@@ -15,7 +15,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 class PublishedFile:
     """One file: its path on the destination's file system, without a scheme.
 
-    Of a file that was copied to another root only the length is known, not its inode and time.
+    If the file was copied to another root, only its length is known, not its inode and time.
     """
 
     path: str
@@ -27,9 +27,9 @@ class PublishedFile:
 class PublishedSegment:
     """Active files of one sequence, partition and role, as they are stored.
 
-    ``root_uri`` is the destination that they are in; ``version`` the dataset's version that their sequence made;
-    ``file_schema`` Spark's JSON of what they hold, partition columns included, or None. ``moved``: from which root to
-    which they went after they were published.
+    ``root_uri``: their destination. ``version``: the dataset's version that their sequence made. ``file_schema``: the
+    schema of the files as Spark's JSON, partition columns included, or None. ``moved``: the old and the new root, if
+    they were moved after the publication.
     """
 
     sequence_id: SequenceId
@@ -61,8 +61,8 @@ class PublishedSet:
     """One consistent view of a dataset. ``version`` is the one that a seal can compare.
 
     ``segments`` are newest first. ``file_schemas`` are the distinct schemas of the role's active files in all
-    partitions, newest first; where there are none, the last one that was published for the role, be it for files that
-    are gone or, by a publication without rows, for no file at all.
+    partitions, newest first. If the role has no active files, it is the last schema that was published for the role,
+    even if its files are gone, or if its publication had no rows and no file.
     """
 
     version: int
@@ -72,9 +72,9 @@ class PublishedSet:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSchema:
-    """A schema that active files of a dataset have, of whatever role; Spark's JSON, as it was read.
+    """A schema of active files of a dataset, in any role, as Spark's JSON.
 
-    ``only_partition``: the one partition whose files have it; None where those of several do.
+    ``only_partition``: the only partition whose files have the schema; None if files of several partitions have it.
     """
 
     file_schema: object
@@ -107,7 +107,7 @@ class PublishedFiles(Protocol):
         ...
 
     def list_partitions(self, job: JobName, urn: DatasetUrn) -> Sequence[PublishedPartition]:
-        """Those that have active files, in order."""
+        """The partitions that have active files, in order."""
         ...
 
     def list_urns(self, job: JobName) -> Sequence[DatasetUrn]:

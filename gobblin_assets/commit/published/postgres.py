@@ -22,9 +22,9 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 SCHEMAS_MAX: Final = 1_000
 
 Database: TypeAlias = Engine | PublishedFiles
-"""What people hand over: an engine on the commit log, or the port."""
+"""What callers pass: an engine on the commit log, or the port."""
 
-# Both statements see one moment: segments of one generation under the schemas of the next would lose columns.
+# Both statements see the same moment: segments of one generation with the schemas of the next would lose columns.
 _ONE_MOMENT = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 _FIND = text("""

@@ -1,11 +1,11 @@
-"""Whether the files of a dataset are what the ledger says: looked at, and on demand read whole. Changes nothing.
+"""Compares the files of a dataset with the ledger, and on demand reads them completely. Changes nothing.
 
-What is found of a published file: it is missing; it has another length; it is another file of the same length; it
-can't be read, or the checksums of its pages or its rows do not match. Beside them, files below the dataset's
-directories that no publication has. Files of sequences that are open, and of replaced generations whose grace is not
-over, are ours. What looks wrong is looked at twice, since runs publish and clean meanwhile.
+Faults of a published file: it is missing; it has another length; it is another file of the same length; it can't be
+read, or the checksums of its pages or its number of rows do not match. Files below the dataset's directories that no
+publication has are faults too. Files of open sequences, and of replaced generations whose grace is not over, are no
+faults. A possible fault is checked twice, since runs publish and clean meanwhile.
 
-Not promised: a page without a checksum can be damaged unseen where its bytes still decode.
+Not promised: damage to a page without a checksum is not noticed if its bytes still decode.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 FAULTS_NAMED_MAX: Final = 1_000
-"""Of one dataset; the rest is only counted."""
+"""Faults of one dataset that are named; the others are only counted."""
 
 RETIRED_SEGMENTS_MAX: Final = 20_000
 BATCH_ROWS: Final = 65_536
@@ -38,7 +38,7 @@ _MIB: Final = 1 << 20
 
 
 class Damage(StrEnum):
-    """What is wrong with a file."""
+    """Kinds of faults of a file."""
 
     MISSING = "missing"
     LENGTH = "other length"
@@ -49,7 +49,7 @@ class Damage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One file that is not as the ledger says."""
+    """One file that differs from the ledger."""
 
     path: str
     damage: Damage
@@ -60,7 +60,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Verified:
-    """One dataset: what was looked at, and the first faults of each kind in ``counts``."""
+    """One dataset: how much was checked, the first faults, and the number of each kind in ``counts``."""
 
     urn: DatasetUrn
     file_count: int = 0
@@ -76,7 +76,7 @@ class Verified:
 
 
 class VerificationProgress:
-    """Says how far it is, at most every ``PROGRESS_S`` seconds."""
+    """Reports progress, at most every ``PROGRESS_S`` seconds."""
 
     def __init__(self, clock: Clock, report: Callable[[str], None]) -> None:
         self._clock = clock
@@ -98,7 +98,7 @@ class VerificationProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Ours:
-    """A published file with what the ledger says beside it."""
+    """A published file with its entry in the ledger."""
 
     file: PublishedFile
     sequence_id: SequenceId
@@ -114,7 +114,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """``destination`` is the job's; files that were published to an earlier one are looked at where they are."""
+    """``destination`` is the job's; files of an earlier destination are checked where they are."""
 
     store: CommitStepStore
     published: PublishedFiles
@@ -124,7 +124,7 @@ class Verification:
     progress: VerificationProgress
 
     def verify(self, urn: DatasetUrn, dataset_id: DatasetId, *, checksums: bool) -> Verified:
-        """Look at every file of the dataset in all roles. Raises only where storage or log can't be reached."""
+        """Check every file of the dataset in all roles. Raises only if storage or log can't be reached."""
         verified = Verified(urn)
         ours = self._list_published(urn)
         stored = self._list_stored(urn, ours)
@@ -177,7 +177,7 @@ class Verification:
         doubtful: Sequence[Fault],
         strangers: Mapping[str, FileSystem],
     ) -> Iterator[Fault]:
-        """What is left of it once all that runs did meanwhile is known."""
+        """The faults that are left after changes by runs in the meantime are taken into account."""
         if not doubtful and not strangers:
             return
         # In this order: a sequence that ends between two looks is seen by the later one.
@@ -194,7 +194,7 @@ class Verification:
             detail = "no publication has it"
             if owner is not None:
                 state = f"is {known[owner].state}" if owner in known else "is not in the log"
-                detail = f"it bears the name of sequence {owner}, which {state}"
+                detail = f"its name is that of sequence {owner}, which {state}"
             yield Fault(path, Damage.UNKNOWN, detail, owner)
 
     def _list_retired(self, dataset_id: DatasetId) -> set[str]:
@@ -203,7 +203,7 @@ class Verification:
 
 
 def find_damage(fs: FileSystem, path: str, *, row_count: int) -> str | None:
-    """Read a Parquet file whole, a batch at a time, with the checksums of its pages; what is wrong, or None."""
+    """Read a Parquet file completely, in batches, with the checksums of its pages. Returns the fault, or None."""
     rows = 0
     try:
         with (

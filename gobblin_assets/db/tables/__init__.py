@@ -1,14 +1,14 @@
 """The tables of the commit log, in the Postgres schema ``gobblin``. The database's clock is the only one.
 
     destination       where each job publishes, and the identity of the destination that is there
-    dataset           one row a dataset (job, URN): its version, and the source's schema as last accepted
+    dataset           one row for each dataset (job, URN): its version, and the last accepted schema of the source
     lease             who may work on the dataset now; ``fence`` grows with each owner
-    watermark_key     the finest things with a position of their own, and their published positions
+    watermark_key     the keys with positions of their own, and their published positions
     run, run_dataset  history: each run of a job, and how each dataset partition left the run
     commit_sequence   one publication of one dataset partition, from BUILDING to DONE or ABORTED
     attempt           one write to one staging directory; history of tasks
-    work_unit         what was planned and read: a key's interval, and the position that was reached
-    past_sequence     sequences whose rows are gone, and which storage may still name
+    work_unit         planned and read work: a key's interval, and the position that was reached
+    past_sequence     ids of sequences whose rows are gone, but which storage may still name
     segment           compressed steps of a sequence; once it is DONE, the list of the published files
     planned_move      the watermark moves that a sealed sequence will make when it is finished
     planned_interval  the intervals that it will then write to the ledger

@@ -9,7 +9,7 @@ destination = Table(
     metadata,
     Column("job", Text, primary_key=True),
     Column("root_uri", Text, nullable=False),
-    # What the file at the root says; null where an earlier release published, until the next run has looked.
+    # The identity in the file at the root; null if an earlier release published, until the next run has looked.
     Column("identity", Text),
     moment("bound_at", nullable=False, default_now=True),
 )

@@ -1,4 +1,4 @@
-"""The write-ahead log: sequences, attempts, what they publish and what they will move."""
+"""The write-ahead log: sequences, attempts, their segments, and planned moves of watermarks."""
 
 from sqlalchemy import (
     BigInteger,
@@ -56,7 +56,7 @@ commit_sequence = Table(
     moment("aborted_at"),
     # When its events reached Dagster at least once; they carry the sequence's id.
     moment("announced_at"),
-    # Of a fold: how many publications it stands for, and when the last of them was folded into it.
+    # For a fold: the number of its publications, and when the last of them was folded into it.
     Column("publication_count", BigInteger, nullable=False, server_default=text("1")),
     moment("folded_at"),
     CheckConstraint(f"state IN ({states(*SequenceState)})", name="state"),
@@ -83,7 +83,7 @@ commit_sequence = Table(
         "sequence_id",
         postgresql_where=text("state = 'DONE' AND announced_at IS NULL"),
     ),
-    # To find a dataset's partitions without a look at each of its publications, of which a stream makes many.
+    # Finds a dataset's partitions without a look at each publication; a stream makes many publications.
     Index(
         "commit_sequence_published",
         "dataset_id",
@@ -116,9 +116,9 @@ attempt = Table(
     Column("state", Text, nullable=False),
     # Absolute path on the destination's file system; unique to this attempt and never used again.
     Column("staging_path", Text, nullable=False, unique=True),
-    # The name of its work, which attempts that work together share.
+    # The name of its work; attempts that work together share it.
     Column("tag", Text),
-    # What its job kind needs to end that work before the staging is touched, in the kind's own words.
+    # JSON with which its job kind ends that work before the staging is touched.
     Column("interruption", JSONB),
     Column("row_count", BigInteger),
     Column("file_count", BigInteger),
@@ -183,7 +183,7 @@ segment = Table(
     Column("file_bytes", BigInteger, nullable=False),
     # The Spark schema of its files, as Spark's own JSON; null where the files are not tabular.
     Column("file_schema", JSONB),
-    # The newest version that rows of its files were published with; null: the one that its sequence makes.
+    # The newest version with which rows of its files were published; null: the version that its sequence makes.
     Column("version", BigInteger),
     # Only segments in the sealed digest are ever executed or read.
     Column("sealed", Boolean, nullable=False, server_default=text("false")),
@@ -220,7 +220,7 @@ planned_move = Table(
     Column("new_bytes", LargeBinary),
 )
 
-# None of a planned move: a snapshot, which has a generation and no position.
+# A planned move without intervals is a snapshot, which has a generation and no position.
 
 planned_interval = Table(
     "planned_interval",

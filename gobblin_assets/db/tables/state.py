@@ -28,9 +28,9 @@ dataset = Table(
     Column("source_columns", JSONB),
     Column("published_columns", JSONB),
     moment("created_at", nullable=False, default_now=True),
-    # What the source asked to have remembered: plain values of its own.
+    # Facts that the source keeps with the dataset: plain values of its own.
     Column("source_facts", JSONB),
-    # Up to which version its publications were folded at the last look, and when that was.
+    # The version up to which its publications were folded at the last look, and the time of that look.
     Column("folded_version", BigInteger, nullable=False, server_default=text("0")),
     moment("tidied_at", nullable=False, default_now=True),
     UniqueConstraint("job", "urn"),

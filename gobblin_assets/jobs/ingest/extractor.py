@@ -1,9 +1,9 @@
 """Extraction on Spark: one read, one chain of transformations and one write for each attempt.
 
 read -> converters -> late window -> output partitions -> row quality -> Parquet. Rows that were written are counted
-in the files' footers, rows that were read are observed on their way. Where Connect sends no observation, they are
-counted by a second read: no attempt is without a count that its files have no part in. Of rows that several datasets
-are read by, the source counts whose they are; where a converter takes some out, what is left is counted once more.
+in the files' footers, rows that were read are observed during the read. If Connect sends no observation, a second read
+counts them: every attempt has a count that does not come from its files. If several datasets share a read, the source
+counts the rows of each; if a converter removes some rows, the rest is counted again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +120,7 @@ class SparkExtractor:
         return extracted
 
     def _plan_schemas(self, order: WorkOrder) -> Mapping[Role, t.StructType]:
-        """What files would have, by analysis alone."""
+        """The schemas that files would have, by analysis alone."""
         rules, urn = read_plan_of(order.plan), order.plan.urn
         with spark_families(f"find the columns of {urn}"):
             frame = convert(rules.reader.read(self._spark, ()), rules.spec.converters, dataset=urn)
@@ -141,7 +141,7 @@ class SparkExtractor:
             source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
             outcome = self._fs.rename_no_replace(source, directory)
             if outcome is not RenameOutcome.RENAMED:
-                # Put out of the way by whoever took the dataset over while this process slept.
+                # Moved away by the process that took the dataset over while this process slept.
                 raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
         directories = []
         for path, found in share:
@@ -184,7 +184,7 @@ class SparkExtractor:
             raise _explain(order, error, self._look_at_failed(orders, read, error)) from error
 
     def _look_at_failed(self, orders: Sequence[WorkOrder], read: "_Read", error: BaseException) -> RowFailures | None:
-        """Of rows that failed a policy; None where that was not it, or of several datasets, or it can't be told."""
+        """Rows that failed a policy; None for another failure, for several datasets, or if it can't be determined."""
         order, name = orders[0], find_broken_policy(error)
         policy = next((each for each in read_plan_of(order.plan).spec.quality.rows if each.name == name), None)
         if policy is None or len(orders) > 1:
@@ -293,7 +293,7 @@ def _split(divided: DataFrame, order: WorkOrder) -> RowSplit:
 
 
 _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
-"""What to write, and how many rows each share of it has where the source knows."""
+"""The rows to write, and the number of rows of each share, if the source knows it."""
 
 
 @dataclass(frozen=True, slots=True)

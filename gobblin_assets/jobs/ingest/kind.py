@@ -25,7 +25,7 @@ class IngestKind:
     """``JobKind`` of one job: ``datasets`` has the specification of each of its datasets, defaults applied.
 
     ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
-    ``open_extractor`` makes what does plans, ``make_rewriter`` what compacts; None: nothing is compacted.
+    ``open_extractor`` makes the worker for plans, ``make_rewriter`` the rewriter; None: nothing is compacted.
     ``open_arrow`` makes what does plans without Spark; None: all are done by Spark.
     """
 
@@ -106,7 +106,7 @@ def _with_spec(request: PlanRequest, spec: DatasetSpec) -> SourceRequest:
 
 @contextmanager
 def _losing_sessions() -> Iterator[None]:
-    """What Spark raises here, where nothing of one dataset is asked of it, is the session's own end."""
+    """Turn Spark's errors into SessionLostError, where no single dataset is asked for."""
     try:
         yield
     except SPARK_RAISES as error:

@@ -1,7 +1,7 @@
 """Quality results of a dataset partition before its seal, as pure decisions over counted figures.
 
-Rows written and set aside are counted in the files' footers, rows read on their way. An attempt whose rows read are
-not in its files was given up before (``run.task.require_whole``); what is compared here is a dataset partition's whole.
+Rows written and set aside are counted in the files' footers, rows read are counted during the read. An attempt whose
+files lack rows has failed before (``run.task.require_whole``); here whole dataset partitions are compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,12 +119,12 @@ def check_rows(
     failures: RowFailures | None = None,
     samples: Sequence[str] = (),
 ) -> tuple[CheckResult, ...]:
-    """What is known of the row policies, in order.
+    """The results of the row policies, in order.
 
-    ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was
-    published, and nothing is known of the others. ``failures``: of the rows that broke it, where they were counted;
-    ``samples``: some of those that were set aside. Which of several err_file policies set rows aside is not counted,
-    nor what an optional one found: the rows say it, and there is no result.
+    ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was published,
+    and the other policies have no result. ``failures``: the rows that broke the policy, if they were counted.
+    ``samples``: some of the rows that were set aside. Rows are not counted by err_file policy if there are several, and
+    not for optional policies: the rows themselves name the policy, and there is no result.
     """
     fail = [policy for policy in policies if policy.on_failure == "fail"]
     aside = [policy for policy in policies if policy.on_failure == "err_file"]
@@ -157,7 +157,7 @@ def _shown(samples: Sequence[str]) -> dict[str, object]:
 def check_quarantine(
     *, rows_written: int, rows_set_aside: int, fraction_max: float, samples: Sequence[str] = ()
 ) -> CheckResult:
-    """Whether no larger share of the rows was set aside than ``quality.quarantine_fraction_max`` allows."""
+    """Check that the share of rows that were set aside is at most ``quality.quarantine_fraction_max``."""
     total = rows_written + rows_set_aside
     fraction = rows_set_aside / total if total else 0.0
     return CheckResult(
@@ -181,7 +181,7 @@ def may_have_dead_letters(spec: DatasetSpec, *, may_fail_rows: bool) -> bool:
 
 
 def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, count_max: int) -> CheckResult:
-    """Whether no larger share is dead letters than ``quality.dead_letter_fraction_max`` allows.
+    """Check that the share of dead letters is at most ``quality.dead_letter_fraction_max``.
 
     Up to ``count_max`` of them, ``quality.dead_letter_count_max``, are allowed whatever their share.
     """

@@ -1,6 +1,6 @@
-"""Compaction on Spark: published files are read as they were written, and written anew as few large ones.
+"""Compaction on Spark: published files are read as they were written, and rewritten as few large files.
 
-Files of one set of directory columns are one read and one write: Spark makes the same directories of the same values.
+Files with the same directory columns are one read and one write: Spark makes the same directories from the same values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,6 +102,6 @@ def _sum_up(frame: DataFrame) -> tuple[object, ...]:
 
 
 def _hashable(column: Column, kind: t.DataType) -> Column:
-    """Maps and variants have no hash: what they print as stands for them."""
+    """Maps and variants have no hash: their text is hashed instead."""
     text = kind.simpleString()
     return f.to_json(f.struct(column)) if "map<" in text or "variant" in text else column

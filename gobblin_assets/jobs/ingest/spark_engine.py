@@ -82,17 +82,17 @@ class SparkEngine:
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
-        """What reads what was planned, and writes it into the job's staging."""
+        """The worker that reads WorkUnits and writes them into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
         return SparkExtractor(self.get_session(job), fs, stores.published)
 
     def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
-        """What writes the job's published rows anew, for compaction."""
+        """The rewriter of the job's published rows, for compaction."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
         return SparkRewriter(self.get_session(job), fs, datasets)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
-        """End what a dead attempt may still be writing on the Connect server, if there is one."""
+        """End the writes of a dead attempt on the Connect server, if there is one."""
         remote = self.remote or self._url
         if remote is None and attempt.interruption is not None:
             # Whoever made it may have had the warm server's session, whatever this process would take.
@@ -101,7 +101,7 @@ class SparkEngine:
         interrupt_described(remote, attempt.interruption)
 
     def close(self) -> None:
-        """Give a server's session back. One inside this process is the process's, which may have more to do."""
+        """Give a server's session back. A session inside this process stays, since the process may need it again."""
         if self._session is not None and self._url is not None:
             self._session.stop()
         self._session = None

@@ -1,4 +1,4 @@
-"""What a person asks the log: datasets, positions, intervals, sequences and runs. It only reads.
+"""Queries of people on the log: datasets, positions, intervals, sequences and runs. This package only reads.
 
-Each answer is one statement, hence one snapshot; two answers may tell of two moments.
+Each answer is one statement, hence one snapshot; two answers may be of two moments.
 """

@@ -1,4 +1,4 @@
-"""The port through which the log is looked at, and what it shows."""
+"""The port for queries on the log, and its answers."""
 
 import datetime as dt
 import uuid
@@ -49,7 +49,7 @@ class WatermarkLine:
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """What one sequence published of one key. ``interval`` None: a generation of a snapshot."""
+    """One interval of a key that a sequence published. ``interval`` None: a generation of a snapshot."""
 
     job: JobName
     urn: DatasetUrn
