@@ -245,9 +245,9 @@ class TimedSource:
 
     @contextmanager
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[SourceRequest] = ()
+        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
     ) -> Iterator[PlanSession]:
-        opening = self._source.open_plan(spark, report, requests)
+        opening = self._source.open_plan(spark, say, requests)
         with self._spent.on("ask the brokers"):
             session = opening.__enter__()
         try:

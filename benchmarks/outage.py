@@ -115,7 +115,7 @@ def _operations(stores: Stores, lines: list[str]) -> LogOperations:
         interrupt=lambda _attempt: None,
         clock=clock,
         holder=Holder("recovery", RunId(clock.new_id())),
-        report=lines.append,
+        say=lines.append,
     )
 
 

@@ -194,7 +194,7 @@ def run_all(
         kind=IngestKind(datasets, source, lambda: spark, open_extractor),
         interrupt=lambda _attempt: None,
         clock=SystemClock(),
-        report=_say_nothing,
+        say=_say_nothing,
         on_publication=lambda _report: None,
     )
     selection = dict.fromkeys(datasets, (WHOLE,))

@@ -33,22 +33,22 @@ REPORT_EVERY_S: Final = 10.0
 _LOG_CHARACTERS_MAX: Final = 2_000
 
 
-def resolve_jars(name: str, coordinates: Sequence[str], *, report: Callable[[str], None] = lambda _line: None) -> Path:
+def resolve_jars(name: str, coordinates: Sequence[str], *, say: Callable[[str], None] = lambda _line: None) -> Path:
     """The folder with the jars of these coordinates and of all that they need at run time.
 
     ``name`` is what the folder is called, beside a mark of the coordinates. Processes that ask at the same time
-    wait for the first; ``report`` hears of what has to be waited for. RejectedError when they can't be had.
+    wait for the first; ``say`` hears of what has to be waited for. RejectedError when they can't be had.
     """
     mark = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
     folder = _cache_folder() / f"{name}-{mark}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    report(f"Fetching the jars of {coordinates[0]} and what they need, once, into {folder}")
+    say(f"Fetching the jars of {coordinates[0]} and what they need, once, into {folder}")
     with (folder.parent / f"{folder.name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(coordinates, folder, report)
+            _fetch(coordinates, folder, say)
     return folder
 
 
@@ -59,7 +59,7 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "gobblin-assets" / "jars"
 
 
-def _fetch(coordinates: Sequence[str], folder: Path, report: Callable[[str], None]) -> None:
+def _fetch(coordinates: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
     """The folder appears whole, by a rename: one that is there is never half full."""
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
@@ -71,7 +71,7 @@ def _fetch(coordinates: Sequence[str], folder: Path, report: Callable[[str], Non
             *("-ivy", str(work / "ivy.xml"), "-cache", str(folder.parent / "ivy"), "-types", "jar", "bundle"),
             *("-retrieve", f"{work}/jars/[artifact]-[revision](-[classifier]).[ext]"),
         ]
-        if _run_ivy(command, log, report) != 0:
+        if _run_ivy(command, log, say) != 0:
             raise RejectedError(
                 f"can't be fetched:\n{log.read_text(errors='replace')[-_LOG_CHARACTERS_MAX:]}",
                 field=", ".join(coordinates),
@@ -83,7 +83,7 @@ def _fetch(coordinates: Sequence[str], folder: Path, report: Callable[[str], Non
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _run_ivy(command: Sequence[str], log: Path, report: Callable[[str], None]) -> int:
+def _run_ivy(command: Sequence[str], log: Path, say: Callable[[str], None]) -> int:
     """Its exit code; -9 when it took longer than ``RESOLVE_S_MAX``."""
     begun = time.monotonic()
     with (
@@ -98,7 +98,7 @@ def _run_ivy(command: Sequence[str], log: Path, report: Callable[[str], None]) -
                     return process.wait(REPORT_EVERY_S)
                 except subprocess.TimeoutExpired:
                     waited_s = time.monotonic() - begun
-                report(f"Still fetching jars after {waited_s:.0f} s")
+                say(f"Still fetching jars after {waited_s:.0f} s")
                 if waited_s > RESOLVE_S_MAX:
                     process.kill()
         finally:

@@ -84,7 +84,7 @@ def open_shop(views: int) -> Iterator[Shop]:
     """The broker and the registry of the shop, and the servers of the product."""
     with serve_registry() as registry:
         with act("Servers: a Kafka broker, a schema registry, an embedded Postgres, a warm Spark"):
-            resolve_jars("kafka", COORDINATES, report=console.print)
+            resolve_jars("kafka", COORDINATES, say=console.print)
             broker = start_broker(BROKER)
             console.print(f"Kafka 4.1 answers on {broker.bootstrap}, the schema registry on {registry.url}")
             try:

@@ -37,7 +37,7 @@ class SparkChoice:
 
     def open(self) -> SparkEngine:
         """Nothing starts yet. Without options: the home's warm server if it answers, else Spark inside this process."""
-        return SparkEngine(master=self.master, remote=self.remote, more_jars=find_jar_options(), report=say)
+        return SparkEngine(master=self.master, remote=self.remote, more_jars=find_jar_options(), say=say)
 
 
 def jar_options(command: _Command) -> _Command:
@@ -94,7 +94,7 @@ def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) ->
         interrupt=spark.open().interrupt,
         clock=clock,
         holder=Holder(owner_text(), RunId(clock.new_id())),
-        report=say,
+        say=say,
     )
     if job is None:
         return operations

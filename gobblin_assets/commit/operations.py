@@ -47,7 +47,7 @@ class LogOperations:
     interrupt: Callable[[AttemptRecord], None]
     clock: Clock
     holder: Holder
-    report: Callable[[str], None]
+    say: Callable[[str], None]
     lease_ttl_s: float | None = None
     tries_max: int = PUBLISH_TRIES_MAX
 
@@ -59,7 +59,7 @@ class LogOperations:
         bounds: SweepBounds = UNBOUNDED,
     ) -> SweepReport:
         """Complete the open sequences that are due and whose lease is free, longest waiting first."""
-        return Sweep(self.store, self.clock, self.report, self._recover, on_publication).run(jobs, bounds)
+        return Sweep(self.store, self.clock, self.say, self._recover, on_publication).run(jobs, bounds)
 
     def _recover(self, sequence: SequenceRecord) -> Recovered:
         with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
@@ -77,7 +77,7 @@ class LogOperations:
         try:
             self.store.defer(sequence.sequence_id, fence=lease.fence, error=str(error), retry_in_s=DEFERRED_S)
         except GobblinError as second:
-            self.report(f"{sequence.urn}: its recovery could not be put off: {second}")
+            self.say(f"{sequence.urn}: its recovery could not be put off: {second}")
 
     def resume(self, sequence_id: SequenceId) -> Recovered:
         """Try a BLOCKED sequence again at once, on a person's request."""
@@ -133,7 +133,7 @@ class LogOperations:
         ``ttl_s`` counts if ``lease_ttl_s`` is None.
         """
         lasting_s = self.lease_ttl_s or ttl_s or LEASE_TTL_S
-        keeper = LeaseKeeper(self.leases, self.clock, ttl_s=lasting_s, report=self.report)
+        keeper = LeaseKeeper(self.leases, self.clock, ttl_s=lasting_s, say=self.say)
         taken = keeper.take([dataset_id], self.holder)
         if not taken:
             status = self.leases.get_status(dataset_id)

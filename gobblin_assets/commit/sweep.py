@@ -74,13 +74,13 @@ class Sweep:
         self,
         store: CommitStepStore,
         clock: Clock,
-        report: Callable[[str], None],
+        say: Callable[[str], None],
         recover: Callable[[SequenceRecord], Recovered],
         on_publication: Callable[[Publication], None],
     ) -> None:
         self._store = store
         self._clock = clock
-        self._report = report
+        self._say = say
         self._recover = recover
         self._on_publication = on_publication
         self._failures: list[Failure] = []
@@ -122,16 +122,14 @@ class Sweep:
             self._busy += 1
             return False
         except GobblinError as error:
-            self._report(f"{sequence.urn}: recovery failed: {error}")
+            self._say(f"{sequence.urn}: recovery failed: {error}")
             self._failures.append(Failure(sequence, error))
             return False
         self._aborted += done.aborted
         for publication in done.published:
             self._published += 1
             if self._due <= NAMED_MAX:
-                self._report(
-                    f"{self._tried} of {self._due}: completed {sequence.urn}, sequence {publication.sequence_id}"
-                )
+                self._say(f"{self._tried} of {self._due}: completed {sequence.urn}, sequence {publication.sequence_id}")
             self._on_publication(publication)
         return done.blocked is None
 
@@ -144,7 +142,7 @@ class Sweep:
         rate = self._tried / elapsed_s
         # More may have become due meanwhile.
         left_s = max(0, self._due - self._tried) / rate
-        self._report(
+        self._say(
             f"{self._tried:,} of {self._due:,} open sequences: {self._published:,} completed, "
             f"{self._aborted:,} aborted, {len(self._failures):,} failed, {self._busy:,} busy; "
             f"{rate:,.0f}/s, {elapsed_s:.0f} s, about {left_s:.0f} s left"
@@ -152,5 +150,5 @@ class Sweep:
 
     def _end(self, *, is_cut_short: bool) -> SweepReport:
         if is_cut_short:
-            self._report(f"{max(0, self._due - self._tried):,} open sequences are left for the next recovery")
+            self._say(f"{max(0, self._due - self._tried):,} open sequences are left for the next recovery")
         return SweepReport(self._published, self._aborted, tuple(self._failures), self._busy, is_cut_short)

@@ -28,7 +28,7 @@ _FOLDER: Final = "dagster"
 _CONFIGURATION: Final = "dagster.yaml"
 
 
-def prepare_instance(settings: Settings, report: Callable[[str], None]) -> dict[str, str]:
+def prepare_instance(settings: Settings, say: Callable[[str], None]) -> dict[str, str]:
     """What the environment of `dagster dev` needs; its folder and, in the embedded server, its database are made.
 
     The folder is ``dagster`` in the home; a ``dagster.yaml`` that somebody put there stays as it is. The URL may
@@ -45,11 +45,11 @@ def prepare_instance(settings: Settings, report: Callable[[str], None]) -> dict[
         raise RejectedError(
             f"{configuration} can't be written: {error.strerror}", field="home", hint="Make its folder writable."
         ) from error
-    return {HOME_VARIABLE: str(folder), URL_VARIABLE: storage_url(settings, report)}
+    return {HOME_VARIABLE: str(folder), URL_VARIABLE: storage_url(settings, say)}
 
 
 def find_instance(
-    settings: Settings, environment: Mapping[str, str], report: Callable[[str], None]
+    settings: Settings, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> dg.DagsterInstance | None:
     """The instance for reports from outside Dagster: the one of DAGSTER_HOME, else the home's.
 
@@ -70,11 +70,11 @@ def find_instance(
                 field=HOME_VARIABLE,
                 hint="Correct it, or unset it.",
             ) from error
-        report(f"This is reported to Dagster: its instance is in {named}")
+        say(f"This is reported to Dagster: its instance is in {named}")
         return instance
     if settings.database_url is not None and not (settings.home / _FOLDER / _CONFIGURATION).exists():
         return None
-    variables = prepare_instance(settings, report)
+    variables = prepare_instance(settings, say)
     try:
         # Its configuration names the variable; everything that it opens is opened here.
         with _environment(URL_VARIABLE, variables[URL_VARIABLE]):
@@ -85,17 +85,17 @@ def find_instance(
             f"the Dagster instance in {variables[HOME_VARIABLE]} can't be opened: {_in_short(error)}",
             hint="Look after its storage.",
         ) from error
-    report(f"This is reported to Dagster: see it by `gobblin-assets dagster dev` ({variables[HOME_VARIABLE]})")
+    say(f"This is reported to Dagster: see it by `gobblin-assets dagster dev` ({variables[HOME_VARIABLE]})")
     return instance
 
 
-def storage_url(settings: Settings, report: Callable[[str], None]) -> str:
+def storage_url(settings: Settings, say: Callable[[str], None]) -> str:
     """Dagster's storage: a database of its own in the embedded server, else the database of the commit log.
 
     There Dagster's tables lie in the schema ``public``, and ours in ``gobblin``.
     """
     if settings.database_url is None:
-        server = embedded.start(settings.home, report)
+        server = embedded.start(settings.home, say)
         embedded.create_database(server, DATABASE)
         return _with_driver(make_url(server.url(DATABASE)))
     url = make_url(settings.database_url)

@@ -211,7 +211,7 @@ def _open_ports(context: _Context, layout: JobLayout) -> Iterator[RunPorts]:
         ),
         interrupt=engine.interrupt,
         clock=SystemClock(),
-        report=progress,
+        say=progress,
         on_publication=EventLog(layout, context).log_publication,
     )
     try:

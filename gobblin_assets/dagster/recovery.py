@@ -151,7 +151,7 @@ def _open_operations(
         interrupt=engine.interrupt,
         clock=SystemClock(),
         holder=holder,
-        report=progress,
+        say=progress,
         lease_ttl_s=layout.job.lease.ttl_s,
         tries_max=layout.job.publish_tries_max,
     )

@@ -25,7 +25,7 @@ from gobblin_assets.db.cluster import (
     sync_folder,
     write_private,
 )
-from gobblin_assets.db.embedded import Report, files_of, hold_start_lock, require_stopped, start
+from gobblin_assets.db.embedded import Say, files_of, hold_start_lock, require_stopped, start
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 
 BACKUP_WAIT_S_MAX = 24 * 3600
@@ -33,7 +33,7 @@ BACKUP_WAIT_S_MAX = 24 * 3600
 _MANIFEST_DIGEST = "sha256"
 
 
-def backup(home: Path, target_directory: Path, report: Report) -> None:
+def backup(home: Path, target_directory: Path, say: Say) -> None:
     """Copy the cluster of ``home`` into a new directory, starting the server if it is stopped.
 
     The directory appears whole or not at all.
@@ -47,11 +47,11 @@ def backup(home: Path, target_directory: Path, report: Report) -> None:
     target = target_directory.expanduser().absolute()
     if target.exists():
         raise RejectedError(f"{str(target)!r} exists.", field="target_directory", hint="Name a new directory.")
-    server = start(home, report)
+    server = start(home, say)
     unfinished = target.with_name(f"{target.name}.unfinished-{os.getpid()}")
     unfinished.mkdir(parents=True, mode=0o700)
     try:
-        report(f"Copying {server.data_directory} to {target}.")
+        say(f"Copying {server.data_directory} to {target}.")
         copied = _run(
             get_binary("pg_basebackup"),
             f"--pgdata={unfinished / 'data'}",
@@ -94,7 +94,7 @@ def _check_manifest(data: Path) -> None:
             )
 
 
-def restore(home: Path, backup_directory: Path, report: Report) -> None:
+def restore(home: Path, backup_directory: Path, say: Say) -> None:
     """Make the cluster of a home without a cluster from a backup. The server is not started.
 
     Raises:
@@ -109,7 +109,7 @@ def restore(home: Path, backup_directory: Path, report: Report) -> None:
             hint="Name a directory that `gobblin-assets db backup` made.",
         )
     files = files_of(home)
-    with hold_start_lock(files, report):
+    with hold_start_lock(files, say):
         require_stopped(files)
         if files.data.exists():
             raise RejectedError(

@@ -38,7 +38,7 @@ from gobblin_assets.db.libpq import blamed_variable, neutral_parameters
 from gobblin_assets.db.postmaster import HOST, interrupt_postmaster, launch, log_tail, remove_sockets, same_folder
 from gobblin_assets.errors import RejectedError, RetryableError
 
-Report = Callable[[str], None]
+Say = Callable[[str], None]
 
 DRIVER = "postgresql+psycopg"
 MAINTENANCE_DATABASE = "postgres"
@@ -121,7 +121,7 @@ class ServerStatus:
     started_at: str | None = None
 
 
-def start(home: Path, report: Report) -> EmbeddedServer:
+def start(home: Path, say: Say) -> EmbeddedServer:
     """The running server of ``home``; made, started, or waited for as needed. Safe for many processes at once.
 
     Raises:
@@ -133,25 +133,25 @@ def start(home: Path, report: Report) -> EmbeddedServer:
     with _errors_of_files(files):
         if _ask(files) is Answer.READY:
             return _describe(files)
-    with _errors_of_files(files), hold_start_lock(files, report) as start_lock:
-        return start_held(files, report, start_lock)
+    with _errors_of_files(files), hold_start_lock(files, say) as start_lock:
+        return start_held(files, say, start_lock)
 
 
-def start_held(files: ClusterFiles, report: Report, start_lock: int) -> EmbeddedServer:
+def start_held(files: ClusterFiles, say: Say, start_lock: int) -> EmbeddedServer:
     """``start``, by a caller who holds ``start.lock``."""
     with _errors_of_files(files):
         account = find_account(files.data)
         if prepare_cluster(files, account, start_lock):
-            report(f"Made a Postgres cluster in {files.data}.")
+            say(f"Made a Postgres cluster in {files.data}.")
         if account.switched and files.data.stat().st_uid == 0:
             # Put back by root, from a backup say; Postgres wants its directory to be its user's own.
             adopt_tree(files.data, account)
         files.stopped_mark.unlink(missing_ok=True)
-        _bring_up(files, account, report)
+        _bring_up(files, account, say)
         return _describe(files)
 
 
-def stop(home: Path, report: Report = lambda _line: None) -> bool:
+def stop(home: Path, say: Say = lambda _line: None) -> bool:
     """Stop the server, open transactions are rolled back; True if one was running.
 
     Raises:
@@ -162,9 +162,9 @@ def stop(home: Path, report: Report = lambda _line: None) -> bool:
     files = files_of(home)
     if not files.root.exists():
         return False
-    with _errors_of_files(files), hold_start_lock(files, report):
+    with _errors_of_files(files), hold_start_lock(files, say):
         signalled = False
-        progress = _Progress(report, "Waiting for the embedded Postgres to stop")
+        progress = _Progress(say, "Waiting for the embedded Postgres to stop")
         for _ in _ticks(STOP_WAIT_S_MAX):
             with try_lock(files.running_lock) as running:
                 if running is not None:
@@ -237,7 +237,7 @@ def files_of(home: Path) -> ClusterFiles:
 
 
 @contextmanager
-def hold_start_lock(files: ClusterFiles, report: Report) -> Iterator[int]:
+def hold_start_lock(files: ClusterFiles, say: Say) -> Iterator[int]:
     """Hold the exclusive right to start, stop or make this cluster; waits for another holder. Yields the lock.
 
     Raises:
@@ -245,7 +245,7 @@ def hold_start_lock(files: ClusterFiles, report: Report) -> Iterator[int]:
 
     """
     prepare_root(files)
-    progress = _Progress(report, "Another process is starting or stopping the embedded Postgres")
+    progress = _Progress(say, "Another process is starting or stopping the embedded Postgres")
     for _ in _ticks(START_WAIT_S_MAX):
         with try_lock(files.start_lock) as held:
             if held is not None:
@@ -272,8 +272,8 @@ def require_stopped(files: ClusterFiles) -> None:
 class _Progress:
     """One line every ``PROGRESS_EVERY_S`` of a wait, none for a short one."""
 
-    def __init__(self, report: Report, doing: str) -> None:
-        self._report = report
+    def __init__(self, say: Say, doing: str) -> None:
+        self._say = say
         self._doing = doing
         self._begun = time.monotonic()
         self._next = self._begun + PROGRESS_EVERY_S
@@ -282,7 +282,7 @@ class _Progress:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + PROGRESS_EVERY_S
-            self._report(f"{self._doing} ({now - self._begun:.0f} s so far){detail}.")
+            self._say(f"{self._doing} ({now - self._begun:.0f} s so far){detail}.")
 
 
 def _ticks(wait_s_max: float) -> Iterator[None]:
@@ -362,13 +362,13 @@ def _ask(files: ClusterFiles) -> Answer:
     return Answer.READY
 
 
-def _bring_up(files: ClusterFiles, account: Account, report: Report) -> None:
+def _bring_up(files: ClusterFiles, account: Account, say: Say) -> None:
     launches = 0
-    progress = _Progress(report, "Waiting for the embedded Postgres to answer")
+    progress = _Progress(say, "Waiting for the embedded Postgres to answer")
     for _ in _ticks(START_WAIT_S_MAX):
         if _ask(files) is Answer.READY:
             if launches:
-                report("The embedded Postgres is running.")
+                say("The embedded Postgres is running.")
             return
         with try_lock(files.running_lock) as running:
             if running is not None:

@@ -47,7 +47,7 @@ _MISTAKES: Final = ("authentication failed", "does not exist", "no pg_hba.conf e
 _URL_HINT: Final = f"Set {DATABASE_URL_VARIABLE} to postgresql://user:password@host:5432/database."
 
 
-def connect(settings: Settings, report: Callable[[str], None]) -> Engine:
+def connect(settings: Settings, say: Callable[[str], None]) -> Engine:
     """An engine whose schema this code can work with. Its repr shows no password.
 
     The embedded server is started, and its schema upgraded, if necessary. The schema of an external server is only
@@ -59,9 +59,9 @@ def connect(settings: Settings, report: Callable[[str], None]) -> Engine:
 
     """
     if settings.database_url is None:
-        engine = open_embedded(settings, report)
+        engine = open_embedded(settings, say)
         try:
-            schema.upgrade(engine, report)
+            schema.upgrade(engine, say)
         except BaseException:
             engine.dispose()
             raise
@@ -77,7 +77,7 @@ def connect(settings: Settings, report: Callable[[str], None]) -> Engine:
     return engine
 
 
-def open_for_upgrade(settings: Settings, report: Callable[[str], None]) -> Engine:
+def open_for_upgrade(settings: Settings, say: Callable[[str], None]) -> Engine:
     """An engine for any version of the schema: only for ``db upgrade`` and ``db check``.
 
     Raises:
@@ -86,7 +86,7 @@ def open_for_upgrade(settings: Settings, report: Callable[[str], None]) -> Engin
 
     """
     if settings.database_url is None:
-        return open_embedded(settings, report)
+        return open_embedded(settings, say)
     engine = open_external(settings.database_url)
     try:
         _first_look(engine)
@@ -96,9 +96,9 @@ def open_for_upgrade(settings: Settings, report: Callable[[str], None]) -> Engin
     return engine
 
 
-def open_embedded(settings: Settings, report: Callable[[str], None]) -> Engine:
+def open_embedded(settings: Settings, say: Callable[[str], None]) -> Engine:
     """The embedded server's database ``gobblin``, both made if necessary, with its schema as it is."""
-    server = embedded.start(settings.home, report)
+    server = embedded.start(settings.home, say)
     embedded.create_database(server, DATABASE)
     return _make_engine(make_url(server.url(DATABASE)), {})
 

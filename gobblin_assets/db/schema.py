@@ -67,7 +67,7 @@ class SchemaStatus:
     differences: tuple[str, ...] = ()
 
 
-def upgrade(engine: Engine, report: Callable[[str], None] = lambda _line: None) -> SchemaStatus:
+def upgrade(engine: Engine, say: Callable[[str], None] = lambda _line: None) -> SchemaStatus:
     """Bring the schema to this code's version; nothing happens if it is there already.
 
     Raises:
@@ -91,7 +91,7 @@ def upgrade(engine: Engine, report: Callable[[str], None] = lambda _line: None) 
         # IF NOT EXISTS would ask for CREATE on the database even where the schema is there.
         if connection.execute(text("SELECT to_regnamespace(:name)"), {"name": SCHEMA}).scalar() is None:
             connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
-        report(f"Upgrading the schema {SCHEMA!r} from {status.current or 'nothing'} to {status.head}.")
+        say(f"Upgrading the schema {SCHEMA!r} from {status.current or 'nothing'} to {status.head}.")
         command.upgrade(_config(connection), "head")
         return _read_version(connection)
 

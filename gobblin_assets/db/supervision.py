@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.db.cluster import ClusterFiles, try_lock
-from gobblin_assets.db.embedded import Report, files_of, start_held
+from gobblin_assets.db.embedded import Say, files_of, start_held
 from gobblin_assets.db.postmaster import is_seen
 from gobblin_assets.errors import GobblinError
 
@@ -26,7 +26,7 @@ REST_S_MAX: Final = 60.0
 """The longest rest before a server that can't start (a full disk) is tried again; rests grow up to this."""
 
 
-def revive(home: Path, report: Report) -> bool:
+def revive(home: Path, say: Say) -> bool:
     """Start the server of ``home`` if it died; True if it did. Raises as ``embedded.start``."""
     files = files_of(home)
     # Without a lock as long as the server runs: a process that is forked while a lock is held would keep the lock.
@@ -36,8 +36,8 @@ def revive(home: Path, report: Report) -> bool:
         # Checked under the lock: otherwise a `stop` between the check and the start would be undone.
         if start_lock is None or not _has_died(files):
             return False
-        report(f"The embedded Postgres of {home} has died; it is started again.")
-        start_held(files, report, start_lock)
+        say(f"The embedded Postgres of {home} has died; it is started again.")
+        start_held(files, say, start_lock)
         return True
 
 
@@ -54,7 +54,7 @@ class Supervisor:
     """The supervisor of the server of ``home``. ``wait`` sleeps this many seconds; True if the supervisor must end."""
 
     home: Path
-    report: Report
+    say: Say
     wait: Callable[[float], bool]
     _failures: int = field(default=0, init=False)
 
@@ -67,11 +67,11 @@ class Supervisor:
     def look(self) -> float:
         """Start the server if it died; returns how many seconds to rest until the next look."""
         try:
-            revive(self.home, self.report)
+            revive(self.home, self.say)
         except (GobblinError, OSError) as error:
             self._failures += 1
             rest_s = min(REST_S_MAX, LOOK_EVERY_S * 2.0 ** min(self._failures, 10))
-            self.report(f"The embedded Postgres of {self.home} can't be started, next try in {rest_s:.0f} s: {error}")
+            self.say(f"The embedded Postgres of {self.home} can't be started, next try in {rest_s:.0f} s: {error}")
             return rest_s
         self._failures = 0
         return LOOK_EVERY_S
@@ -81,11 +81,11 @@ _SUPERVISED: Final[set[Path]] = set()
 _LOCK: Final = threading.Lock()
 
 
-def supervise(home: Path, report: Report) -> None:
+def supervise(home: Path, say: Say) -> None:
     """Supervise the server of ``home`` as long as this process lives; repeated calls start only one supervisor."""
     with _LOCK:
         if home in _SUPERVISED:
             return
         _SUPERVISED.add(home)
-    supervisor = Supervisor(home, report, threading.Event().wait)
+    supervisor = Supervisor(home, say, threading.Event().wait)
     threading.Thread(target=supervisor.run, name="gobblin-postgres-supervisor", daemon=True).start()

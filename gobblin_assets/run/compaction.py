@@ -87,7 +87,7 @@ class Compaction:
     published: PublishedFiles
     destination: Destination
     clock: Clock
-    report: Callable[[str], None]
+    say: Callable[[str], None]
     require: Callable[[Lease], None]
     open_rewriter: Callable[[], Rewriter]
 
@@ -98,7 +98,7 @@ class Compaction:
                 if not self.driver.store.find_unfinished(lease.dataset_id):
                     self.compact_rested(urn, lease, spec)
             except GobblinError as error:
-                self.report(f"{urn}: its compaction is left to the next run: {error}")
+                self.say(f"{urn}: its compaction is left to the next run: {error}")
 
     def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionRules) -> list[Publication]:
         """Compact the partitions at rest of a leased dataset without open sequences."""
@@ -106,10 +106,10 @@ class Compaction:
         done = []
         for each in found[: spec.partitions_per_run_max]:
             label = f"{urn} [{each.partition}]" if each.partition else urn
-            self.report(f"{label}: {each.file_count:,} files of {each.file_bytes:,} bytes are written anew")
+            self.say(f"{label}: {each.file_count:,} files of {each.file_bytes:,} bytes are written anew")
             publication = self.compact(urn, each.partition, lease, spec=spec)
             if publication is not None:
-                self.report(f"{label}: compacted to {publication.file_count:,} files")
+                self.say(f"{label}: compacted to {publication.file_count:,} files")
                 done.append(publication)
         return done
 
@@ -282,7 +282,7 @@ class Compaction:
                 # It was sealed, and will be tried again.
                 raise error from None
             except GobblinError as second:
-                self.report(f"the compaction could not be aborted; the next run does it: {second}")
+                self.say(f"the compaction could not be aborted; the next run does it: {second}")
             raise
 
     def _fail(self, attempt_id: AttemptId, error: GobblinError) -> None:
@@ -290,7 +290,7 @@ class Compaction:
         try:
             self.driver.store.fail_attempt(attempt_id, error=text, cancelled=isinstance(error, FencedError))
         except GobblinError as second:
-            self.report(f"the failure of an attempt could not be recorded: {second}")
+            self.say(f"the failure of an attempt could not be recorded: {second}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ def open_compaction(
         published=ports.stores.published,
         destination=ports.destination,
         clock=ports.clock,
-        report=ports.report,
+        say=ports.say,
         require=require,
         open_rewriter=ports.kind.open_rewriter,
     )

@@ -48,7 +48,7 @@ def plan_dry(
     request: RunRequest,
     datasets: DatasetStore,
     kind: JobKind,
-    report: Callable[[str], None],
+    say: Callable[[str], None],
 ) -> list[PlannedSlice]:
     """Plan each selected partition. A partition that is refused has its error; the others are planned."""
     job = parse_job_name(request.job.job)
@@ -66,7 +66,7 @@ def plan_dry(
         for urn in sorted(request.selection)
         for partition in request.selection[urn]
     ]
-    with kind.open(report, wanted) as session:
+    with kind.open(say, wanted) as session:
         outcomes = [_plan_one(session, each) for each in wanted]
     plans = [each for each in outcomes if isinstance(each, UnitPlan)]
     units = [unit for each in plans for unit in each.work_units if not unit.is_empty]

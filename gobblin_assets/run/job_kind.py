@@ -335,7 +335,7 @@ class JobKind(Protocol):
         """The datasets of the job."""
         ...
 
-    def open(self, report: Callable[[str], None], requests: Sequence[PlanRequest]) -> AbstractContextManager[Session]:
+    def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> AbstractContextManager[Session]:
         """One view for a run, open until its last task has ended.
 
         ``requests``: the later plan requests, for kinds that ask about all of them at once, or share a bound. An error

@@ -22,15 +22,15 @@ class Log:
 
 
 @contextmanager
-def open_log(report: Callable[[str], None] = unheard) -> Iterator[Log]:
-    """The log of GOBBLIN_DATABASE_URL, else the embedded one, started if necessary. ``report`` gets lines about that.
+def open_log(say: Callable[[str], None] = unheard) -> Iterator[Log]:
+    """The log of GOBBLIN_DATABASE_URL, else the embedded one, started if necessary. ``say`` gets lines about that.
 
     Raises:
         RetryableError: the server does not answer.
         RejectedError: the URL, the login or the schema's version is not right.
 
     """
-    engine = connect(read_settings(), report)
+    engine = connect(read_settings(), say)
     try:
         yield Log(open_stores(engine), PostgresOverview(engine))
     finally:

@@ -17,9 +17,9 @@ def unheard(_said: object) -> None:
 class Progress:
     """Counts ended tasks with their rows and bytes, and says how long the rest may take."""
 
-    def __init__(self, clock: Clock, report: Callable[[str], None], *, task_count: int, estimated_rows: int) -> None:
+    def __init__(self, clock: Clock, say: Callable[[str], None], *, task_count: int, estimated_rows: int) -> None:
         self._clock = clock
-        self._report = report
+        self._say = say
         self._task_count = task_count
         self._estimated_rows = estimated_rows
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class Progress:
         rate = self._rows / elapsed_s if elapsed_s > 0 else 0.0
         left = max(0, self._estimated_rows - self._rows)
         eta = f", about {left / rate:.0f} s left" if rate > 0 and self._estimated_rows and left else ""
-        self._report(
+        self._say(
             f"{self._tasks} of {self._task_count} tasks, {self._rows:,} rows, {self._bytes / MIB:,.1f} MiB, "
             f"{rate:,.0f} rows/s, {elapsed_s:.0f} s{eta}"
         )

@@ -135,7 +135,7 @@ class Publisher:
             # It was sealed: the publication failed, was counted, and will be tried again.
             return
         except GobblinError as second:
-            self._ports.report(f"{slice_.label}: could not be aborted; the next run does it: {second}")
+            self._ports.say(f"{slice_.label}: could not be aborted; the next run does it: {second}")
 
     def _tell(self, published: Sequence[tuple[Slice, Publication]]) -> None:
         reports = []

@@ -136,11 +136,11 @@ class Round:
     def _refuse(self, urn: DatasetUrn, lease: Lease, error: GobblinError) -> None:
         if isinstance(error, StorageMismatchError):
             self._behind.add(urn)
-            self._ports.report(str(error))
+            self._ports.say(str(error))
         self._fail_all(urn, lease, error)
 
     def _announce_recovered(self, publication: Publication) -> DatasetReport:
-        self._ports.report(f"{publication.urn}: completed sequence {publication.sequence_id} of an earlier run")
+        self._ports.say(f"{publication.urn}: completed sequence {publication.sequence_id} of an earlier run")
         report = report_of(replace(publication, recovered=True))
         announce(self._store, [report], self._ports.on_publication)
         return report
@@ -173,7 +173,7 @@ class Round:
             return
         self._started_at = self._ports.clock.monotonic()
         wanted = self._make_requests(ready)
-        with self._ports.kind.open(self._ports.report, wanted) as session:
+        with self._ports.kind.open(self._ports.say, wanted) as session:
             slices = self._plan_all(session, wanted, ready)
             self._work(session, slices if choose is None else choose(slices))
 
@@ -221,9 +221,9 @@ class Round:
         )
         is_again = plan.mode is Mode.REFRESH and request.mode is Mode.AUTO and not plan.is_snapshot
         if is_again and request.partition.key in request.state.published:
-            self._ports.report(f"{slice_.label}: was published before, and is read again as a whole (refresh)")
+            self._ports.say(f"{slice_.label}: was published before, and is read again as a whole (refresh)")
         for note in (*plan.degraded, *plan.notes):
-            self._ports.report(f"{slice_.label}: {note}")
+            self._ports.say(f"{slice_.label}: {note}")
         return slice_
 
     def _begin(self, slices: Sequence[Slice], numbers: Mapping[WorkUnitId, int]) -> list[Slice]:
@@ -285,13 +285,13 @@ class Round:
             clock=self._ports.clock,
             retry=self._request.job.retry,
             require=self._keeper.require,
-            report=self._ports.report,
+            say=self._ports.say,
             wait=self._stopping.wait,
             rate_limit=self._rate_limit,
         )
         progress = Progress(
             self._ports.clock,
-            self._ports.report,
+            self._ports.say,
             task_count=sum(len(orders) for orders in tasks),
             estimated_rows=estimated_rows,
         )
@@ -320,11 +320,11 @@ class Round:
         slice_ = order.slice
         if isinstance(result, GobblinError) and not order.units and not isinstance(result, FencedError):
             # Only its columns stay unknown.
-            self._ports.report(f"{slice_.label}: its columns could not be determined: {result}")
+            self._ports.say(f"{slice_.label}: its columns could not be determined: {result}")
         elif isinstance(result, GobblinError):
             slice_.error = result if isinstance(result, FencedError) else slice_.error or result
             slice_.results += [UnitResult(unit, succeeded=False, attempt=None) for unit in order.units]
-            self._ports.report(f"{slice_.label}: {result}")
+            self._ports.say(f"{slice_.label}: {result}")
         else:
             slice_.staged.append(result)
             slice_.results += [UnitResult(unit, succeeded=True, attempt=result.attempt_id) for unit in order.units]

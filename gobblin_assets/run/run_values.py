@@ -51,7 +51,7 @@ class RunPorts:
     kind: JobKind
     interrupt: Callable[[AttemptRecord], None]
     clock: Clock
-    report: Callable[[str], None]
+    say: Callable[[str], None]
     on_publication: Callable[["DatasetReport"], None]
 
 

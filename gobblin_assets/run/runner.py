@@ -94,7 +94,7 @@ class _Run:
 
     def _stop_all(self, ids: Mapping[DatasetUrn, DatasetId], error: GobblinError) -> list[DatasetReport]:
         """Report that nothing was done or recovered for any dataset."""
-        self._ports.report(str(error))
+        self._ports.say(str(error))
         for urn, dataset_id in ids.items():
             self._keep([(dataset_id, failure_of(urn, partition, error)) for partition in self._request.selection[urn]])
         return []
@@ -136,7 +136,7 @@ class _Run:
             self._stores.leases,
             self._ports.clock,
             ttl_s=self._request.job.lease.ttl_s,
-            report=self._ports.report,
+            say=self._ports.say,
         )
 
     def _round(self, keeper: LeaseKeeper, taken: dict[DatasetUrn, Lease]) -> list[DatasetReport]:
@@ -179,7 +179,7 @@ class _Run:
         for urn, dataset_id in waiting:
             status = self._stores.leases.get_status(dataset_id)
             text = f"{urn} is being worked on by {status.owner} (run {status.run_id}); skipped"
-            self._ports.report(text)
+            self._ports.say(text)
             skipped = DatasetOutcome.SKIPPED
             self._keep(
                 [
@@ -198,7 +198,7 @@ class _Run:
             shown = None if text is None else text[:_ERROR_TEXT_MAX]
             self._stores.runs.end(self._run_id, state, error=shown, figures=figures)
         except GobblinError as second:
-            self._ports.report(f"the end of the run could not be recorded: {second}")
+            self._ports.say(f"the end of the run could not be recorded: {second}")
 
 
 def _record_of(dataset_id: DatasetId, report: DatasetReport) -> RunDatasetRecord:

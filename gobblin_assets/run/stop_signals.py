@@ -39,10 +39,10 @@ class StopRequest:
 
 
 @contextmanager
-def heed_stop_signals(report: Callable[[str], None], request: StopRequest) -> Iterator[None]:
+def heed_stop_signals(say: Callable[[str], None], request: StopRequest) -> Iterator[None]:
     """Handle stop signals during the block.
 
-    The first signal makes the request, and ``report`` gets a line. The second signal calls the previous handler, and
+    The first signal makes the request, and ``say`` gets a line. The second signal calls the previous handler, and
     then raises KeyboardInterrupt if that handler did not. Other code that takes signals, such as a classic Spark
     session when it opens, must have done so before: its handler is then the previous one, and may fail if its JVM is
     gone.
@@ -56,7 +56,7 @@ def heed_stop_signals(report: Callable[[str], None], request: StopRequest) -> It
     def hear(number: int, frame: FrameType | None) -> None:
         if not request.is_made:
             request.make()
-            report(f"{signal.Signals(number).name}: stopping after the publication under way; once more stops at once")
+            say(f"{signal.Signals(number).name}: stopping after the publication under way; once more stops at once")
             return
         handler = before[number]
         if callable(handler):

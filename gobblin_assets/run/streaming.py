@@ -60,7 +60,7 @@ class _Follower:
 class _SeldomAgain:
     """Repeats a line only after a while, since every look finds the same fault of a topic again."""
 
-    report: Callable[[str], None]
+    say: Callable[[str], None]
     monotonic: Callable[[], float]
     said_at: dict[str, float] = field(default_factory=dict)
 
@@ -71,14 +71,14 @@ class _SeldomAgain:
         if len(self.said_at) >= _LINES_REMEMBERED_MAX:
             self.said_at.clear()
         self.said_at[line] = now
-        self.report(line)
+        self.say(line)
 
 
 @dataclass(slots=True)
 class _Tally:
     """Counts publications since the last progress line, which is printed every few seconds at most."""
 
-    report: Callable[[str], None]
+    say: Callable[[str], None]
     said_at_s: float
     idle_until_s: float
     rows: int = 0
@@ -94,7 +94,7 @@ class _Tally:
         self.sequences += 1
         self.sequences_in_all += 1
 
-    def say(self, now_s: float) -> None:
+    def say_if_due(self, now_s: float) -> None:
         if not self.sequences:
             # Hours without records do not count in a rate.
             self.idle_until_s = now_s
@@ -103,7 +103,7 @@ class _Tally:
             return
         passed_s = now_s - self.idle_until_s
         rate = f", {self.rows / passed_s:,.0f} rows/s" if passed_s > 0 else ""
-        self.report(
+        self.say(
             f"{_count(self.rows, self.sequences)}, {self.file_bytes / MIB:,.1f} MiB{rate}; "
             f"{self.rows_in_all:,} rows so far"
         )
@@ -143,12 +143,12 @@ class Stream:
         self._compact_at_s = ports.clock.monotonic()
         self._wait_for_stop = wait_for_stop
         self._retry = request.job.retry
-        self._report = _SeldomAgain(ports.report, ports.clock.monotonic)
+        self._say = _SeldomAgain(ports.say, ports.clock.monotonic)
         now = ports.clock.monotonic()
-        self._tally = _Tally(ports.report, said_at_s=now, idle_until_s=now)
+        self._tally = _Tally(ports.say, said_at_s=now, idle_until_s=now)
         self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
         self._round = Round(
-            request, replace(ports, report=self._report), job, holder.run_id, keeper, self._keep, self._select
+            request, replace(ports, say=self._say), job, holder.run_id, keeper, self._keep, self._select
         )
         self._publish_at_s = ports.clock.monotonic()
         self._chosen: set[DatasetUrn] = set()
@@ -156,7 +156,7 @@ class Stream:
 
     def run(self) -> list[DatasetReport]:
         """Run the stream. Returns the publications of earlier owners that it completed."""
-        self._report(
+        self._say(
             f"following {len(self._followers)} datasets of {self._job}; what comes is published every "
             f"{self._pace.publish_every_s:g} s, or when {self._pace.records_max:,} records wait"
         )
@@ -166,10 +166,10 @@ class Stream:
             recovered += self._take_what_is_due()
             self._look()
             self._compact_what_rests()
-            self._tally.say(self._clock.monotonic())
+            self._tally.say_if_due(self._clock.monotonic())
             is_stopping = self._wait_for_stop(self._decide_wait_s())
         end = "stopped at a published boundary" if is_stopping else "no dataset is left to follow"
-        self._report(f"{end}; {self._tally.describe_all()} in all")
+        self._say(f"{end}; {self._tally.describe_all()} in all")
         return recovered
 
     def _select(self, urn: DatasetUrn) -> tuple[AssetPartition, ...]:
@@ -235,7 +235,7 @@ class Stream:
         """Let all datasets rest after an error that concerns all; raise it again if waiting does not help."""
         if not isinstance(error, RetryableError | OutcomeUnknownError | FencedError):
             raise error
-        self._report(f"{error}")
+        self._say(f"{error}")
         for each in self._followers.values():
             if not each.has_left:
                 self._rest(each)
@@ -253,7 +253,7 @@ class Stream:
         try:
             self._keeper.release([follower.lease])
         except GobblinError as error:
-            self._report(f"{follower.urn}: the lease could not be given back and will run out: {error}")
+            self._say(f"{follower.urn}: the lease could not be given back and will run out: {error}")
         follower.lease = None
 
     # Publications ---------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Stream:
         chosen = [slice_ for slice_ in slices if _has_news(slice_)]
         self._chosen = {slice_.urn for slice_ in chosen}
         if slices and not chosen:
-            self._report("nothing new; waiting for records")
+            self._say("nothing new; waiting for records")
         return chosen
 
     def _keep(self, reports: Sequence[tuple[DatasetId, DatasetReport]]) -> None:
@@ -307,11 +307,11 @@ class Stream:
         elif report.error_family in _MENDED_BY_TIME:
             self._rest(follower)
             wait_s = max(0.0, follower.not_before_s - self._clock.monotonic())
-            self._report(f"{report.urn}: will be tried again in {wait_s:.0f} s")
+            self._say(f"{report.urn}: will be tried again in {wait_s:.0f} s")
         else:
             follower.has_left = True
             self._give_back(follower)
-            self._report(f"{report.urn} leaves the stream: {report.error}")
+            self._say(f"{report.urn} leaves the stream: {report.error}")
         if report.publication is not None:
             self._tally.add(report.publication)
 

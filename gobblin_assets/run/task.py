@@ -62,7 +62,7 @@ class TaskRunner:
     clock: Clock
     retry: RetryRules
     require: Callable[[Lease], None]
-    report: Callable[[str], None]
+    say: Callable[[str], None]
     wait: Callable[[float], bool]
     rate_limit: RateLimit
     running: set[str] = field(default_factory=set)
@@ -82,7 +82,7 @@ class TaskRunner:
             half = len(orders) // 2
             if self.wait(0):
                 return [FencedError("the run is stopping")] * len(orders)
-            self.report(
+            self.say(
                 f"{len(orders)} datasets that are read together failed, and are read in two halves: "
                 f"{' '.join(str(error).split())[:_REASON_SHOWN_MAX]}"
             )
@@ -103,7 +103,7 @@ class TaskRunner:
                 if try_number == self.retry.task_tries_max:
                     raise
                 delay_s = min(self.retry.back_off_max_s, self.retry.back_off_s * 2 ** (try_number - 1))
-                self.report(f"{order.slice.label}: try {try_number} failed, next in {delay_s:.0f} s: {error}")
+                self.say(f"{order.slice.label}: try {try_number} failed, next in {delay_s:.0f} s: {error}")
                 if self.wait(delay_s):
                     raise FencedError("the run is stopping") from error
         raise AssertionError("unreachable: the last try returns or raises")
@@ -152,7 +152,7 @@ class TaskRunner:
             with self._recording_failure([order], [work.attempt_id]):
                 (staged,) = self._stage([order], [work], [extracted], started_s)
         except RetryableError as error:
-            self.report(f"{order.slice.label}: is read again by itself: {error}")
+            self.say(f"{order.slice.label}: is read again by itself: {error}")
             return self._run_one(order)
         except GobblinError as error:
             return error
@@ -277,7 +277,7 @@ class TaskRunner:
             self.store.fail_attempt(*ids, error=text, cancelled=isinstance(error, FencedError))
         except GobblinError as second:
             # They stay RUNNING in the log; the next owner aborts their sequences all the same.
-            self.report(f"the failure of an attempt could not be recorded: {second}")
+            self.say(f"the failure of an attempt could not be recorded: {second}")
 
 
 def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) -> None:

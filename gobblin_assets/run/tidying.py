@@ -32,7 +32,7 @@ class Tidying:
             self._ports.destination.require()
         except GobblinError as error:
             # On a destination that is not there, all files would count as removed.
-            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
+            self._ports.say(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
             return
         for some in in_bounds(list(leases)):
             self._clean_some({urn: leases[urn] for urn in some})
@@ -47,7 +47,7 @@ class Tidying:
                 fold=self._rules.log.bounds,
             )
         except GobblinError as error:
-            self._ports.report(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
+            self._ports.say(f"cleanup of {len(leases)} datasets is left to the next run: {error}")
             return
         for urn, outcome in zip(leases, outcomes, strict=True):
             try:
@@ -55,7 +55,7 @@ class Tidying:
                     raise outcome
                 self._ports.destination.prune(urn)
             except GobblinError as error:
-                self._ports.report(f"{urn}: cleanup is left to the next run: {error}")
+                self._ports.say(f"{urn}: cleanup is left to the next run: {error}")
 
     def _forget_runs(self) -> None:
         """Once a day, since a stream cleans after each publication."""
@@ -67,4 +67,4 @@ class Tidying:
         try:
             self._ports.stores.runs.forget(self._job, older_than_s=older_than_s, limit=RUNS_FORGOTTEN_MAX)
         except GobblinError as error:
-            self._ports.report(f"old history is left to the next run: {error}")
+            self._ports.say(f"old history is left to the next run: {error}")

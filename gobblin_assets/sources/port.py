@@ -102,7 +102,7 @@ class Source(Protocol):
     def open_plan(
         self,
         spark: Callable[[], SparkSession],
-        report: Callable[[str], None],
+        say: Callable[[str], None],
         requests: Sequence[SourceRequest] = (),
     ) -> AbstractContextManager[PlanSession]:
         """``requests``: what will be planned, for sources that ask about all of it at once, or share a bound.

@@ -98,7 +98,7 @@ class _Files:
         return self.folder / "connect.tmp"
 
 
-def start_connect(home: Path, settings: SparkSettings, report: Callable[[str], None]) -> ConnectServer:
+def start_connect(home: Path, settings: SparkSettings, say: Callable[[str], None]) -> ConnectServer:
     """The server of this home, started if none answers. ``settings.remote`` is left out of account.
 
     RejectedError where one runs with other settings or the settings can't be met; RetryableError where one
@@ -113,20 +113,20 @@ def start_connect(home: Path, settings: SparkSettings, report: Callable[[str], N
         with _locked(files):
             running = _read(files)
             if running is not None and find_start_mark(running.pid) == running.start_mark:
-                return _keep(files, running, digest, report)
+                return _keep(files, running, digest, say)
             check_java()
             _remove_temporary(files)
             for tries in range(1, PORT_TRIES_MAX + 1):
                 server = _launch(files, conf, digest, settings.capabilities)
-                report(f"Spark Connect server starts on port {server.port} (log: {files.log})")
+                say(f"Spark Connect server starts on port {server.port} (log: {files.log})")
                 try:
-                    _wait(server, report)
+                    _wait(server, say)
                 except GobblinError:
                     signal_and_wait(server.pid, server.start_mark, STOP_S_MAX)
                     if tries == PORT_TRIES_MAX or _TAKEN not in files.log.read_text(errors="replace"):
                         raise
                 else:
-                    report(f"Spark Connect server answers on port {server.port} (pid {server.pid})")
+                    say(f"Spark Connect server answers on port {server.port} (pid {server.pid})")
                     return server
     raise AssertionError("the last try returns or raises")
 
@@ -151,10 +151,10 @@ def stop_connect(home: Path) -> bool:
     return was_running
 
 
-def _keep(files: _Files, running: ConnectServer, digest: str, report: Callable[[str], None]) -> ConnectServer:
+def _keep(files: _Files, running: ConnectServer, digest: str, say: Callable[[str], None]) -> ConnectServer:
     if not answers(running.url) and time.time() - files.state.stat().st_mtime < START_S_MAX:
         # We hold the lock, so whoever launched it was killed while it was starting.
-        _wait(running, report)
+        _wait(running, say)
     elif not answers(running.url):
         raise RetryableError(
             f"the Spark Connect server (pid {running.pid}) runs but does not answer (see {running.log_path})",
@@ -241,7 +241,7 @@ def _remove_temporary(files: _Files) -> None:
     shutil.rmtree(files.temporary, ignore_errors=True)
 
 
-def _wait(server: ConnectServer, report: Callable[[str], None]) -> None:
+def _wait(server: ConnectServer, say: Callable[[str], None]) -> None:
     started = reported = time.monotonic()
     while (now := time.monotonic()) - started < START_S_MAX:
         if find_start_mark(server.pid) != server.start_mark:
@@ -251,7 +251,7 @@ def _wait(server: ConnectServer, report: Callable[[str], None]) -> None:
             return
         if now - reported >= REPORT_EVERY_S:
             reported = now
-            report(f"Spark Connect server: still starting after {now - started:.0f} s")
+            say(f"Spark Connect server: still starting after {now - started:.0f} s")
         time.sleep(POLL_S)
     raise RetryableError(f"the Spark Connect server did not answer in {START_S_MAX:.0f} s (see {server.log_path})")
 

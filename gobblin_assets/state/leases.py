@@ -99,12 +99,12 @@ class LeaseKeeper:
         clock: Clock,
         *,
         ttl_s: float,
-        report: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._ttl_s = ttl_s
-        self._report = report
+        self._say = say
         self._lock = threading.Lock()
         self._held: dict[DatasetId, Lease] = {}
         self._stop_at: dict[DatasetId, float] = {}
@@ -139,7 +139,7 @@ class LeaseKeeper:
             self._store.release(leases)
         except GobblinError as error:
             # The leases run out by themselves; the next runner only waits a little longer.
-            self._report(f"leases could not be released and will run out: {error}")
+            self._say(f"leases could not be released and will run out: {error}")
 
     def release(self, leases: Iterable[Lease]) -> None:
         """Give some leases back before the end of the run."""
@@ -177,11 +177,11 @@ class LeaseKeeper:
                     self._stop_at[lease.dataset_id] = asked_at + self._ttl_s * LOCAL_LIMIT_FRACTION
                 elif self._held.get(lease.dataset_id) == lease:
                     del self._held[lease.dataset_id]
-                    self._report(f"lost the lease of dataset {lease.dataset_id}: its work stops here")
+                    self._say(f"lost the lease of dataset {lease.dataset_id}: its work stops here")
 
     def _beat(self) -> None:
         while not self._stopping.wait(self._ttl_s / HEARTBEATS_PER_LEASE):
             try:
                 self.beat()
             except GobblinError as error:
-                self._report(f"heartbeat failed, will try again: {error}")
+                self._say(f"heartbeat failed, will try again: {error}")

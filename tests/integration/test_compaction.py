@@ -62,7 +62,7 @@ def compact(spark: SparkSession, publisher: Publisher, partition: str) -> Public
             JobName(JOB), job.destination, fs, root, open_stores(engine), open_file_system, clock.new_id
         ),
         clock=clock,
-        report=lambda _line: None,
+        say=lambda _line: None,
         require=lambda _lease: None,
         open_rewriter=lambda: SparkRewriter(spark, fs, {URN: DatasetSpec()}),
     )

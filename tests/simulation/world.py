@@ -207,7 +207,7 @@ class Runner:
             ),
             interrupt=lambda _attempt: None,
             clock=self._clock,
-            report=self.lines.append,
+            say=self.lines.append,
             on_publication=self._tell,
         )
         return self._alive(lambda: run_request(request, ports))
@@ -239,7 +239,7 @@ class Runner:
             interrupt=lambda _attempt: None,
             clock=self._clock,
             holder=Holder(self.process.name, RunId(self._clock.new_id())),
-            report=self.lines.append,
+            say=self.lines.append,
             lease_ttl_s=LEASE_S,
         )
 

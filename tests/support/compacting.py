@@ -78,7 +78,7 @@ def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
                 job, lake.root, fs, root, world.stores, open_file_system, SystemClock().new_id
             ),
             clock=SystemClock(),
-            report=world.lines.append,
+            say=world.lines.append,
             require=keeper.require,
             open_rewriter=lambda: ArrowRewriter(lake.root, loses=loses),
         )

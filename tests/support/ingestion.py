@@ -95,7 +95,7 @@ class Ingestion:
             ),
             interrupt=lambda attempt: interrupt_described(self.remote, attempt.interruption),
             clock=SystemClock(),
-            report=self.lines.append,
+            say=self.lines.append,
             on_publication=self.events.append,
         )
         return run_request(RunRequest(job, selection, mode=mode, by_hand=by_hand), ports)

@@ -210,7 +210,7 @@ class World:
             kind=KINDS[lake.kind](LakeRows(lake), lambda: lake.urns, SystemClock(), COLUMNS, shares=lake.shares),
             interrupt=lambda _attempt: None,
             clock=SystemClock(),
-            report=self.lines.append,
+            say=self.lines.append,
             on_publication=self._record_event,
         )
 
@@ -223,7 +223,7 @@ class World:
             interrupt=lambda _attempt: None,
             clock=clock,
             holder=Holder("test", RunId(clock.new_id())),
-            report=self.lines.append,
+            say=self.lines.append,
             lease_ttl_s=self.lake.lease_ttl_s,
             tries_max=self.lake.publish_tries_max,
         )

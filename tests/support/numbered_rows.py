@@ -62,7 +62,7 @@ class NumberedRows:
         return [DatasetUrn(name) for name in self.list_names()]
 
     @contextmanager
-    def open(self, report: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
+    def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
         yield self
 
     def prepare(self) -> None:

@@ -21,7 +21,7 @@ class NumberedSource:
 
     @contextmanager
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[SourceRequest] = ()
+        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
     ) -> Iterator[PlanSession]:
         yield self
 

@@ -136,7 +136,7 @@ class Ingestion:
             ),
             interrupt=lambda attempt: interrupt_described(self.remote, attempt.interruption),
             clock=self.clock,
-            report=self.lines.append,
+            say=self.lines.append,
             on_publication=self.events.append,
         )
 

@@ -95,7 +95,7 @@ def operate_with_spark(plan: RunnerPlan, stores: Stores, remote: str) -> Ending:
         interrupt=lambda attempt: interrupt_described(remote, attempt.interruption),
         clock=clock,
         holder=Holder(f"torture:{plan.number}", RunId(clock.new_id())),
-        report=_say,
+        say=_say,
         lease_ttl_s=LEASE_TTL_S,
     )
     return operate(plan, stores.commits, operations)

@@ -26,10 +26,10 @@ class CsvFolderSource:
     def open_plan(
         self,
         spark: Callable[[], SparkSession],
-        report: Callable[[str], None],
+        say: Callable[[str], None],
         requests: Sequence[SourceRequest] = (),
     ) -> Iterator[PlanSession]:
-        del spark, report, requests
+        del spark, say, requests
         yield self
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:

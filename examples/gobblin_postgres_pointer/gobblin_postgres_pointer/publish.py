@@ -75,7 +75,7 @@ def publish(engine: Engine, job: JobName, urn: DatasetUrn, *, lake: str, files: 
         interrupt=lambda _attempt: None,
         clock=clock,
         holder=Holder("gobblin_postgres_pointer", run_id),
-        report=_say,
+        say=_say,
     )
     fs, root = open_file_system(lake)
     place = Place(PostgresDestinationStore(engine), commits, datasets, open_file_system, fs, root, job)

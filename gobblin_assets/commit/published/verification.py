@@ -78,9 +78,9 @@ class Verified:
 class VerificationProgress:
     """Reports progress, at most every ``PROGRESS_S`` seconds."""
 
-    def __init__(self, clock: Clock, report: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, say: Callable[[str], None]) -> None:
         self._clock = clock
-        self._report = report
+        self._say = say
         self._started_at = self._said_at = clock.monotonic()
         self._files = 0
         self._read_bytes = 0
@@ -93,7 +93,7 @@ class VerificationProgress:
             self._said_at = now
             mib = self._read_bytes / _MIB
             rate = mib / (now - self._started_at)
-            self._report(f"verified {self._files:,} files; read {mib:,.0f} MiB, {rate:,.0f} MiB/s")
+            self._say(f"verified {self._files:,} files; read {mib:,.0f} MiB, {rate:,.0f} MiB/s")
 
 
 @dataclass(frozen=True, slots=True)

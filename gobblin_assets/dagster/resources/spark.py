@@ -55,7 +55,7 @@ class GobblinSparkResource(LazyPySparkResource):
                 coordinates=self.coordinates,
                 jars=self.jars,
                 work_folder=self.work_folder,
-                report=dg.get_dagster_logger().info,
+                say=dg.get_dagster_logger().info,
             )
         return self._engine
 

@@ -41,9 +41,9 @@ class IngestKind:
         return self.datasets.keys()
 
     @contextmanager
-    def open(self, report: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
+    def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
         wanted = [_with_spec(each, self.datasets[each.urn]) for each in requests]
-        with _losing_sessions(), self.source.open_plan(self.spark, report, wanted) as session:
+        with _losing_sessions(), self.source.open_plan(self.spark, say, wanted) as session:
             yield _IngestSession(self.datasets, session, self.open_extractor, self.open_arrow)
 
     def prepare(self) -> None:

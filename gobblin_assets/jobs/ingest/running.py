@@ -37,7 +37,7 @@ from gobblin_assets.spec.selection import select_open_partitions, select_partiti
 Job = JobSpec | Mapping[str, object] | str | Path
 """A job, its options, or the path of its file."""
 
-_Report = Callable[[str], None]
+_Say = Callable[[str], None]
 
 
 def run_job(
@@ -49,7 +49,7 @@ def run_job(
     future: bool = False,
     mode: Mode | str = Mode.AUTO,
     spark: SparkEngine | None = None,
-    report: _Report = unheard,
+    say: _Say = unheard,
     on_publication: Callable[[DatasetReport], None] = unheard,
 ) -> RunReport:
     """Materialize datasets of the job, after completing what earlier runs left open, as `gobblin-assets run` does.
@@ -57,7 +57,7 @@ def run_job(
     ``datasets``: URNs; without them, all that have partitions where ``partitions`` are given, else all that have none
     (of logs: all, in the windows that are open). ``partitions``: keys. ``partition_ranges``: (first, last), both
     included. ``future``: take also windows that have not begun. ``spark``: where Spark runs; its session stays
-    open. ``report`` is shown progress, ``on_publication`` each publication, at least once.
+    open. ``say`` is shown lines on how it goes, ``on_publication`` each publication, at least once.
 
     What fails for one dataset is in the report. Raises a family of ``GobblinError`` for what concerns the whole run:
     RejectedError for a job or a selection that can't be run, before anything is begun.
@@ -68,8 +68,8 @@ def run_job(
     selection = select_partitions(
         spec, specs, urns=datasets, keys=partitions, ranges=partition_ranges, begun_by=begun_by
     )
-    engine = spark or SparkEngine(report=report)
-    with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
+    engine = spark or SparkEngine(say=say)
+    with open_log(say) as log, open_run(spec, specs, engine, log.stores, say, on_publication) as ports:
         return run_request(RunRequest(spec, selection, mode=_parse_mode(mode)), ports)
 
 
@@ -79,7 +79,7 @@ def run_stream(
     *,
     datasets: Sequence[str] = (),
     spark: SparkEngine | None = None,
-    report: _Report = unheard,
+    say: _Say = unheard,
     on_publication: Callable[[DatasetReport], None] = unheard,
 ) -> RunReport:
     """Publish what comes to the job's logs, at the job's pace, until ``wait_for_stop`` says so.
@@ -90,8 +90,8 @@ def run_stream(
     spec = plan_stream_job(read_job(job))
     specs = read_job_datasets(spec)
     selection = select_open_partitions(spec, specs, urns=datasets)
-    engine = spark or SparkEngine(report=report)
-    with open_log(report) as log, open_run(spec, specs, engine, log.stores, report, on_publication) as ports:
+    engine = spark or SparkEngine(say=say)
+    with open_log(say) as log, open_run(spec, specs, engine, log.stores, say, on_publication) as ports:
         return stream_request(RunRequest(spec, selection, mode=Mode.APPEND, by_hand=False), ports, wait_for_stop)
 
 
@@ -122,7 +122,7 @@ def open_run(
     datasets: Mapping[DatasetUrn, DatasetSpec],
     engine: SparkEngine,
     stores: Stores,
-    report: _Report,
+    say: _Say,
     on_publication: Callable[[DatasetReport], None],
 ) -> Iterator[RunPorts]:
     """What a run of ``job`` needs."""
@@ -144,7 +144,7 @@ def open_run(
         ),
         interrupt=engine.interrupt,
         clock=clock,
-        report=report,
+        say=say,
         on_publication=on_publication,
     )
 

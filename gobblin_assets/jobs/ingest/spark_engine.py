@@ -36,7 +36,7 @@ class SparkEngine:
     is taken all the same. ``capabilities`` are connectors beside those that a job needs, ``coordinates`` their
     Maven coordinates where those are not ours.
     ``jars``: a folder with jars instead of the resolver. ``work_folder``: for logs and Spark's warehouse; default:
-    GOBBLIN_HOME/spark. ``report`` is shown a line on which Spark is taken.
+    GOBBLIN_HOME/spark. ``say`` is shown a line on which Spark is taken.
     """
 
     master: str | None = None
@@ -47,7 +47,7 @@ class SparkEngine:
     coordinates: Mapping[str, str] = field(default_factory=dict)
     jars: str | None = None
     work_folder: str | None = None
-    report: Callable[[str], None] = unheard
+    say: Callable[[str], None] = unheard
     _session: SparkSession | None = field(default=None, init=False, repr=False)
     _url: str | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -115,10 +115,10 @@ class SparkEngine:
             return self.remote
         if self.master or self.conf or self.coordinates or self.jars or runs_spark_itself():
             return None
-        return find_warm(self.settings(job).capabilities, self.report)
+        return find_warm(self.settings(job).capabilities, self.say)
 
 
-def find_warm(needed: Iterable[str], report: Callable[[str], None]) -> str | None:
+def find_warm(needed: Iterable[str], say: Callable[[str], None]) -> str | None:
     """The URL of GOBBLIN_HOME's warm server, if it answers and has these connectors."""
     server = connect_server.find(read_settings().home)
     if server is None:
@@ -126,10 +126,10 @@ def find_warm(needed: Iterable[str], report: Callable[[str], None]) -> str | Non
     missing = sorted(set(needed) - set(server.capabilities))
     if missing:
         options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
-        report(
+        say(
             f"Spark: a session of this process, since the warm server has no connector for {', '.join(missing)}; "
             f"to use it: gobblin-assets spark stop, then spark start {options}"
         )
         return None
-    report(f"Spark: the warm Connect server on port {server.port}")
+    say(f"Spark: the warm Connect server on port {server.port}")
     return server.url

@@ -98,10 +98,10 @@ class JdbcSource:
     def open_plan(
         self,
         spark: Callable[[], SparkSession],
-        report: Callable[[str], None],
+        say: Callable[[str], None],
         requests: Sequence[SourceRequest] = (),  # noqa: ARG002  the port's
     ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, report)
+        return self._open(spark, say)
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
         with self._open_catalog(spark) as catalog:
@@ -115,13 +115,13 @@ class JdbcSource:
             return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
 
     @contextmanager
-    def _open(self, spark: Callable[[], SparkSession], report: Callable[[str], None]) -> Iterator[PlanSession]:
+    def _open(self, spark: Callable[[], SparkSession], say: Callable[[str], None]) -> Iterator[PlanSession]:
         with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
-            report(self._describe_view())
+            say(self._describe_view())
             if self._known is not None and self._spec.include:
                 now = [str(name) for name in catalog.list_tables()]
                 if changes := find_changes(self._known, now, self._spec):
-                    report(changes)
+                    say(changes)
             yield JdbcPlanSession(catalog, self._connection, self._spec, self._new_id, readers)
 
     @contextmanager

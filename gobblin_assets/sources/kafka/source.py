@@ -70,21 +70,21 @@ class KafkaSource:
         self._clock = clock or SystemClock()
 
     def open_plan(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[SourceRequest] = ()
+        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest] = ()
     ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, report, requests)
+        return self._open(spark, say, requests)
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:  # noqa: ARG002  the port's; brokers are asked
         return sorted(self._cluster.list_topics())
 
     @contextmanager
     def _open(
-        self, spark: Callable[[], SparkSession], report: Callable[[str], None], requests: Sequence[SourceRequest]
+        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest]
     ) -> Iterator[PlanSession]:
         if self._known is not None and self._spec.include:
             changes = find_changes(self._known, self._cluster.list_topics(), self._spec)
             if changes:
-                report(changes)
+                say(changes)
         wanted = sorted({topic_of(request) for request in requests})
         offsets = self._cluster.find_offsets(wanted, isolation=self._spec.isolation) if wanted else {}
         session = KafkaPlanSession(
