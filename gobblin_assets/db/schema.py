@@ -6,22 +6,18 @@ An upgrade is one transaction under a transaction-level advisory lock, so that m
 once and a kill leaves the version that was there before. A role with CREATE on the database is enough.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Protocol, cast
 
 import psycopg
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from gobblin_assets.db.tables import SCHEMA, metadata
+from gobblin_assets.db.tables import SCHEMA
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import CorruptionError, RejectedError, RetryableError
 
@@ -30,22 +26,10 @@ UPGRADE_COMMAND: Final = "gobblin-assets db upgrade"
 
 # Any constant does, as long as nobody else in the database uses it: the first bytes of "gobblin".
 _UPGRADE_LOCK_KEY: Final = int.from_bytes(b"gobblin")
-_VERSION_TABLE: Final = "alembic_version"
+VERSION_TABLE: Final = "alembic_version"
 
-
-def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Leave the database's other schemas, and Alembic's own table, out of the comparison."""
-    return name == SCHEMA if kind == "schema" else not (kind == "table" and name == _VERSION_TABLE)
-
-
-SCHEMA_OPTIONS: Final[dict[str, Any]] = {
-    "version_table": _VERSION_TABLE,
-    "version_table_schema": SCHEMA,
-    "include_schemas": True,
-    "include_name": _is_ours,
-    "compare_type": True,
-    "compare_server_default": True,
-}
+# Each file of a migration begins with its version; versions follow each other in the order of their names.
+_MIGRATIONS: Final = Path(__file__).with_name("migrations") / "versions"
 
 
 class SchemaRelation(StrEnum):
@@ -92,7 +76,7 @@ def upgrade(engine: Engine, say: Callable[[str], None] = lambda _line: None) -> 
         if connection.execute(text("SELECT to_regnamespace(:name)"), {"name": SCHEMA}).scalar() is None:
             connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         say(f"Upgrading the schema {SCHEMA!r} from {status.current or 'nothing'} to {status.head}.")
-        command.upgrade(_config(connection), "head")
+        _import_alembic().run_migrations(connection)
         return _read_version(connection)
 
     try:
@@ -126,9 +110,8 @@ def check(engine: Engine) -> SchemaStatus:
         status = _read_version(connection)
         if status.relation is not SchemaRelation.CURRENT:
             return status
-        context = MigrationContext.configure(connection, opts=SCHEMA_OPTIONS)
-        differences = tuple(str(difference) for difference in compare_metadata(context, metadata))
-        return SchemaStatus(status.relation, status.current, status.head, differences)
+        differences = _import_alembic().list_differences(connection)
+        return SchemaStatus(status.relation, status.current, status.head, tuple(differences))
 
     return transact(engine, "schema check", body)
 
@@ -154,22 +137,35 @@ def refusal(status: SchemaStatus) -> RejectedError:
     )
 
 
-def _config(connection: Connection | None = None) -> Config:
-    # Alembic's options are read through %-interpolation, which an installation path may trip.
-    location = str(Path(__file__).with_name("migrations")).replace("%", "%%")
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", location)
-    return config
+class _Alembic(Protocol):
+    """The module ``alembic_runs``."""
+
+    def run_migrations(self, connection: Connection) -> None: ...
+
+    def list_differences(self, connection: Connection) -> Sequence[str]: ...
+
+
+def _import_alembic() -> _Alembic:
+    # Alembic takes a quarter of a second to import, and most processes find the schema as it should be.
+    return cast("_Alembic", import_module("gobblin_assets.db.alembic_runs"))
+
+
+def list_versions() -> list[str]:
+    """Those of this code, in their order."""
+    return sorted(path.name.partition("_")[0] for path in _MIGRATIONS.glob("[0-9]*.py"))
 
 
 def _read_version(connection: Connection) -> SchemaStatus:
-    scripts = ScriptDirectory.from_config(_config())
-    known = {revision.revision for revision in scripts.walk_revisions()}
-    head = scripts.get_current_head()
-    heads = MigrationContext.configure(connection, opts=SCHEMA_OPTIONS).get_current_heads()
-    if head is None or len(heads) > 1:
-        raise CorruptionError(f"the versions of the schema {SCHEMA!r} do not form a line: {heads} before {head}.")
-    current = heads[0] if heads else None
+    known = list_versions()
+    found: list[str] = []
+    if (
+        connection.execute(text("SELECT to_regclass(:name)"), {"name": f"{SCHEMA}.{VERSION_TABLE}"}).scalar()
+        is not None
+    ):
+        found = list(connection.execute(text(f"SELECT version_num FROM {SCHEMA}.{VERSION_TABLE}")).scalars())
+    if not known or len(found) > 1:
+        raise CorruptionError(f"the versions of the schema {SCHEMA!r} do not form a line: {found} before {known}.")
+    current, head = found[0] if found else None, known[-1]
     match current:
         case None:
             relation = SchemaRelation.ABSENT

@@ -1,11 +1,11 @@
 """Turns Spark's errors into the error families, with one line of their text; the driver's log has all of it."""
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from grpc import RpcError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark.errors import (
     AnalysisException,
@@ -21,10 +21,14 @@ from gobblin_assets.run.job_kind import SessionLostError
 LINE_LENGTH_MAX: Final = 400
 """Enough characters for the error's sentence, without the query plan that may follow it."""
 
-SPARK_RAISES: Final = (PySparkException, Py4JError, RpcError, ConnectionError)
-"""Whatever comes out of Spark's API; the last one where the JVM of this process is gone."""
-
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(.*)", re.MULTILINE)
+
+
+def spark_raises() -> tuple[type[Exception], ...]:
+    """Whatever comes out of Spark's API; a ConnectionError if the JVM of this process is gone."""
+    # Nothing raises the errors of a library that nobody has imported, and this one takes long.
+    grpc = sys.modules.get("grpc")
+    return (PySparkException, Py4JError, ConnectionError, *(() if grpc is None else (grpc.RpcError,)))
 
 
 def first_cause(error: Exception) -> str:
@@ -69,5 +73,5 @@ def spark_families(action: str) -> Iterator[None]:
     """Raise what Spark raises in the block as one of the families."""
     try:
         yield
-    except SPARK_RAISES as error:
+    except spark_raises() as error:
         raise family_of_spark(error, action=action) from error

@@ -1,8 +1,10 @@
 """A database that was migrated is the database that ``tables.py`` describes."""
 
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 from gobblin_assets.db import schema
+from gobblin_assets.db.alembic_runs import alembic_config
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.db.schema import SchemaRelation
@@ -86,3 +88,8 @@ def test_upgrading_again_changes_nothing(engine: Engine) -> None:
     assert schema.upgrade(engine) == schema.read_version(engine)
 
     assert _catalog(engine) == before
+
+
+def test_versions_are_told_without_alembic_as_alembic_tells_them() -> None:
+    revisions = [each.revision for each in ScriptDirectory.from_config(alembic_config()).walk_revisions()]
+    assert schema.list_versions() == revisions[::-1]

@@ -19,7 +19,8 @@ from click.testing import CliRunner, Result
 from gobblin_assets import __version__
 from gobblin_assets.cli import main
 from gobblin_assets.db import embedded
-from gobblin_assets.jobs.ingest.spark_engine import SparkEngine, find_warm
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
+from gobblin_assets.jobs.ingest.spark_work import find_warm
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support import postgres
 from tests.support.forked_commands import Commands

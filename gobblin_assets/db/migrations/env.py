@@ -1,8 +1,8 @@
-"""Alembic's entry point: ``gobblin_assets.db.schema`` runs it on a connection that holds the upgrade's lock."""
+"""Alembic's entry point: ``gobblin_assets.db.alembic_runs`` runs it on a connection that holds the upgrade's lock."""
 
 from alembic import context
 
-from gobblin_assets.db.schema import SCHEMA_OPTIONS
+from gobblin_assets.db.alembic_runs import SCHEMA_OPTIONS
 from gobblin_assets.db.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, **SCHEMA_OPTIONS)

@@ -23,7 +23,7 @@ from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
 from gobblin_assets.rows.arrow_types import arrow_type, schema_to_json
 from gobblin_assets.rows.arrow_writer import RollingWriter
-from gobblin_assets.rows.parquet_writer import plan_file_rows_max
+from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.sources.arrow_port import ArrowReader

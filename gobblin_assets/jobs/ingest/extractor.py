@@ -22,13 +22,13 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
 from gobblin_assets.rows.failed_rows import look_at_failed, sample_quarantine
+from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.late_rows import without_published
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.rows.parquet_writer import (
     WrittenDirectory,
     collect_output,
-    plan_file_rows_max,
     write_parquet,
 )
 from gobblin_assets.rows.row_quality import (

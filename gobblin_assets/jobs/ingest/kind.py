@@ -15,7 +15,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, UnitPlan, Worker
 from gobblin_assets.sources.port import PlanSession, ReadPlan, Source, SourceRequest, read_plan_of
-from gobblin_assets.spark.errors import SPARK_RAISES, session_failure
+from gobblin_assets.spark.errors import session_failure, spark_raises
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition
 
@@ -109,5 +109,5 @@ def _losing_sessions() -> Iterator[None]:
     """Turn Spark's errors into SessionLostError, where no single dataset is asked for."""
     try:
         yield
-    except SPARK_RAISES as error:
+    except spark_raises() as error:
         raise session_failure(error) from error

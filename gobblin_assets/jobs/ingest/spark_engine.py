@@ -4,25 +4,47 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
+from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.extractor import SparkExtractor
-from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.job_kind import Rewriter, Worker
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
-from gobblin_assets.spark import connect_server
-from gobblin_assets.spark.cancellation import interrupt_described
-from gobblin_assets.spark.session import open_session, runs_spark_itself
 from gobblin_assets.spark.settings import SparkSettings, merge_jars
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+
+class _SparkWork(Protocol):
+    """The module ``spark_work``."""
+
+    def SparkExtractor(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles) -> Worker: ...  # noqa: N802  a class of the module
+
+    def SparkRewriter(  # noqa: N802  the same
+        self, spark: SparkSession, fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]
+    ) -> Rewriter: ...
+
+    def find_warm(self, needed: Iterable[str], say: Callable[[str], None]) -> str | None: ...
+
+    def interrupt_attempt(self, remote: str | None, attempt: AttemptRecord) -> None: ...
+
+    def open_session(self, settings: SparkSettings) -> SparkSession: ...
+
+    def runs_spark_itself(self) -> bool: ...
+
+
+def _import_spark() -> _SparkWork:
+    # Half a second, for gRPC and pandas: most of what a run without Spark would spend on imports.
+    return cast("_SparkWork", import_module("gobblin_assets.jobs.ingest.spark_work"))
 
 
 @dataclass(slots=True)
@@ -78,27 +100,23 @@ class SparkEngine:
                 if self.work_folder is None:
                     make_home(read_settings().home)
                 self._url = self.find_server(job)
-                self._session = open_session(replace(self.settings(job), remote=self._url))
+                self._session = _import_spark().open_session(replace(self.settings(job), remote=self._url))
             return self._session
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads WorkUnits and writes them into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkExtractor(self.get_session(job), fs, stores.published)
+        return _import_spark().SparkExtractor(self.get_session(job), fs, stores.published)
 
     def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
         """The rewriter of the job's published rows, for compaction."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return SparkRewriter(self.get_session(job), fs, datasets)
+        return _import_spark().SparkRewriter(self.get_session(job), fs, datasets)
 
     def interrupt(self, attempt: AttemptRecord) -> None:
         """End the writes of a dead attempt on the Connect server, if there is one."""
-        remote = self.remote or self._url
-        if remote is None and attempt.interruption is not None:
-            # Whoever made it may have had the warm server's session, whatever this process would take.
-            server = connect_server.find(read_settings().home)
-            remote = None if server is None else server.url
-        interrupt_described(remote, attempt.interruption)
+        if attempt.interruption is not None:
+            _import_spark().interrupt_attempt(self.remote or self._url, attempt)
 
     def close(self) -> None:
         """Give a server's session back. A session inside this process stays, since the process may need it again."""
@@ -113,23 +131,6 @@ class SparkEngine:
         """
         if self.remote:
             return self.remote
-        if self.master or self.conf or self.coordinates or self.jars or runs_spark_itself():
+        if self.master or self.conf or self.coordinates or self.jars or _import_spark().runs_spark_itself():
             return None
-        return find_warm(self.settings(job).capabilities, self.say)
-
-
-def find_warm(needed: Iterable[str], say: Callable[[str], None]) -> str | None:
-    """The URL of GOBBLIN_HOME's warm server, if it answers and has these connectors."""
-    server = connect_server.find(read_settings().home)
-    if server is None:
-        return None
-    missing = sorted(set(needed) - set(server.capabilities))
-    if missing:
-        options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
-        say(
-            f"Spark: a session of this process, since the warm server has no connector for {', '.join(missing)}; "
-            f"to use it: gobblin-assets spark stop, then spark start {options}"
-        )
-        return None
-    say(f"Spark: the warm Connect server on port {server.port}")
-    return server.url
+        return _import_spark().find_warm(self.settings(job).capabilities, self.say)

@@ -5,13 +5,13 @@ anything failed is closed.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
+import adbc_driver_manager as adbc
+import adbc_driver_postgresql
 import pyarrow as pa
-from adbc_driver_manager import dbapi as adbc
-from adbc_driver_postgresql import dbapi
 from psycopg.conninfo import make_conninfo
 
 from gobblin_assets.errors import GobblinError, RetryableError
@@ -32,6 +32,38 @@ _BATCH_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
 _NOISE: Final = "[libpq] "
 
 
+class _Connection:
+    """One connection in a transaction. Statements follow each other."""
+
+    def __init__(self, conninfo: str) -> None:
+        # Not by its DB-API, which imports pandas.
+        with ExitStack() as stack:
+            database = stack.enter_context(adbc_driver_postgresql.connect(conninfo))
+            self._connection = stack.enter_context(adbc.AdbcConnection(database))
+            self._connection.set_autocommit(False)
+            self._stack = stack.pop_all()
+
+    def execute(self, sql: str) -> None:
+        with adbc.AdbcStatement(self._connection) as statement:
+            statement.set_sql_query(sql)
+            statement.execute_update()
+
+    @contextmanager
+    def read(self, sql: str) -> Iterator[tuple[pa.RecordBatchReader, Callable[[], None]]]:
+        """The rows of a query, and what ends it from another thread."""
+        with adbc.AdbcStatement(self._connection) as statement:
+            statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
+            statement.set_sql_query(sql)
+            stream, _count = statement.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as reader:
+                yield reader, statement.cancel
+
+    def close(self) -> None:
+        # Of a connection that is lost, even closing may fail; its server ends the rest.
+        with suppress(adbc.Error, RuntimeError):
+            self._stack.close()
+
+
 class ReaderConnections:
     """Connections of one run's readers to one database. Any thread may take one; ``close`` ends those that are idle."""
 
@@ -39,11 +71,11 @@ class ReaderConnections:
         self._conninfo = make_conninfo(**{**plan_conninfo(connection), "client_encoding": "UTF8"})
         self._statements = statements
         self._lock = threading.Lock()
-        self._idle: list[adbc.Connection] = []
+        self._idle: list[_Connection] = []
         self._is_closed = False
 
     @contextmanager
-    def take(self) -> Iterator[adbc.Connection]:
+    def take(self) -> Iterator[_Connection]:
         """A connection in a transaction that sees the run's snapshot."""
         with self._lock:
             taken = self._idle.pop() if self._idle else None
@@ -51,29 +83,28 @@ class ReaderConnections:
         try:
             yield opened
         except BaseException:
-            _close(opened)
+            opened.close()
             raise
         with self._lock:
             if not self._is_closed:
                 self._idle.append(opened)
                 return
-        _close(opened)
+        opened.close()
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
         for each in idle:
-            _close(each)
+            each.close()
 
-    def _open(self) -> adbc.Connection:
-        opened: adbc.Connection = dbapi.connect(self._conninfo)
+    def _open(self) -> _Connection:
+        opened = _Connection(self._conninfo)
         try:
-            with opened.cursor() as cursor:
-                for statement in self._statements:
-                    cursor.execute(statement)
+            for statement in self._statements:
+                opened.execute(statement)
         except BaseException:
-            _close(opened)
+            opened.close()
             raise
         return opened
 
@@ -102,11 +133,8 @@ class PostgresArrowReader:
     @contextmanager
     def open(self, unit: WorkUnit) -> Iterator[ArrowRows]:
         schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in self.columns])
-        with self._connections.take() as connection, connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
-            cursor.execute(self._write_query(unit))
-            with cursor.fetch_record_batch() as reader:
-                yield ArrowRows((_convert(batch, schema) for batch in reader), cursor.adbc_cancel)
+        with self._connections.take() as connection, connection.read(self._write_query(unit)) as (reader, interrupt):
+            yield ArrowRows((_convert(batch, schema) for batch in reader), interrupt)
 
     def explain(self, error: Exception) -> Exception:
         if isinstance(error, GobblinError):
@@ -147,9 +175,3 @@ def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         values = _as_type(column.values, wanted.value_type)
         return pa.ListArray.from_arrays(column.offsets, values, type=wanted, mask=column.is_null())
     return column if column.type == wanted else column.cast(wanted)
-
-
-def _close(connection: adbc.Connection) -> None:
-    # Of a connection that is lost, even closing may fail; its server ends the rest.
-    with suppress(adbc.Error, RuntimeError):
-        connection.close()
