@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-kafka test proof torture bench lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-kafka test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -48,6 +48,9 @@ proof: check-java $(READY)  ## The thorough tests, every fault and pair of fault
 
 bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on this machine
 	$(BIN)/python -m benchmarks
+
+bench-peers: check-java $(READY)  ## Tables beside dlt, Sling, ingestr and a Spark script, each in an environment of its own
+	$(BIN)/python -m benchmarks --only peers
 
 lint: $(READY)  ## Only ruff, mypy and the import contracts
 	$(BIN)/ruff check .

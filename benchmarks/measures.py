@@ -15,6 +15,7 @@ from benchmarks import (
     write_overhead,
 )
 from benchmarks.machine import describe_machine
+from benchmarks.peers import loads
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
 
@@ -29,6 +30,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_alternatives": kafka_alternatives.measure,
     "kafka_planning": kafka_planning.measure,
     "kafka_small_topics": kafka_small_topics.measure,
+    "peers": loads.measure,
 }
 
 

@@ -27,6 +27,7 @@ from tests.support.forked_commands import Commands
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.postgres import Database
+from tests.support.spark import in_child
 from tests.support.surroundings import HOSTILE
 
 JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
@@ -333,6 +334,12 @@ def _until_published(recover: Callable[[], Any]) -> Any:
     return published
 
 
+def find_servers() -> list[bool]:
+    """Whether engines take the warm server, in a process that has no session yet."""
+    engines = [SparkEngine(more_jars={"spark.jars": "/a.jar"}), SparkEngine(conf={"spark.ui.enabled": "true"})]
+    return [engine.find_server() is not None for engine in engines]
+
+
 class TestServers:
     """Those of a home of their own, as somebody types it."""
 
@@ -381,8 +388,7 @@ class TestServers:
             again = invoke("spark", "start", "--master", "local[1]")
             found = ask("spark", "status")
             taken = [find_warm(needed, print) is not None for needed in (["postgres"], ["kafka", "postgres"])]
-            engines = [SparkEngine(more_jars={"spark.jars": "/a.jar"}), SparkEngine(conf={"spark.ui.enabled": "true"})]
-            used = [engine.find_server() is not None for engine in engines]
+            used = in_child(find_servers)
             other = invoke("spark", "start", "--master", "local[2]")
         finally:
             stopped = invoke("spark", "stop")
