@@ -4,7 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-DLT = ("dlt[filesystem,parquet,sql_database]==1.31.0", "connectorx==0.4.6", "psycopg2-binary", "pyarrow")
+DLT = (
+    "dlt[filesystem,parquet,sql_database]==1.31.0",
+    "connectorx==0.4.6",
+    "sqlalchemy<2.1",
+    "psycopg2-binary",
+    "pyarrow",
+)
 SLING = ("sling==1.4.11", "sling-linux-amd64==1.4.11")
 INGESTR = ("ingestr==1.0.78",)
 

@@ -31,8 +31,9 @@ def measure(world: World, options: Options) -> list[Table]:
     tools, missing = list_tools(world, folder / "environments")
     tables = []
     for workload in _list_workloads(quick=options.quick):
-        tables.append(_measure_one(world, workload, tools, folder / "loads", options.runs))
-        shutil.rmtree(folder / "loads", ignore_errors=True)
+        place = folder / f"loads{len(tables)}"
+        tables.append(_measure_one(world, workload, tools, place, options.runs))
+        shutil.rmtree(place, ignore_errors=True)
     if missing:
         tables.append(Table("Not measured", ("reason",), tuple((each,) for each in missing)))
     return tables

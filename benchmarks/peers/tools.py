@@ -62,7 +62,7 @@ def _ours(world: World, *, reader: str = "arrow") -> Tool:
         job.write_text(
             yaml.safe_dump(
                 {
-                    "job": f"peers_{folder.name}",
+                    "job": f"peers_{folder.parent.name}_{folder.name}",
                     "source": {"connection": "bench", "reader": reader},
                     "destination": str(folder / "lake"),
                     "defaults": {"extract": "append_only", "watermark": {"column": "id"}},
@@ -117,16 +117,16 @@ def _ingestr(world: World, programs: Path) -> Tool:
             Command(
                 [
                     *(str(programs / "ingestr"), "ingest", "--yes", "--progress", "log"),
-                    *("--source-uri", f"{url_of(world.server)}?sslmode=disable", "--source-table", f"public.{name}"),
+                    *("--source-uri", f"{url_of(world.server)}?sslmode=disable", "--source-table"),
+                    f"query:SELECT * FROM public.{name} WHERE id > {above}",
                     *("--dest-uri", f"parquet://{folder}/{name}-{above}.parquet", "--dest-table", f"public.{name}"),
-                    *("--incremental-key", "id", "--incremental-strategy", "append", "--interval-start", str(above)),
                 ],
                 os.environ,
             )
             for name in tables
         ]
 
-    return Tool("ingestr (no state for files)", load)
+    return Tool("ingestr (no state)", load)
 
 
 def _sling(world: World, programs: Path) -> Tool:

@@ -46,7 +46,8 @@ def watch(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: 
         wall_s = time.monotonic() - begun
         said = output.text()
     if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command[:3])} ended with {process.returncode}: {said[-1500:]}")
+        # Not its words: they hold a password.
+        raise RuntimeError(f"{Path(command[0]).name} ended with {process.returncode}: {said.strip()[-300:]}")
     return Spent(wall_s, spent_s, peak)
 
 

@@ -59,9 +59,6 @@ class ArrowWorker:
         """None: connections and threads end with this process."""
         return None
 
-    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
-        return [self.do(order) for order in orders]
-
     def cancel(self, tag: str) -> None:
         with self._lock:
             found = self._running.get(tag)
@@ -69,48 +66,41 @@ class ArrowWorker:
             found.stop()
 
     def do(self, order: WorkOrder) -> Staged:
-        reader = _reader_of(order)
-        schema = schema_to_json(reader.columns)
-        require_readable([order], [parse_schema(schema)])
-        units = [unit for unit in order.units if not unit.is_empty]
-        directory = f"{order.directory}/{_DATA_DIRECTORY}"
-        if units:
-            self._fs.make_directories(directory)
+        return self.do_together([order])[0]
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        for order in orders:
+            require_readable([order], [parse_schema(schema_to_json(_reader_of(order).columns))])
         running = _Running()
+        tag = orders[0].tag
         with self._lock:
-            self._running[order.tag] = running
+            self._running[tag] = running
         try:
-            written = self._write_all(order, reader, units, directory, running)
+            written = self._write_all(orders, running)
         finally:
             with self._lock:
-                self._running.pop(order.tag, None)
-        high = highest_of([each.position for each in written])
-        require_below(order, high)
-        files = tuple(file for each in written for file in each.files)
-        return Staged(
-            outputs=(Output(Role.DATA, directory, "", files),) if files else (),
-            rows_read=sum(each.row_count for each in written),
-            file_schemas={Role.DATA: schema},
-            columns=dict(reader.columns),
-            observed_high=high,
-        )
+                self._running.pop(tag, None)
+        return [_describe(order, each) for order, each in zip(orders, written, strict=True)]
 
-    def _write_all(
-        self, order: WorkOrder, reader: ArrowReader, units: Sequence[WorkUnit], directory: str, running: "_Running"
-    ) -> list["_Written"]:
-        futures = [self._pool.submit(self._write, order, reader, unit, directory, running) for unit in units]
-        wait(futures)
+    def _write_all(self, orders: Sequence[WorkOrder], running: "_Running") -> list[list["_Written"]]:
+        units = [[unit for unit in order.units if not unit.is_empty] for order in orders]
+        for order, wanted in zip(orders, units, strict=True):
+            if wanted:
+                self._fs.make_directories(_directory_of(order))
+        futures = [
+            [self._pool.submit(self._write, order, unit, running) for unit in wanted]
+            for order, wanted in zip(orders, units, strict=True)
+        ]
+        started = [each for some in futures for each in some]
+        wait(started)
         # The first that failed has ended the others: what these say is only that.
-        failures = [error for each in futures if (error := each.exception()) is not None]
+        failures = [error for each in started if (error := each.exception()) is not None]
         if failures:
-            first = running.reason or failures[0]
-            raise _explain(order, reader, first) if isinstance(first, Exception) else first
-        return [each.result() for each in futures]
+            raise running.reason or failures[0]
+        return [[each.result() for each in some] for some in futures]
 
-    def _write(
-        self, order: WorkOrder, reader: ArrowReader, unit: WorkUnit, directory: str, running: "_Running"
-    ) -> "_Written":
-        spec = read_plan_of(order.plan).spec.writer
+    def _write(self, order: WorkOrder, unit: WorkUnit, running: "_Running") -> "_Written":
+        reader, spec = _reader_of(order), read_plan_of(order.plan).spec.writer
         schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in reader.columns])
         rows_max = plan_file_rows_max(parse_schema(schema_to_json(reader.columns)), file_bytes_max=spec.file_bytes_max)
         position = HighestPosition(position_columns(order))
@@ -122,7 +112,7 @@ class ArrowWorker:
                 running.interrupting(rows.interrupt),
                 RollingWriter(
                     self._fs,
-                    directory,
+                    _directory_of(order),
                     f"part-{unit.number:05d}-{order.attempt_id}",
                     schema,
                     rows_max=min(rows_max, spec.file_rows_max or rows_max),
@@ -135,8 +125,9 @@ class ArrowWorker:
                     position.add(batch)
                     writer.write(batch)
         except BaseException as error:
-            running.fail(error)
-            raise
+            known = _explain(order, reader, error) if isinstance(error, Exception) else error
+            running.fail(known)
+            raise known from error
         return _Written(writer.files, row_count, position)
 
 
@@ -147,6 +138,24 @@ class _Written:
     files: tuple[DataFile, ...]
     row_count: int
     position: HighestPosition
+
+
+def _describe(order: WorkOrder, written: Sequence[_Written]) -> Staged:
+    columns = _reader_of(order).columns
+    high = highest_of([each.position for each in written])
+    require_below(order, high)
+    files = tuple(file for each in written for file in each.files)
+    return Staged(
+        outputs=(Output(Role.DATA, _directory_of(order), "", files),) if files else (),
+        rows_read=sum(each.row_count for each in written),
+        file_schemas={Role.DATA: schema_to_json(columns)},
+        columns=dict(columns),
+        observed_high=high,
+    )
+
+
+def _directory_of(order: WorkOrder) -> str:
+    return f"{order.directory}/{_DATA_DIRECTORY}"
 
 
 class _Running:

@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -13,11 +14,13 @@ from gobblin_assets.jobs.ingest.quality import QualityJudge
 from gobblin_assets.jobs.ingest.worker import IngestWorker
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, UnitPlan, Worker
+from gobblin_assets.run.job_kind import PlanRequest, Rewriter, Session, Sharing, UnitPlan, Worker
 from gobblin_assets.sources.port import PlanSession, ReadPlan, Source, SourceRequest, read_plan_of
 from gobblin_assets.spark.errors import session_failure, spark_raises
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition
+
+_IN_THIS_PROCESS: Final = "in this process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,12 @@ class _IngestSession:
         spec = self.datasets[request.urn]
         with _losing_sessions():
             plan = self.session.plan(_with_spec(request, spec))
-        plan = replace(plan, payload=self._choose_reader(plan))
-        found = read_plan_of(plan)
+        found = self._choose_reader(plan)
+        if found.arrow is not None and plan.work_units:
+            # Many small tables are one task, whose attempts are registered, staged and sealed together.
+            plan = replace(plan, sharing=Sharing(_IN_THIS_PROCESS, str(plan.work_units[0].id)))
         judge = QualityJudge(spec, found.comments, may_fail_rows=found.may_fail_rows)
-        return replace(plan, judge=judge, split=spec.split, lag_max=spec.quality.lag_max)
+        return replace(plan, payload=found, judge=judge, split=spec.split, lag_max=spec.quality.lag_max)
 
     def open_worker(self) -> Worker:
         if self.open_arrow is not None:
