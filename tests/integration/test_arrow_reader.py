@@ -1,0 +1,217 @@
+"""Tables of Postgres that are read without Spark: which are, what is said of the others, and how a read ends early."""
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from gobblin_assets import SparkEngine, run_job
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
+from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.state import AttemptId, DatasetId, DatasetOutcome
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.job_kind import PlanRequest, UnitPlan, Worker, WorkOrder
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.source import JdbcSource
+from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
+from tests.support.jdbc import new_state
+from tests.support.postgres import Database
+
+WAIT_S_MAX = 30
+T = DatasetUrn("public.t")
+
+
+def connection_to(database: Database) -> JdbcConnection:
+    return JdbcConnection(url=database.jdbc_url, user=database.user, password=database.password, name="c")
+
+
+def describe(folder: Path, *datasets: Mapping[str, Any], **source: Any) -> dict[str, Any]:
+    return {
+        "job": "tables",
+        "source": {"connection": "shop", **source},
+        "destination": str(folder / "lake"),
+        "retry": {"task_tries_max": 1, "back_off_s": 0},
+        "datasets": list(datasets),
+    }
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fresh_database: Database, database_url: str) -> None:
+    """Variables of a run whose log is one database, and whose source another."""
+    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
+    monkeypatch.setenv("GOBBLIN_JDBC_SHOP_URL", fresh_database.jdbc_url)
+    monkeypatch.setenv("GOBBLIN_JDBC_SHOP_USER", fresh_database.user)
+    monkeypatch.setenv("GOBBLIN_JDBC_SHOP_PASSWORD", fresh_database.password)
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark was asked for")
+
+
+def plan(database: Database, job: Mapping[str, Any], *, with_arrow: bool = True) -> UnitPlan:
+    """The plan of the job's only dataset; its session is over."""
+    spec = parse_job(job)
+    datasets = resolve_datasets(spec, None)
+    (urn,) = datasets
+
+    def open_arrow() -> Worker:
+        return ArrowWorker(PosixFileSystem())
+
+    source = JdbcSource(connection_to(database), spec.source)
+    kind = IngestKind(datasets, source, no_spark, no_spark, open_arrow=open_arrow if with_arrow else None)
+    request = PlanRequest(urn, WHOLE, new_state(urn), Mode.AUTO, by_hand=False)
+    with kind.open(lambda _line: None, [request]) as session:
+        return session.plan(request)
+
+
+@pytest.mark.usefixtures("environment")
+class TestRuns:
+    def test_tables_are_published_without_spark_and_appended_to(self, fresh_database: Database, tmp_path: Path) -> None:
+        with fresh_database.connect() as sql:
+            for number in range(12):
+                sql.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY, note text)".encode())
+                sql.execute(f"INSERT INTO t{number} SELECT n, 'x' || n FROM generate_series(1, 50) n".encode())
+        tables = [
+            {"table": f"public.t{number}", "extract": "append_only", "watermark": {"column": "id"}}
+            for number in range(12)
+        ]
+        engine = SparkEngine()
+        job = describe(tmp_path, *tables)
+        assert not run_job(job, spark=engine).failed
+        with fresh_database.connect() as sql:
+            sql.execute("INSERT INTO t3 VALUES (51, 'late')")
+        again = run_job(job, spark=engine)
+
+        assert not engine.has_session
+        counts = {each.urn: each.publication.row_count for each in again.datasets if each.publication is not None}
+        assert {urn: count for urn, count in counts.items() if count} == {"public.t3": 1}
+        found = [row for path in (tmp_path / "lake").rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+        assert sorted(row["id"] for row in found) == sorted([*range(1, 51)] * 12 + [51])
+
+    def test_one_that_fails_among_many_is_found_and_the_others_are_published(
+        self, fresh_database: Database, tmp_path: Path
+    ) -> None:
+        with fresh_database.connect() as sql:
+            for number in range(5):
+                sql.execute(f"CREATE TABLE t{number} (id int, day date)".encode())
+                sql.execute(f"INSERT INTO t{number} VALUES (1, '2020-01-01')".encode())
+            sql.execute("INSERT INTO t2 VALUES (2, 'infinity')")
+        report = run_job(describe(tmp_path, *({"table": f"public.t{number}"} for number in range(5))))
+
+        (failed,) = report.failed
+        assert failed.urn == "public.t2"
+        assert "public.t2.day (date) holds infinity" in (failed.error or "")
+        outcomes = [each.outcome for each in report.datasets if each.urn != "public.t2"]
+        assert outcomes == [DatasetOutcome.COMMITTED] * 4
+
+
+class TestChoice:
+    @pytest.fixture(autouse=True)
+    def table(self, fresh_database: Database) -> None:
+        with fresh_database.connect() as sql:
+            sql.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL)")
+            sql.execute("INSERT INTO t SELECT n, now() - interval '1 day' FROM generate_series(1, 100) n")
+            sql.execute("ANALYZE t")
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"converters": [{"sql": {"id": "id + 1"}}]},
+            {"quality": {"rows": [{"name": "positive", "check": "id > 0"}]}},
+            {"writer": {"partition_by": ["id"]}},
+            {"writer": {"time_column": "at", "time_pattern": "yyyy-MM-dd"}},
+        ],
+        ids=lambda options: next(iter(options)),
+    )
+    def test_what_needs_spark_gets_it_or_is_refused(
+        self, fresh_database: Database, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        dataset = {"table": "public.t", **options}
+        found = plan(fresh_database, describe(tmp_path, dataset))
+        assert (read_plan_of(found).arrow, found.sharing) == (None, None)
+        with pytest.raises(RejectedError, match=r"source\.reader: public\.t has .*, which needs Spark"):
+            plan(fresh_database, describe(tmp_path, dataset, reader="arrow"))
+
+    def test_a_plain_table_is_read_by_arrow_up_to_a_bound_unless_jdbc_is_asked_for(
+        self, fresh_database: Database, tmp_path: Path
+    ) -> None:
+        def is_by_arrow(**source: Any) -> bool:
+            found = plan(fresh_database, describe(tmp_path, {"table": "public.t"}, **source))
+            return read_plan_of(found).arrow is not None
+
+        assert is_by_arrow()
+        assert is_by_arrow(arrow_rows_max=100)
+        assert not is_by_arrow(arrow_rows_max=99)
+        assert is_by_arrow(arrow_rows_max=99, reader="arrow")
+        assert not is_by_arrow(reader="jdbc")
+        only_spark = plan(fresh_database, describe(tmp_path, {"table": "public.t"}), with_arrow=False)
+        assert read_plan_of(only_spark).arrow is None
+
+    def test_a_database_that_arrow_does_not_read_is_refused_only_if_arrow_is_asked_for(self) -> None:
+        spec = parse_job(describe(Path("/lake"), {"table": "t"}, reader="arrow"))
+        source = JdbcSource(JdbcConnection(url="jdbc:sqlite:/nowhere.db", name="c"), spec.source)
+        with (
+            pytest.raises(RejectedError, match=r"source\.reader: SQLite is read by JDBC alone"),
+            source.open_plan(no_spark, print),
+        ):
+            pass
+
+
+def test_a_read_that_is_cancelled_ends_at_once_with_its_connection(fresh_database: Database, tmp_path: Path) -> None:
+    with fresh_database.connect() as sql:
+        sql.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        sql.execute("INSERT INTO t SELECT generate_series(1, 100000)")
+        # Each row takes a hundredth of a second: the whole would take a quarter of an hour.
+        job = parse_job(describe(tmp_path, {"table": "public.t", "where": "pg_sleep(0.01) IS NOT NULL"}))
+        source = JdbcSource(connection_to(fresh_database), job.source)
+        kind = IngestKind(resolve_datasets(job, None), source, no_spark, no_spark, open_arrow=no_spark)
+        request = PlanRequest(T, WHOLE, new_state(T), Mode.AUTO, by_hand=False)
+        worker = ArrowWorker(PosixFileSystem())
+        failures: list[BaseException] = []
+        with kind.open(lambda _line: None, [request]) as session:
+            found = session.plan(request)
+            order = order_of(found, tmp_path)
+
+            def work() -> None:
+                try:
+                    worker.do(order)
+                except RetryableError as error:
+                    failures.append(error)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            reading = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'"
+            while sql.execute(reading.encode()).fetchone() == (0,):
+                assert thread.is_alive()
+            worker.cancel(order.tag)
+            thread.join(WAIT_S_MAX)
+            assert not thread.is_alive()
+            limit = time.monotonic() + WAIT_S_MAX
+            while sql.execute(reading.encode()).fetchone() != (0,):
+                assert time.monotonic() < limit, "the reader's connection is still there"
+    assert len(failures) == 1
+
+
+def order_of(found: UnitPlan, folder: Path) -> WorkOrder:
+    attempt = AttemptId(SystemClock().new_id())
+    return WorkOrder(
+        job=JobName("tables"),
+        dataset_id=DatasetId(1),
+        plan=found,
+        units=found.work_units,
+        attempt_id=attempt,
+        directory=str(folder / str(attempt)),
+        started_at=SystemClock().now(),
+        tag=str(attempt),
+    )

@@ -1,0 +1,106 @@
+"""Arrow batches without a database: positions, types, and files that are begun anew."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import types as t
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.model.watermark import Watermark, WatermarkType
+from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
+from gobblin_assets.rows.arrow_types import arrow_type, schema_to_json
+from gobblin_assets.rows.arrow_writer import RollingWriter
+
+NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=dt.UTC)
+
+
+def highest(*batches: dict[str, pa.Array]) -> Watermark | None:
+    position = HighestPosition(list(batches[0]))
+    for columns in batches:
+        position.add(pa.record_batch(columns))
+    return position.value
+
+
+@pytest.mark.parametrize(
+    ("values", "held_as", "kind", "top"),
+    [
+        ([3, None, -7], pa.int32(), WatermarkType.LONG, 3),
+        ([Decimal(7), Decimal(2**62)], pa.decimal128(19, 0), WatermarkType.LONG, 2**62),
+        ([NOON, None], pa.timestamp("us", tz="UTC"), WatermarkType.TIMESTAMP, NOON),
+        ([NOON.replace(tzinfo=None)], pa.timestamp("us"), WatermarkType.LOCAL_TIMESTAMP, NOON.replace(tzinfo=None)),
+        ([dt.date(2026, 1, 2), dt.date(1, 1, 1)], pa.date32(), WatermarkType.DATE, dt.date(2026, 1, 2)),
+        (["10", "9", "é"], pa.string(), WatermarkType.STRING, "é"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, WatermarkType) else "",
+)
+def test_the_highest_position_is_of_the_column_s_type(
+    values: list[Any], held_as: pa.DataType, kind: WatermarkType, top: Any
+) -> None:
+    assert highest({"p": pa.array(values, held_as)}) == Watermark(kind, top)
+
+
+def test_without_a_position_there_is_none() -> None:
+    assert highest({"p": pa.array([None], pa.int64())}) is None
+    assert HighestPosition([]).value is None
+    assert highest_of([HighestPosition(["p"])]) is None
+
+
+def test_pairs_compare_in_turn_over_batches_and_rows_without_a_key_have_none() -> None:
+    early, late = NOON, NOON + dt.timedelta(hours=1)
+    times = pa.timestamp("us", tz="UTC")
+    first = {"at": pa.array([early, late, late], times), "id": pa.array([9, 2, None], pa.int64())}
+    second = {"at": pa.array([late, early], times), "id": pa.array([1, 99], pa.int64())}
+    assert highest(first, second) == Watermark(
+        WatermarkType.COMPOSITE, (Watermark(WatermarkType.TIMESTAMP, late), Watermark(WatermarkType.LONG, 2))
+    )
+    none = {"at": pa.array([late], times), "id": pa.array([None], pa.int64())}
+    assert highest(none) is None
+
+
+def test_what_is_no_position_is_refused() -> None:
+    with pytest.raises(RejectedError, match="expected a whole number, time, date or text, found double"):
+        highest({"p": pa.array([1.5])})
+
+
+SPARK_TYPES = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date"),
+    *("timestamp", "timestamp_ntz", "decimal(12,2)", "array<decimal(38,10)>", "array<array<timestamp_ntz>>"),
+)
+
+
+def test_each_type_is_told_as_spark_tells_it() -> None:
+    columns = [(f"c{number}", name) for number, name in enumerate(SPARK_TYPES)]
+    told = t.StructType.fromJson(json.loads(json.dumps(schema_to_json(columns))))
+    assert [field.dataType.simpleString() for field in told.fields] == list(SPARK_TYPES)
+    assert all(arrow_type(name) is not None for name in SPARK_TYPES)
+    assert arrow_type("struct<a:int>") is None
+    assert arrow_type("array<map<string,int>>") is None
+
+
+def test_files_end_at_the_bound_of_rows_and_none_is_without_rows(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+
+    def write(name: str, *sizes: int) -> list[int]:
+        writer = RollingWriter(PosixFileSystem(), str(tmp_path), name, schema, rows_max=4, compression="zstd")
+        with writer:
+            for size in sizes:
+                writer.write(pa.record_batch({"n": pa.array(range(size), pa.int64())}))
+        assert [pq.read_metadata(tmp_path / file.name).num_rows for file in writer.files] == [
+            file.row_count for file in writer.files
+        ]
+        return [file.row_count for file in writer.files]
+
+    assert write("a", 3, 3, 5) == [4, 4, 3]
+    assert write("b", 4, 4) == [4, 4]
+    assert write("c", 0) == []
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] in "bc") == [
+        "b-c000.zstd.parquet",
+        "b-c001.zstd.parquet",
+    ]
