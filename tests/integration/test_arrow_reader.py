@@ -172,7 +172,7 @@ def test_a_read_that_is_cancelled_ends_at_once_with_its_connection(fresh_databas
     with fresh_database.connect() as sql:
         sql.execute("CREATE TABLE t (id int PRIMARY KEY)")
         sql.execute("INSERT INTO t SELECT generate_series(1, 100000)")
-        # Each row takes a hundredth of a second: the whole would take a quarter of an hour.
+        # Each row takes a hundredth of a second: the first come after some seconds, the last after some 15 minutes.
         job = parse_job(describe(tmp_path, {"table": "public.t", "where": "pg_sleep(0.01) IS NOT NULL"}))
         source = JdbcSource(connection_to(fresh_database), job.source)
         kind = IngestKind(resolve_datasets(job, None), source, no_spark, no_spark, open_arrow=no_spark)

@@ -5,8 +5,8 @@ anything failed is closed.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final
 
 import adbc_driver_manager as adbc
@@ -49,19 +49,25 @@ class _Connection:
             statement.execute_update()
 
     @contextmanager
-    def read(self, sql: str) -> Iterator[tuple[pa.RecordBatchReader, Callable[[], None]]]:
-        """The rows of a query, and what ends it from another thread."""
+    def read(self, sql: str) -> Iterator[tuple[Iterator[pa.RecordBatch], Callable[[], None]]]:
+        """The rows of a query, and what ends it from another thread. The query begins when the first are asked for."""
         with adbc.AdbcStatement(self._connection) as statement:
             statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
             statement.set_sql_query(sql)
-            stream, _count = statement.execute_query()
-            with pa.RecordBatchReader.from_stream(stream) as reader:
-                yield reader, statement.cancel
+            with closing(_read_all(statement)) as batches:
+                yield batches, statement.cancel
 
     def close(self) -> None:
         # Of a connection that is lost, even closing may fail; its server ends the rest.
         with suppress(adbc.Error, RuntimeError):
             self._stack.close()
+
+
+def _read_all(statement: adbc.AdbcStatement) -> Generator[pa.RecordBatch]:
+    # It comes back with the first rows, which may take long.
+    stream, _count = statement.execute_query()
+    with pa.RecordBatchReader.from_stream(stream) as reader:
+        yield from reader
 
 
 class ReaderConnections:
@@ -133,8 +139,8 @@ class PostgresArrowReader:
     @contextmanager
     def open(self, unit: WorkUnit) -> Iterator[ArrowRows]:
         schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in self.columns])
-        with self._connections.take() as connection, connection.read(self._write_query(unit)) as (reader, interrupt):
-            yield ArrowRows((_convert(batch, schema) for batch in reader), interrupt)
+        with self._connections.take() as connection, connection.read(self._write_query(unit)) as (batches, interrupt):
+            yield ArrowRows((_convert(batch, schema) for batch in batches), interrupt)
 
     def explain(self, error: Exception) -> Exception:
         if isinstance(error, GobblinError):
