@@ -14,6 +14,8 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.spark.settings import SPARK_VERSION
 
+# What is held of a file in memory, before it is encoded: as much as its row group is large.
+_ROW_GROUP_BYTES: Final = 64 << 20
 # With it, Spark knows that days and times are of the calendar that it uses itself, and moves none.
 _METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}
 
@@ -45,7 +47,7 @@ class RollingWriter:
                 self._open = self._begin()
                 self._rows_left = self._rows_max
             count = min(batch.num_rows, self._rows_left)
-            self._open.writer.write_batch(batch.slice(0, count))
+            self._open.add(batch.slice(0, count))
             batch = batch.slice(count)
             self._rows_left -= count
             if self._rows_left == 0:
@@ -85,6 +87,8 @@ class RollingWriter:
 class _OpenFile:
     def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
         self.stream = stream
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
         with ExitStack() as stack:
             stack.callback(stream.close)
             self.writer = pq.ParquetWriter(
@@ -97,7 +101,20 @@ class _OpenFile:
             )
             stack.pop_all()
 
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            group = pa.Table.from_batches(self._held)
+            self.writer.write_table(group, row_group_size=group.num_rows)
+        self._held, self._held_bytes = [], 0
+
     def close(self) -> None:
+        self._flush()
         self.writer.add_key_value_metadata(_METADATA)
         self.writer.close()
         self.stream.close()
