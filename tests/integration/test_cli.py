@@ -19,7 +19,6 @@ from click.testing import CliRunner, Result
 from gobblin_assets import __version__
 from gobblin_assets.cli import main
 from gobblin_assets.db import embedded
-from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.ingest.spark_work import find_warm
 from gobblin_assets.spark.connect_server import ConnectServer
 from tests.support import postgres
@@ -27,7 +26,7 @@ from tests.support.forked_commands import Commands
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.postgres import Database
-from tests.support.spark import in_child
+from tests.support.spark import find_servers, in_child
 from tests.support.surroundings import HOSTILE
 
 JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
@@ -332,12 +331,6 @@ def _until_published(recover: Callable[[], Any]) -> Any:
     while not (published := recover()["published"]):
         assert time.monotonic() < end, "the dead run's lease never ran out"
     return published
-
-
-def find_servers() -> list[bool]:
-    """Whether engines take the warm server, in a process that has no session yet."""
-    engines = [SparkEngine(more_jars={"spark.jars": "/a.jar"}), SparkEngine(conf={"spark.ui.enabled": "true"})]
-    return [engine.find_server() is not None for engine in engines]
 
 
 class TestServers:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spark.session import open_session
@@ -92,3 +93,9 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
     while not reached():
         assert time.monotonic() < end, f"never reached: {what}"
         time.sleep(0.05)
+
+
+def find_servers() -> list[bool]:
+    """Whether engines take the warm server, in a process that has no session yet."""
+    engines = [SparkEngine(more_jars={"spark.jars": "/a.jar"}), SparkEngine(conf={"spark.ui.enabled": "true"})]
+    return [engine.find_server() is not None for engine in engines]
