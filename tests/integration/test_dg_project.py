@@ -54,9 +54,16 @@ def run_dg(root: Path, *arguments: str) -> str:
 
 
 def test_a_scaffolded_component_is_materialized_on_the_warm_spark_of_the_home(project: Path) -> None:
-    """Through Spark."""
+    """Where Spark is needed; the file as it is needs none."""
     said = in_child(materialize, str(project))
     assert published(project) == [1, 2, 3, 4, 5]
+    assert not any("Spark" in line for line in said)
+
+    (file,) = (project / "src").rglob("defs.yaml")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("connection: sales", "connection: sales, reader: jdbc"), encoding="utf-8")
+    said = in_child(materialize, str(project))
+    assert published(project) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5], "the first publication stays until its grace is over"
     assert any("Spark: the warm Connect server" in line for line in said)
 
 
