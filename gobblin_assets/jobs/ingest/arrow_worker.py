@@ -124,10 +124,14 @@ class ArrowWorker:
                     row_count += batch.num_rows
                     position.add(batch)
                     writer.write(batch)
-        except BaseException as error:
-            known = _explain(order, reader, error) if isinstance(error, Exception) else error
+        except Exception as error:  # noqa: BLE001  a driver's error has no family
+            known = _explain(order, reader, error)
             running.fail(known)
-            raise known from error
+            # Without its cause, whose text may hold a secret of the connection.
+            raise known from None
+        except BaseException as error:
+            running.fail(error)
+            raise
         return _Written(writer.files, row_count, position)
 
 
