@@ -8,33 +8,32 @@ import sys
 from pathlib import Path
 
 import dlt
-from dlt.sources.sql_database import sql_table
+from dlt.sources.sql_database import sql_database
 
 CHUNK_ROWS = 100_000
 
 
 def load(url: str, folder: Path, backend: str, tables: list[str]) -> None:
     options = {"backend_kwargs": {"return_type": "arrow"}} if backend == "connectorx" else {}
-    resources = [
-        sql_table(
-            credentials=url,
-            schema="public",
-            table=name,
-            backend=backend,
-            chunk_size=CHUNK_ROWS,
-            reflection_level="full",
-            incremental=dlt.sources.incremental("id"),
-            **options,
-        )
-        for name in tables
-    ]
+    # One source, and so one pool of connections, for all tables.
+    source = sql_database(
+        credentials=url,
+        schema="public",
+        table_names=tables,
+        backend=backend,
+        chunk_size=CHUNK_ROWS,
+        reflection_level="full",
+        **options,
+    )
+    for name in tables:
+        source.resources[name].apply_hints(incremental=dlt.sources.incremental("id"))
     pipeline = dlt.pipeline(
         pipeline_name="peers",
         pipelines_dir=str(folder / "pipelines"),
         destination=dlt.destinations.filesystem(bucket_url=(folder / "lake").as_uri()),
         dataset_name="peers",
     )
-    pipeline.run(resources, write_disposition="append", loader_file_format="parquet").raise_on_failed_jobs()
+    pipeline.run(source, write_disposition="append", loader_file_format="parquet").raise_on_failed_jobs()
 
 
 if __name__ == "__main__":
