@@ -7,6 +7,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.known_jobs import KnownJob
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.selections import find_named
@@ -87,7 +88,7 @@ def compact(
 
         known = stores.datasets.load(name, find_named(name, specs, datasets))
         ids = {urn: state.dataset_id for urn, state in known.items()}
-        with open_maintenance(log, spark, name, job) as maintenance:
+        with open_maintenance(log, spark, KnownJob(name, job, specs)) as maintenance:
             done, failures = maintenance.compact(ids, check, prepare, work)
     if as_json:
         print_json(done)

@@ -12,20 +12,19 @@ from typing import Final
 
 from gobblin_assets.cli.output import say
 from gobblin_assets.dagster.dead_runs import report_ended_runs
-from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.instance import Instance, find_instance
-from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.layout import JobLayout, build_layout
+from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.reported_runs import ReportedRun
 from gobblin_assets.dagster.reporting import begin_reported_run
 from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.jobs.ingest.running import find_discovered
 from gobblin_assets.run.announcements import UntoldError
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.selection import Selection
+from gobblin_assets.spec.selection import Datasets, Selection
 
 _SILENCE_S: Final = 60.0
 """After Dagster did not take something: a storage that hangs must not be waited for at each publication."""
@@ -100,13 +99,15 @@ class Telling:
 
 
 @contextmanager
-def open_run_telling(job: JobSpec, selection: Selection, *, by: str, mode: str) -> Iterator[Telling]:
+def open_run_telling(
+    job: JobSpec, datasets: Datasets, selection: Selection, *, by: str, mode: str
+) -> Iterator[Telling]:
     """As ``telling.telling_run``."""
     if not selection:
-        with open_event_telling(job, by=by) as telling:
+        with open_event_telling(job, datasets, by=by) as telling:
             yield telling
         return
-    layout = layout_of(job)
+    layout = layout_of(job, datasets)
     with _open_instance() as instance:
         telling = Telling(layout, _begin(layout, selection, instance, by, mode), instance)
         try:
@@ -117,9 +118,9 @@ def open_run_telling(job: JobSpec, selection: Selection, *, by: str, mode: str) 
 
 
 @contextmanager
-def open_event_telling(job: JobSpec, *, by: str) -> Iterator[Telling]:
+def open_event_telling(job: JobSpec, datasets: Datasets, *, by: str) -> Iterator[Telling]:
     """As ``telling.telling_events``."""
-    layout = layout_of(job)
+    layout = layout_of(job, datasets)
     with _open_instance() as instance:
         telling = Telling(layout, None if instance is None else RunlessEvents(layout, instance, by=by), instance)
         try:
@@ -128,9 +129,9 @@ def open_event_telling(job: JobSpec, *, by: str) -> Iterator[Telling]:
             telling.close()
 
 
-def layout_of(job: JobSpec) -> JobLayout:
-    """The job as it lies in Dagster, its tables as discovery found them."""
-    return build_gobblin_layout(job, discovered=find_discovered(job))
+def layout_of(job: JobSpec, datasets: Datasets) -> JobLayout:
+    """The job as it lies in Dagster."""
+    return build_layout(job, datasets, GobblinTranslator())
 
 
 @contextmanager

@@ -82,7 +82,9 @@ def run(
     _say_what_is_left_out(specs, datasets, request)
     if missing_only:
         request = _leave_out_published(request)
-    with telling_run(job, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster) as listener:
+    with telling_run(
+        job, specs, request.selection, by="gobblin-assets run", mode=mode, is_wanted=with_dagster
+    ) as listener:
         with open_ports(job, specs, SparkChoice(master, remote), listener.report_publication) as ports:
             report = _run(replace(request, dagster_run_id=listener.run_id), ports)
             listener.report_dead(ports.stores)

@@ -7,6 +7,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.known_jobs import KnownJob
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.selections import find_named
@@ -57,7 +58,7 @@ def reconcile(
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
-            with open_maintenance(log, SparkChoice(master, remote), name, job) as maintenance:
+            with open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs)) as maintenance:
                 reconciliation = Reconciliation(maintenance.operations, examination, job.destination)
                 done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:

@@ -8,7 +8,7 @@ import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
-from gobblin_assets.cli.known_jobs import name_of
+from gobblin_assets.cli.known_jobs import KnownJob, name_of, read_known_job
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.sequences import sequence_argument
@@ -17,8 +17,6 @@ from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import Log, open_log
-from gobblin_assets.spec.job_files import read_job_file
-from gobblin_assets.spec.job_spec import JobSpec
 
 job_file_option = click.option(
     "--job-file",
@@ -38,14 +36,14 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
 
     Without --job-file, the job's next run or sensor reports them to Dagster.
     """
-    spec = None if job_file is None else read_job_file(job_file)
+    known = None if job_file is None else read_known_job(job_file, None)
     spark = SparkChoice(master, remote)
     published: list[Publication] = []
     with open_log(say) as log:
-        jobs = _find_jobs(log, find_job(job), spec)
+        jobs = _find_jobs(log, find_job(job), known)
         reports = []
         for each in jobs:
-            with open_maintenance(log, spark, each, spec) as maintenance:
+            with open_maintenance(log, spark, each) as maintenance:
                 reports.append(maintenance.recover(seen=published.append))
     aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
     failures = [
@@ -62,13 +60,13 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _find_jobs(log: Log, job: JobName | None, spec: JobSpec | None) -> Sequence[JobName]:
-    """The named job, else all jobs that have sequences to recover."""
-    if spec is not None:
-        return [name_of(spec, job, file_field="--job-file")]
-    if job is not None:
-        return [job]
-    return sorted(log.stores.commits.count_recoverable(jobs=None))
+def _find_jobs(log: Log, job: JobName | None, known: KnownJob | None) -> Sequence[KnownJob]:
+    """The named job, else all jobs that have sequences to recover. ``known``: the job of a file."""
+    if known is not None and known.spec is not None:
+        name_of(known.spec, job, file_field="--job-file")
+        return [known]
+    names = [job] if job is not None else sorted(log.stores.commits.count_recoverable(jobs=None))
+    return [KnownJob(name) for name in names]
 
 
 @click.command()
@@ -77,10 +75,10 @@ def _find_jobs(log: Log, job: JobName | None, spec: JobSpec | None) -> Sequence[
 @spark_options
 def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, remote: str | None) -> None:
     """Try a BLOCKED sequence again now; its tries are counted from zero."""
-    spec = None if job_file is None else read_job_file(job_file)
+    known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
-        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
-        with open_maintenance(log, SparkChoice(master, remote), job, spec) as maintenance:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
+        with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
             recovered = maintenance.resume(SequenceId(sequence_id))
     _print_published(recovered.published)
 
@@ -92,10 +90,10 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 @spark_options
 def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
     """Abandon an open sequence: its visible files are taken back, and the next run reads its rows again."""
-    spec = None if job_file is None else read_job_file(job_file)
+    known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
-        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, spec)
-        with open_maintenance(log, SparkChoice(master, remote), job, spec) as maintenance:
+        (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)
+        with open_maintenance(log, SparkChoice(master, remote), job) as maintenance:
             maintenance.abandon(SequenceId(sequence_id), reason=reason)
         state = log.stores.commits.get(SequenceId(sequence_id)).state
     say(f"sequence {sequence_id} is {state.value}")

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
+from gobblin_assets.cli.known_jobs import KnownJob
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.jobs.ingest.running import open_run
-from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.run.maintenance_run import MaintenanceRun
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
@@ -27,11 +27,13 @@ def open_ports(
 
 
 @contextmanager
-def open_maintenance(log: Log, spark: SparkChoice, name: JobName, job: JobSpec | None) -> Iterator[MaintenanceRun]:
-    """A maintenance run of the job. With its specification known, Dagster is told of what it finishes."""
-    if job is None:
-        yield MaintenanceRun(open_operations(log, spark), log.stores, name)
+def open_maintenance(log: Log, spark: SparkChoice, job: KnownJob) -> Iterator[MaintenanceRun]:
+    """A maintenance run of the job. With its file known, Dagster is told of what it finishes."""
+    operations = open_operations(log, spark, job.spec)
+    if job.spec is None or job.datasets is None:
+        yield MaintenanceRun(operations, log.stores, job.name)
         return
-    with telling_events(job, by=f"gobblin-assets {click.get_current_context().info_name}") as listener:
-        yield MaintenanceRun(open_operations(log, spark, job), log.stores, name, listener.report_publication)
+    by = f"gobblin-assets {click.get_current_context().info_name}"
+    with telling_events(job.spec, job.datasets, by=by) as listener:
+        yield MaintenanceRun(operations, log.stores, job.name, listener.report_publication)
         listener.report_dead(log.stores)

@@ -54,7 +54,7 @@ def stream(
         selection = select_open_partitions(job, specs, urns=datasets)
     request = RunRequest(job, selection, mode=Mode.APPEND, by_hand=False)
     with (
-        telling_events(job, by="gobblin-assets stream", is_wanted=with_dagster) as listener,
+        telling_events(job, specs, by="gobblin-assets stream", is_wanted=with_dagster) as listener,
         open_ports(job, specs, SparkChoice(master, remote), listener.report_publication) as ports,
     ):
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.

@@ -15,7 +15,7 @@ from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.environment import require_address
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.selection import Selection
+from gobblin_assets.spec.selection import Datasets, Selection
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -66,10 +66,10 @@ class _DagsterTelling(Protocol):
     """The module `dagster_telling`."""
 
     def open_run_telling(
-        self, job: JobSpec, selection: Selection, *, by: str, mode: str
+        self, job: JobSpec, datasets: Datasets, selection: Selection, *, by: str, mode: str
     ) -> AbstractContextManager[Listener]: ...
 
-    def open_event_telling(self, job: JobSpec, *, by: str) -> AbstractContextManager[Listener]: ...
+    def open_event_telling(self, job: JobSpec, datasets: Datasets, *, by: str) -> AbstractContextManager[Listener]: ...
 
 
 def _import_telling() -> _DagsterTelling:
@@ -77,17 +77,19 @@ def _import_telling() -> _DagsterTelling:
 
 
 def telling_run(
-    job: JobSpec, selection: Selection, *, by: str, mode: str, is_wanted: bool
+    job: JobSpec, datasets: Datasets, selection: Selection, *, by: str, mode: str, is_wanted: bool
 ) -> AbstractContextManager[Listener]:
     """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
     require_address(job.source, os.environ)
     if not is_wanted:
         return nullcontext(Nobody())
-    return _import_telling().open_run_telling(job, selection, by=by, mode=mode)
+    return _import_telling().open_run_telling(job, datasets, selection, by=by, mode=mode)
 
 
-def telling_events(job: JobSpec | None, *, by: str, is_wanted: bool = True) -> AbstractContextManager[Listener]:
-    """Events without a run: of what may go on for weeks, and of what finishes others' work. ``job`` None: nobody."""
-    if job is None or not is_wanted:
+def telling_events(
+    job: JobSpec, datasets: Datasets, *, by: str, is_wanted: bool = True
+) -> AbstractContextManager[Listener]:
+    """Events without a run: of what may go on for weeks, and of what finishes others' work."""
+    if not is_wanted:
         return nullcontext(Nobody())
-    return _import_telling().open_event_telling(job, by=by)
+    return _import_telling().open_event_telling(job, datasets, by=by)

@@ -28,9 +28,7 @@ _PLAIN: Final = MappingProxyType(
     }
 )
 # What Spark's JSON calls a type in another way than its SQL does.
-_JSON_NAMES: Final = MappingProxyType(
-    {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long", "timestamp": "timestamp"}
-)
+_JSON_NAMES: Final = MappingProxyType({"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"})
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _ARRAY: Final = re.compile(r"array<(.+)>")
 
@@ -44,6 +42,11 @@ def arrow_type(spark_type: str) -> pa.DataType | None:
         # The name of the element that Spark's own files have.
         return None if element is None else pa.list_(pa.field("element", element))
     return _PLAIN.get(spark_type)
+
+
+def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
+    """Of columns that all have an Arrow type, each a name and a type as ``simpleString`` writes it."""
+    return pa.schema([pa.field(name, arrow_type(spark_type)) for name, spark_type in columns])
 
 
 def schema_to_json(columns: Sequence[tuple[str, str]]) -> dict[str, object]:

@@ -1,17 +1,18 @@
 """Arrow batches into Parquet files like Spark's: the same types, compression, checksums and bound of rows."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 import pyarrow as pa
-from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.model.files import DataFile
+from gobblin_assets.rows.footers import count_rows
 from gobblin_assets.spark.settings import SPARK_VERSION
 
 # What is held of a file in memory, before it is encoded: as much as its row group is large.
@@ -63,13 +64,15 @@ class RollingWriter:
             self._end()
             self.files = tuple(self._describe())
         elif self._open is not None:
-            self._open.stream.close()
+            # What failed is told already: a full disk fails the close as well.
+            with suppress(OSError):
+                self._open.stream.close()
 
     def _begin(self) -> "_OpenFile":
         name = f"{self._name}-c{len(self._paths):03d}.{self._compression}.parquet"
         path = f"{self._directory}/{name}"
         self._paths.append(path)
-        return _OpenFile(self._fs.create_file(path), self._schema, self._compression)
+        return _OpenFile(path, self._fs.create_file(path), self._schema, self._compression)
 
     def _end(self) -> None:
         if self._open is not None:
@@ -81,15 +84,18 @@ class RollingWriter:
             identity = self._fs.find_identity(path)
             if identity is None:
                 raise RetryableError(f"{path} is gone, and it was written just now", path=path)
-            yield DataFile(path.rpartition("/")[2], identity, _count_rows(self._fs, path))
+            yield DataFile(path.rpartition("/")[2], identity, count_rows(self._fs, path))
 
 
 class _OpenFile:
-    def __init__(self, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
+    """What the disk refuses is a family of the destination's, and never laid on the source."""
+
+    def __init__(self, path: str, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
+        self._path = path
         self.stream = stream
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
-        with ExitStack() as stack:
+        with families("write", path), ExitStack() as stack:
             stack.callback(stream.close)
             self.writer = pq.ParquetWriter(
                 stream,
@@ -110,19 +116,13 @@ class _OpenFile:
     def _flush(self) -> None:
         if self._held:
             group = pa.Table.from_batches(self._held)
-            self.writer.write_table(group, row_group_size=group.num_rows)
+            with families("write", self._path):
+                self.writer.write_table(group, row_group_size=group.num_rows)
         self._held, self._held_bytes = [], 0
 
     def close(self) -> None:
         self._flush()
-        self.writer.add_key_value_metadata(_METADATA)
-        self.writer.close()
-        self.stream.close()
-
-
-def _count_rows(fs: FileSystem, path: str) -> int:
-    try:
-        with fs.open_input(path) as stream:
-            return int(pq.read_metadata(stream).num_rows)
-    except (ArrowException, OSError) as error:
-        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
+        with families("write", self._path):
+            self.writer.add_key_value_metadata(_METADATA)
+            self.writer.close()
+            self.stream.close()

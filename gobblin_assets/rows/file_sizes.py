@@ -22,13 +22,14 @@ _DECIMAL_BYTES: Final = 16.0
 _ELEMENTS: Final = 4
 
 
-def plan_file_rows_max(schema: t.StructType, *, file_bytes_max: int) -> int:
+def plan_file_rows_max(schema: t.StructType, *, file_bytes_max: int, file_rows_max: int | None = None) -> int:
     """How many rows to allow a file so that it is about ``file_bytes_max`` at most.
 
     From the widths of the schema's types before compression, which errs towards smaller files; a column of long texts
-    makes larger ones. Spark offers a bound by rows only.
+    makes larger ones. Spark offers a bound by rows only. ``file_rows_max`` is a bound of its own, where there is one.
     """
-    return max(1, int(file_bytes_max / max(_width(schema), 1.0)))
+    planned = max(1, int(file_bytes_max / max(_width(schema), 1.0)))
+    return planned if file_rows_max is None else min(planned, file_rows_max)
 
 
 def _width(data_type: t.DataType) -> float:

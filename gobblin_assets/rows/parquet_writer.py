@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from pyarrow import ArrowException
-from pyarrow import parquet as pq
 from pyspark.sql import DataFrame
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import DataFile, FileStat
+from gobblin_assets.rows.footers import count_rows
 from gobblin_assets.spark.errors import spark_families
 
 """Large enough for readers to stream, small enough to be copied or rewritten again after a failure."""
@@ -150,15 +149,8 @@ def _require_no_rows(fs: FileSystem, directory: str, hidden: Sequence[FileStat])
 
 
 def _count_rows(fs: FileSystem, files: Sequence[FileStat]) -> list[int]:
-    def count(file: FileStat) -> int:
-        try:
-            with fs.open_input(file.path) as stream:
-                return int(pq.read_metadata(stream).num_rows)
-        except (ArrowException, OSError) as error:
-            raise RetryableError(f"{file.path} is no readable Parquet file: {error}", path=file.path) from error
-
     with ThreadPoolExecutor(FOOTER_THREADS_MAX, thread_name_prefix="footer") as pool:
-        return list(pool.map(count, files))
+        return list(pool.map(lambda file: count_rows(fs, file.path), files))
 
 
 def _remove(fs: FileSystem, root: str, files: Iterable[FileStat]) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.work_unit import WorkUnit
 
 
@@ -14,7 +15,8 @@ from gobblin_assets.model.work_unit import WorkUnit
 class ArrowRows:
     """``batches`` have the columns of the reader, in its order and of its types; none is large.
 
-    ``interrupt`` ends the reading from another thread: the batches then end in an error. It may be called at any time.
+    ``interrupt`` ends the reading from another thread: the batches then end in an error. It may be called at any time
+    before the reading is closed, and raises nothing.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -33,6 +35,6 @@ class ArrowReader(Protocol):
         """Exactly the rows of ``unit``, which belongs to the plan. Opening and reading may raise anything."""
         ...
 
-    def explain(self, error: Exception) -> Exception:
-        """What opening or reading raised, as one of the families, naming table and column if it can. Pure."""
+    def explain(self, error: Exception) -> GobblinError:
+        """The family of what opening or reading raised, where that is none, naming table and column if it can. Pure."""
         ...

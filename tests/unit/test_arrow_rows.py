@@ -4,14 +4,14 @@ import datetime as dt
 import json
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as t
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.model.watermark import Watermark, WatermarkType
 from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
@@ -104,3 +104,18 @@ def test_files_end_at_the_bound_of_rows_and_none_is_without_rows(tmp_path: Path)
         "b-c000.zstd.parquet",
         "b-c001.zstd.parquet",
     ]
+
+
+class FullDisk(PosixFileSystem):
+    """Takes the names of files, and none of their bytes."""
+
+    def create_file(self, path: str) -> BinaryIO:
+        super().create_file(path).close()
+        return Path("/dev/full").open("wb", buffering=0)
+
+
+def test_a_full_disk_is_told_as_the_destination_s(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    writer = RollingWriter(FullDisk(), str(tmp_path), "a", schema, rows_max=4, compression="zstd")
+    with pytest.raises(RetryableError, match="ENOSPC"), writer:
+        writer.write(pa.record_batch({"n": pa.array(range(9), pa.int64())}))

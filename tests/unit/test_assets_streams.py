@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.cli.dagster_telling import layout_of
+from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import GobblinRunConfig, find_stream_s, require_stream
 from gobblin_assets.errors import RejectedError
@@ -28,7 +28,7 @@ VIEWS, CLICKS = DatasetUrn("views"), DatasetUrn("clicks")
 def layout(tmp_path: Path) -> JobLayout:
     path = tmp_path / "job.yaml"
     path.write_text(JOB, encoding="utf-8")
-    return layout_of(read_job_file(path))
+    return build_gobblin_layout(read_job_file(path))
 
 
 @pytest.mark.parametrize("asked", [{}, {"mode": "append"}, {"mode": "auto"}], ids=str)

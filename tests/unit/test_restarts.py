@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gobblin_assets.cli import main
-from gobblin_assets.cli.dagster_telling import layout_of
+from gobblin_assets.dagster.factory import build_gobblin_layout
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_restart
 from gobblin_assets.errors import RejectedError
@@ -36,7 +36,7 @@ def write_job(directory: Path, job: str) -> Path:
 
 @pytest.fixture
 def topics(tmp_path: Path) -> JobLayout:
-    return layout_of(read_job_file(write_job(tmp_path, TOPICS)))
+    return build_gobblin_layout(read_job_file(write_job(tmp_path, TOPICS)))
 
 
 def decide(layout: JobLayout, *, topic_count: int = 1, **asked: Any) -> Restart | StartAt | None:
@@ -70,7 +70,7 @@ def test_what_run_configuration_can_t_ask_for_is_refused(
 @pytest.mark.parametrize("asked", [{"restart": "start_over"}, {"start_at": {"0": 1}}])
 def test_run_configuration_asks_nothing_of_topics_where_tables_are_read(tmp_path: Path, asked: dict[str, Any]) -> None:
     with pytest.raises(RejectedError, match=r"is for topics, and shop reads tables"):
-        decide(layout_of(read_job_file(write_job(tmp_path, TABLES))), **asked)
+        decide(build_gobblin_layout(read_job_file(write_job(tmp_path, TABLES))), **asked)
 
 
 @pytest.mark.parametrize(

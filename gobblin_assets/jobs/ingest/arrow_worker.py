@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-import pyarrow as pa
+from pyspark.sql import types as t
 
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem
@@ -21,13 +21,14 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
-from gobblin_assets.rows.arrow_types import arrow_type, schema_to_json
+from gobblin_assets.rows.arrow_types import arrow_schema, schema_to_json
 from gobblin_assets.rows.arrow_writer import RollingWriter
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.sources.arrow_port import ArrowReader
 from gobblin_assets.sources.port import read_plan_of
+from gobblin_assets.spec.job_spec import WriterSpec
 
 _DATA_DIRECTORY: Final = "files"
 
@@ -69,27 +70,28 @@ class ArrowWorker:
         return self.do_together([order])[0]
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
-        for order in orders:
-            require_readable([order], [parse_schema(schema_to_json(_reader_of(order).columns))])
+        tasks = [_Task.of(order) for order in orders]
+        for task in tasks:
+            require_readable([task.order], [task.schema])
         running = _Running()
         tag = orders[0].tag
         with self._lock:
             self._running[tag] = running
         try:
-            written = self._write_all(orders, running)
+            written = self._write_all(tasks, running)
         finally:
             with self._lock:
                 self._running.pop(tag, None)
-        return [_describe(order, each) for order, each in zip(orders, written, strict=True)]
+        return [task.describe(each) for task, each in zip(tasks, written, strict=True)]
 
-    def _write_all(self, orders: Sequence[WorkOrder], running: "_Running") -> list[list["_Written"]]:
-        units = [[unit for unit in order.units if not unit.is_empty] for order in orders]
-        for order, wanted in zip(orders, units, strict=True):
+    def _write_all(self, tasks: Sequence["_Task"], running: "_Running") -> list[list["_Written"]]:
+        units = [[unit for unit in task.order.units if not unit.is_empty] for task in tasks]
+        for task, wanted in zip(tasks, units, strict=True):
             if wanted:
-                self._fs.make_directories(_directory_of(order))
+                self._fs.make_directories(task.directory)
         futures = [
-            [self._pool.submit(self._write, order, unit, running) for unit in wanted]
-            for order, wanted in zip(orders, units, strict=True)
+            [self._pool.submit(self._write, task, unit, running) for unit in wanted]
+            for task, wanted in zip(tasks, units, strict=True)
         ]
         started = [each for some in futures for each in some]
         wait(started)
@@ -99,24 +101,21 @@ class ArrowWorker:
             raise running.reason or failures[0]
         return [[each.result() for each in some] for some in futures]
 
-    def _write(self, order: WorkOrder, unit: WorkUnit, running: "_Running") -> "_Written":
-        reader, spec = _reader_of(order), read_plan_of(order.plan).spec.writer
-        schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in reader.columns])
-        rows_max = plan_file_rows_max(parse_schema(schema_to_json(reader.columns)), file_bytes_max=spec.file_bytes_max)
-        position = HighestPosition(position_columns(order))
+    def _write(self, task: "_Task", unit: WorkUnit, running: "_Running") -> "_Written":
+        position = HighestPosition(position_columns(task.order))
         row_count = 0
         try:
             running.require()
             with (
-                reader.open(unit) as rows,
+                task.reader.open(unit) as rows,
                 running.interrupting(rows.interrupt),
                 RollingWriter(
                     self._fs,
-                    _directory_of(order),
-                    f"part-{unit.number:05d}-{order.attempt_id}",
-                    schema,
-                    rows_max=min(rows_max, spec.file_rows_max or rows_max),
-                    compression=spec.compression,
+                    task.directory,
+                    f"part-{unit.number:05d}-{task.order.attempt_id}",
+                    arrow_schema(task.reader.columns),
+                    rows_max=task.file_rows_max,
+                    compression=task.writer.compression,
                 ) as writer,
             ):
                 for batch in rows.batches:
@@ -125,7 +124,7 @@ class ArrowWorker:
                     position.add(batch)
                     writer.write(batch)
         except Exception as error:  # noqa: BLE001  a driver's error has no family
-            known = _explain(order, reader, error)
+            known = error if isinstance(error, GobblinError) else task.reader.explain(error)
             running.fail(known)
             # Without its cause, whose text may hold a secret of the connection.
             raise known from None
@@ -144,22 +143,42 @@ class _Written:
     position: HighestPosition
 
 
-def _describe(order: WorkOrder, written: Sequence[_Written]) -> Staged:
-    columns = _reader_of(order).columns
-    high = highest_of([each.position for each in written])
-    require_below(order, high)
-    files = tuple(file for each in written for file in each.files)
-    return Staged(
-        outputs=(Output(Role.DATA, _directory_of(order), "", files),) if files else (),
-        rows_read=sum(each.row_count for each in written),
-        file_schemas={Role.DATA: schema_to_json(columns)},
-        columns=dict(columns),
-        observed_high=high,
-    )
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """An order, with what all of its WorkUnits need."""
 
+    order: WorkOrder
+    reader: ArrowReader
+    writer: WriterSpec
+    schema: t.StructType
 
-def _directory_of(order: WorkOrder) -> str:
-    return f"{order.directory}/{_DATA_DIRECTORY}"
+    @classmethod
+    def of(cls, order: WorkOrder) -> Self:
+        found = read_plan_of(order.plan)
+        if found.arrow is None:
+            raise CorruptionError(f"{order.plan.urn} is planned for Spark")
+        return cls(order, found.arrow, found.spec.writer, parse_schema(schema_to_json(found.arrow.columns)))
+
+    @property
+    def directory(self) -> str:
+        return f"{self.order.directory}/{_DATA_DIRECTORY}"
+
+    @property
+    def file_rows_max(self) -> int:
+        writer = self.writer
+        return plan_file_rows_max(self.schema, file_bytes_max=writer.file_bytes_max, file_rows_max=writer.file_rows_max)
+
+    def describe(self, written: Sequence[_Written]) -> Staged:
+        high = highest_of([each.position for each in written])
+        require_below(self.order, high)
+        files = tuple(file for each in written for file in each.files)
+        return Staged(
+            outputs=(Output(Role.DATA, self.directory, "", files),) if files else (),
+            rows_read=sum(each.row_count for each in written),
+            file_schemas={Role.DATA: self.schema.jsonValue()},
+            columns=dict(self.reader.columns),
+            observed_high=high,
+        )
 
 
 class _Running:
@@ -182,11 +201,11 @@ class _Running:
         self.stop()
 
     def stop(self) -> None:
+        # Under the lock, so that nothing is closed meanwhile that is to be interrupted.
         with self._lock:
             self._is_stopped = True
-            interrupts = tuple(self._interrupts)
-        for each in interrupts:
-            each()
+            for each in self._interrupts:
+                each()
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
@@ -198,17 +217,3 @@ class _Running:
         finally:
             with self._lock:
                 self._interrupts.remove(interrupt)
-
-
-def _reader_of(order: WorkOrder) -> ArrowReader:
-    reader = read_plan_of(order.plan).arrow
-    if reader is None:
-        raise CorruptionError(f"{order.plan.urn} is planned for Spark")
-    return reader
-
-
-def _explain(order: WorkOrder, reader: ArrowReader, error: Exception) -> Exception:
-    if isinstance(error, GobblinError):
-        return error
-    found = reader.explain(error)
-    return found if isinstance(found, GobblinError) else RetryableError(f"{order.plan.urn}: {found}")

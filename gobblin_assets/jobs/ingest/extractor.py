@@ -209,13 +209,15 @@ class SparkExtractor:
         divided, partition_columns = self._divide(order, frame)
         split = _split(divided, order)
         require_readable(orders, split.schemas.values())
-        rows_max = plan_file_rows_max(divided.schema, file_bytes_max=spec.writer.file_bytes_max)
+        writer = spec.writer
         write_parquet(
             split.frame,
             uri,
             partition_columns=(*split.partition_columns, *partition_columns),
-            file_rows_max=min(rows_max, spec.writer.file_rows_max or rows_max),
-            compression=spec.writer.compression,
+            file_rows_max=plan_file_rows_max(
+                divided.schema, file_bytes_max=writer.file_bytes_max, file_rows_max=writer.file_rows_max
+            ),
+            compression=writer.compression,
         )
         seen = observed.get()
         if given is None:

@@ -7,6 +7,7 @@ anything failed is closed.
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import Final
 
 import adbc_driver_manager as adbc
@@ -17,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.work_unit import WorkUnit
-from gobblin_assets.rows.arrow_types import arrow_type
+from gobblin_assets.rows.arrow_types import arrow_schema, arrow_type
 from gobblin_assets.sources.arrow_port import ArrowRows
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from gobblin_assets.sources.jdbc.dialect import Dialect
@@ -55,12 +56,18 @@ class _Connection:
             statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
             statement.set_sql_query(sql)
             with closing(_read_all(statement)) as batches:
-                yield batches, statement.cancel
+                yield batches, partial(_cancel, statement)
 
     def close(self) -> None:
         # Of a connection that is lost, even closing may fail; its server ends the rest.
         with suppress(adbc.Error, RuntimeError):
             self._stack.close()
+
+
+def _cancel(statement: adbc.AdbcStatement) -> None:
+    # A connection that is lost has nothing left to end.
+    with suppress(adbc.Error):
+        statement.cancel()
 
 
 def _read_all(statement: adbc.AdbcStatement) -> Generator[pa.RecordBatch]:
@@ -138,13 +145,11 @@ class PostgresArrowReader:
 
     @contextmanager
     def open(self, unit: WorkUnit) -> Iterator[ArrowRows]:
-        schema = pa.schema([pa.field(name, arrow_type(held_as)) for name, held_as in self.columns])
+        schema = arrow_schema(self.columns)
         with self._connections.take() as connection, connection.read(self._write_query(unit)) as (batches, interrupt):
             yield ArrowRows((_convert(batch, schema) for batch in batches), interrupt)
 
-    def explain(self, error: Exception) -> Exception:
-        if isinstance(error, GobblinError):
-            return error
+    def explain(self, error: Exception) -> GobblinError:
         layout = self._layout
         positions = () if layout.axis is None else layout.axis.columns
         found = find_refused_value(error, layout.columns, str(layout.table.name), self._urn, positions=positions)
