@@ -13,6 +13,7 @@ from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from tests.support import postgres, processor_time, shares, work_groups
+from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database, SessionHome
 from tests.support.shares import Share
 
@@ -60,10 +61,16 @@ def server() -> EmbeddedServer:
     return postgres.start_session_server()
 
 
+@pytest.fixture(scope="session")
+def database_pool() -> DatabasePool:
+    """Databases that tests of this process gave back."""
+    return DatabasePool()
+
+
 @pytest.fixture
-def database_url(server: EmbeddedServer) -> Iterator[str]:
+def database_url(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[str]:
     """A migrated database of the test's own, as a URL without a secret that other processes can be given too."""
-    with postgres.temporary_database(server, migrated=True) as name:
+    with postgres.migrated_database(server, database_pool) as name:
         yield server.url(name)
 
 
@@ -78,7 +85,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 @pytest.fixture
 def fresh_database(server: EmbeddedServer) -> Iterator[Database]:
     """An empty database, to play a source."""
-    with postgres.temporary_database(server, migrated=False) as name:
+    with postgres.temporary_database(server) as name:
         yield postgres.describe_database(server, name)
 
 

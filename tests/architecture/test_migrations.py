@@ -52,7 +52,7 @@ def _catalog(engine: Engine) -> dict[str, list[tuple[object, ...]]]:
 
 
 def test_migrations_make_the_tables_of_the_code(engine: Engine, server: EmbeddedServer) -> None:
-    with postgres.temporary_database(server, migrated=False) as name:
+    with postgres.temporary_database(server) as name:
         described = open_external(server.url(name))
         metadata.create_all(described)
         expected = _catalog(described)

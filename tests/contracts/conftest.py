@@ -11,6 +11,7 @@ from gobblin_assets.fs.port import FileSystem
 from tests.simulation.database import SimDatabase
 from tests.support import postgres
 from tests.support.commit_log import LogWorld, open_postgres, open_simulated
+from tests.support.database_pool import DatabasePool
 from tests.support.file_systems import ADAPTERS
 from tests.support.places import PLACES, Place, open_place
 
@@ -26,9 +27,9 @@ def fs(adapter: str) -> FileSystem:
 
 
 @pytest.fixture(scope="session")
-def shared_engine(server: EmbeddedServer) -> Iterator[Engine]:
+def shared_engine(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[Engine]:
     """On one migrated database for all tests that empty its tables first: making one takes longer than the tests."""
-    with postgres.temporary_database(server, migrated=True) as name:
+    with postgres.migrated_database(server, database_pool) as name:
         engine = open_external(server.url(name))
         yield engine
         engine.dispose()

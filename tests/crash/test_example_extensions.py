@@ -70,7 +70,7 @@ def office(site: Path, server: EmbeddedServer, database_url: str, tmp_path: Path
     (invoices / "may.csv").write_text("id,amount\n1,9.99\n2,0.10\n", encoding="utf-8")
     (invoices / "june.csv").write_text("id,amount\n3,7.00\n", encoding="utf-8")
     (tmp_path / "office.yaml").write_text(JOB.format(lake=tmp_path / "lake"), encoding="utf-8")
-    with postgres.temporary_database(server, migrated=False) as name:
+    with postgres.temporary_database(server) as name:
         url = server.url(name).replace("postgresql+psycopg://", "postgresql://")
         environment = {
             "PATH": os.environ["PATH"],

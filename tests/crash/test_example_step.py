@@ -98,7 +98,7 @@ class Shop:
 
 @pytest.fixture
 def shop(site: Path, server: EmbeddedServer, database_url: str, tmp_path: Path) -> Iterator[Shop]:
-    with postgres.temporary_database(server, migrated=False) as name:
+    with postgres.temporary_database(server) as name:
         url = server.url(name).replace("postgresql+psycopg://", "postgresql://")
         world = World(Lake(database_url, str(tmp_path)))
         with psycopg.connect(url, autocommit=True) as pointers:

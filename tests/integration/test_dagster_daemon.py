@@ -152,7 +152,7 @@ class Dev:
 @pytest.fixture
 def dev(server: EmbeddedServer, database_url: str) -> Iterator[Dev]:
     folder = postgres.make_reachable_directory("gobblin-dev-")
-    with postgres.temporary_database(server, migrated=False) as dagster_database:
+    with postgres.temporary_database(server) as dagster_database:
         settings = Settings(home=folder, database_url=server.url(dagster_database))
         environment = {
             **os.environ,

@@ -28,7 +28,7 @@ folder = sys.argv[1]
 def test_every_block_runs_after_those_before_it(server: EmbeddedServer, database_url: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(BEGINNING + "\n".join(BLOCKS), encoding="utf-8")
-    with postgres.temporary_database(server, migrated=False) as name:
+    with postgres.temporary_database(server) as name:
         url = server.url(name).replace("postgresql+psycopg://", "postgresql://")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(
