@@ -32,6 +32,7 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import make_home
 from gobblin_assets.spark.connect_calls import answers
+from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
 from gobblin_assets.spark.session import explain_failed_start
@@ -117,10 +118,11 @@ def start_connect(home: Path, settings: SparkSettings, say: Callable[[str], None
             check_java()
             _remove_temporary(files)
             for tries in range(1, PORT_TRIES_MAX + 1):
-                server = _launch(files, conf, digest, settings.capabilities)
-                say(f"Spark Connect server starts on port {server.port} (log: {files.log})")
                 try:
-                    _wait(server, say)
+                    with fetching_alone(conf, say):
+                        server = _launch(files, conf, digest, settings.capabilities)
+                        say(f"Spark Connect server starts on port {server.port} (log: {files.log})")
+                        _wait(server, say)
                 except GobblinError:
                     signal_and_wait(server.pid, server.start_mark, STOP_S_MAX)
                     if tries == PORT_TRIES_MAX or _TAKEN not in files.log.read_text(errors="replace"):

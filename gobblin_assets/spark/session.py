@@ -21,6 +21,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.spark.errors import first_cause, spark_families
+from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.settings import (
     SESSION_CONF,
@@ -166,7 +167,11 @@ def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
     Secrets of the configuration are not among ``conf``: it becomes a command line, which anybody can read.
     They follow through the open connection.
     """
-    with log_path.open("ab") as log, _environment({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}):
+    with (
+        log_path.open("ab") as log,
+        _environment({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),
+        fetching_alone(conf),
+    ):
         try:
             return launch_gateway(  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
                 _as_spark_conf(conf), popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}

@@ -42,6 +42,16 @@ def test_a_capability_brings_its_driver(spark: SparkSession) -> None:
         nobody.load()
 
 
+PROGRAM_OF_JARS = """
+import sys
+from pathlib import Path
+from gobblin_assets.spark.session import open_session
+from gobblin_assets.spark.settings import SparkSettings
+conf = {"spark.jars.ivy": sys.argv[1]}
+settings = SparkSettings(Path(sys.argv[2]), master="local[1]", conf=conf, capabilities=("postgres", "avro", "kafka"))
+print(open_session(settings).sql("SELECT current_timezone()").collect()[0][0])
+"""
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -155,3 +165,13 @@ def test_tags_end_with_their_block_and_hold_no_comma(spark: SparkSession) -> Non
 
 def test_a_classic_session_leaves_nothing_that_outlives_it(spark: SparkSession) -> None:
     assert find_session_identity(spark) is None
+
+
+@pytest.mark.thorough
+def test_sessions_that_start_together_on_a_new_machine_all_find_their_jars(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", PROGRAM_OF_JARS, str(tmp_path / "cache")]
+    running = [
+        subprocess.Popen([*program, str(tmp_path / f"work-{number}")], stdout=subprocess.PIPE, text=True)
+        for number in range(3)
+    ]
+    assert [each.communicate(timeout=240)[0].strip() for each in running] == ["UTC"] * 3
