@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gobblin_assets.run.log import Log, open_log
     from gobblin_assets.run.run_values import DatasetReport, RunReport
     from gobblin_assets.spec.job_files import read_job_file
+    from gobblin_assets.spec.job_kinds import register_job_kind
     from gobblin_assets.spec.job_parsing import parse_job
     from gobblin_assets.spec.job_spec import JobSpec
     from gobblin_assets.spec.source_kind import SourceKind, register_source
@@ -57,6 +58,7 @@ __all__ = [
     "read_job_file",
     "register_destination",
     "register_file_system",
+    "register_job_kind",
     "register_source",
     "register_step",
     "run_job",
@@ -86,6 +88,7 @@ _MODULES = {
     "read_job_file": "spec.job_files",
     "register_destination": "destinations.registry",
     "register_file_system": "fs.registry",
+    "register_job_kind": "spec.job_kinds",
     "register_source": "spec.source_kind",
     "register_step": "commit.step_kinds",
     "run_job": "jobs.ingest.running",

@@ -14,6 +14,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
+from gobblin_assets.spec.job_kinds import read_options
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_rules import check_new_data, check_packing, check_words
@@ -27,19 +28,21 @@ _NOT_FOR_DEFAULTS: Final = ("urn", "table")
 
 def parse_job(data: Mapping[str, object] | JobSpec) -> JobSpec:
     """Validate a job's options, alone and together. RejectedError names the field, such as ``datasets[0].urn``."""
-    if isinstance(data, JobSpec):
-        spec = data
-    else:
-        try:
-            spec = JobSpec.model_validate(data)
-        except ValidationError as error:
-            # Without its cause: pydantic's own text repeats what was found, secrets included.
-            raise refuse(error, JobSpec) from None
+    spec = data if isinstance(data, JobSpec) else read_options(data)
     _check_job(spec)
     explicit = _explicit_datasets(spec)
     for number, dataset in enumerate(explicit):
         _check(spec, dataset, f"datasets[{number}]")
     return spec
+
+
+def read_ingestion(options: Mapping[str, object]) -> JobSpec:
+    """The specification of a job of the kind ``ingest``."""
+    try:
+        return JobSpec.model_validate(options)
+    except ValidationError as error:
+        # Without its cause: pydantic's own text repeats what was found, secrets included.
+        raise refuse(error, JobSpec) from None
 
 
 def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping[DatasetUrn, DatasetSpec]:

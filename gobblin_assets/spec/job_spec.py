@@ -312,6 +312,7 @@ class JobSpec(SpecModel):
     """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
 
     job: str
+    kind: Literal["ingest"] = Field("ingest", description="What the job does.")
     source: AnySource
     destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
     datasets: tuple[DatasetSpec, ...] = ()

@@ -19,6 +19,7 @@ OTHERS = {
     "dagster.yaml": "a file of Dagster's",
     "extract.table.type": "an option of Gobblin's",
     "gobblin_assets.file_systems": "a group of entry points",
+    "gobblin_assets.job_kinds": "the same",
     "gobblin_assets.steps": "the same",
     "interval.low": _VARIABLE,
     "operations.holder": _VARIABLE,

@@ -7,6 +7,7 @@ import pytest
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import ExtractType
 from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.spec.job_kinds import register_job_kind
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import JobSpec
 
@@ -55,6 +56,8 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
         "datasets[0].partitions.start",
         "found 'soon'",
     ),
+    "a kind that nobody offers": (_job(_orders(), kind="distcpy"), "kind", "gobblin_assets.job_kinds"),
+    "a kind that is no word": (_job(_orders(), kind=["ingest"]), "kind", "Known: ingest"),
     "job name": (_job(_orders(), job="a-b"), "job", "letters, digits or underscores"),
     "relative destination": (_job(_orders(), destination="lake"), "destination", "absolute path"),
     "destination of an unknown scheme": (_job(_orders(), destination="ftp://x/y"), "destination", "schemes"),
@@ -382,3 +385,16 @@ def test_hostile_names_are_kept_exactly() -> None:
     job = parse_job(_job(*({"urn": name} for name in names)))
     assert list(resolve_datasets(job, None)) == names
     assert isinstance(job, JobSpec)
+
+
+def test_a_kind_of_job_reads_its_own_options() -> None:
+    def read(options: Mapping[str, object]) -> JobSpec:
+        return parse_job(_job({"table": options["table"]}, job=options["job"]))
+
+    register_job_kind("one_table", read)
+    found = parse_job({"kind": "one_table", "job": "copy_of_orders", "table": "public.orders"})
+    assert list(resolve_datasets(found, None)) == ["public.orders"]
+    assert (found.job, found.kind) == ("copy_of_orders", "ingest")
+    with pytest.raises(RejectedError, match="one_table"):
+        register_job_kind("one_table", read)
+    assert parse_job(_job(_orders(), kind="ingest")) == parse_job(_job(_orders()))

@@ -1,0 +1,41 @@
+"""Kinds of jobs, by the word under ``kind`` in a job: each reads a job's options into a specification.
+
+A package offers a kind by an entry point of the group ``gobblin_assets.job_kinds``. Its function may also write the
+options of another kind, for jobs that are alike but for a few words.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.extensions import Extensions
+from gobblin_assets.spec.job_spec import JobSpec
+
+ReadJob = Callable[[Mapping[str, object]], JobSpec]
+"""Options as they were written, ``kind`` among them, to a specification; RejectedError names the field."""
+
+DEFAULT_KIND: Final = "ingest"
+"""The kind of jobs without ``kind``."""
+
+JOB_KINDS: Final = Extensions[ReadJob](
+    group="gobblin_assets.job_kinds",
+    noun="kind of job",
+    option="kind",
+    accepts=callable,
+    built_in={DEFAULT_KIND: "gobblin_assets.spec.job_parsing:read_ingestion"},
+)
+
+
+def read_options(options: Mapping[str, object]) -> JobSpec:
+    """The specification by the job's kind. RejectedError for a kind that nothing installed offers."""
+    kind = options.get("kind", DEFAULT_KIND)
+    if not isinstance(kind, str):
+        raise RejectedError(
+            f"expected a kind of job, found {kind!r}", field="kind", hint=f"Known: {', '.join(JOB_KINDS.list_names())}."
+        )
+    return JOB_KINDS.get(kind)(options)
+
+
+def register_job_kind(name: str, read: ReadJob) -> None:
+    """Make a kind known to this process only. RejectedError if the name is known already."""
+    JOB_KINDS.register(name, read)
