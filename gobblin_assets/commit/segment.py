@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gobblin_assets.commit.arrow_arrays import make_array
 from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind
 from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
@@ -210,7 +211,7 @@ def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider
     schema = _SCHEMA
     if providers:
         schema = _SCHEMA.with_metadata({_PROVIDERS: json.dumps(providers, sort_keys=True)})
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    arrays = [make_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     file_count = len(arrays[0]) - arrays[COLUMNS.index("target_name")].null_count
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)

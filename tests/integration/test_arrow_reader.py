@@ -1,5 +1,7 @@
 """Tables of Postgres that are read without Spark: which are, what is said of the others, and how a read ends early."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -8,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from gobblin_assets import SparkEngine, run_job
 from gobblin_assets.errors import RejectedError, RetryableError
@@ -75,8 +78,28 @@ def plan(database: Database, job: Mapping[str, Any], *, with_arrow: bool = True)
         return session.plan(request)
 
 
+# What a run without Spark never needs, and what takes long to import.
+_PROGRAM = """
+import sys
+from gobblin_assets.cli import main
+main(["run", sys.argv[1], "--no-dagster"], standalone_mode=False)
+sys.exit(str([name for name in ("pandas", "dagster", "alembic", "grpc", "pyspark.sql.connect") if name in sys.modules]))
+"""
+
+
 @pytest.mark.usefixtures("environment")
 class TestRuns:
+    def test_a_run_that_publishes_imports_nothing_that_it_does_not_need(
+        self, fresh_database: Database, tmp_path: Path
+    ) -> None:
+        with fresh_database.connect() as sql:
+            sql.execute("CREATE TABLE t AS SELECT n FROM generate_series(1, 50) n")
+        job = tmp_path / "job.yaml"
+        job.write_text(yaml.safe_dump(describe(tmp_path, {"table": "public.t"})), encoding="utf-8")
+        done = subprocess.run([sys.executable, "-c", _PROGRAM, str(job)], capture_output=True, text=True)
+        assert "COMMITTED" in done.stdout, done.stderr
+        assert done.stderr.splitlines()[-1] == "[]"
+
     def test_tables_are_published_without_spark_and_appended_to(self, fresh_database: Database, tmp_path: Path) -> None:
         with fresh_database.connect() as sql:
             for number in range(12):
