@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gobblin_assets.errors import RejectedError
@@ -13,7 +14,7 @@ from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.sources.jdbc.bounds import plan_window
 from gobblin_assets.sources.jdbc.catalog import Catalog, Selected, Table
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, Dialect, write_table
-from gobblin_assets.sources.jdbc.names import parse_table_name
+from gobblin_assets.sources.jdbc.names import TableName, parse_table_name
 from gobblin_assets.sources.jdbc.positions import Axis, write_interval
 from gobblin_assets.sources.port import SourceRequest
 
@@ -74,6 +75,19 @@ def lay_out(catalog: Catalog, request: SourceRequest) -> Layout:
     return Layout(table, columns, axis, filters)
 
 
+def list_table_names(requests: Iterable[SourceRequest]) -> list[TableName]:
+    """The tables of the requests, each once. A name that can't be read is left to its own plan to refuse."""
+    names: dict[TableName, None] = {}
+    for request in requests:
+        with suppress(RejectedError):
+            names[_name_of(request)] = None
+    return list(names)
+
+
+def _name_of(request: SourceRequest) -> TableName:
+    return parse_table_name(request.spec.table or request.urn, field=f"datasets[{request.urn}].table")
+
+
 def hidden_columns(dialect: Dialect, layout: Layout, split_by: object) -> dict[str, str]:
     """Aliases that units' conditions speak of: ``w0``, ``w1`` the positions, ``s0`` what a snapshot is split by."""
     axis = layout.axis
@@ -91,14 +105,16 @@ def _hide(dialect: Dialect, table: Table, name: str, kind: WatermarkType) -> str
 
 
 def _get_table(catalog: Catalog, request: SourceRequest) -> Table:
-    field = f"datasets[{request.urn}].table"
-    wanted = parse_table_name(request.spec.table or request.urn, field=field)
+    wanted = _name_of(request)
     table = catalog.find_table(wanted)
     if table is not None:
         return table
     known = [str(name) for name in catalog.list_tables()]
     raise RejectedError(
-        f"the source has no table {wanted}", field=field, hint=_suggest(str(wanted), known), table=str(wanted)
+        f"the source has no table {wanted}",
+        field=f"datasets[{request.urn}].table",
+        hint=_suggest(str(wanted), known),
+        table=str(wanted),
     )
 
 

@@ -27,9 +27,9 @@ from gobblin_assets.sources.jdbc.dialects.postgres import PostgresDialect
 from gobblin_assets.sources.jdbc.drivers import CONNECT_TIMEOUT_S
 from gobblin_assets.sources.jdbc.failures import POSITIONS_HINT
 from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres_tables import PgTable, find_tables, find_types
 from gobblin_assets.sources.jdbc.postgres_types import (
     PgType,
-    find_order,
     find_problem,
     find_spark_type,
     suggest_cast,
@@ -43,52 +43,6 @@ _TABLES: Final = """
      WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
        AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"""
 
-_TABLE: Final = """
-    SELECT c.oid, n.nspname, obj_description(c.oid, 'pg_class')
-      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND c.relname = %(table)s
-       AND CASE WHEN %(schema)s::text IS NULL THEN pg_table_is_visible(c.oid) ELSE n.nspname = %(schema)s END"""
-
-_COLUMNS: Final = """
-    SELECT attname, NOT attnotnull, col_description(attrelid, attnum) FROM pg_attribute
-     WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
-
-_PRIMARY_KEY: Final = """
-    SELECT a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
-      JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-     WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place"""
-
-# The server itself describes a column of a domain by the type below it. An array of a domain it leaves as it is: its
-# elements' type is looked for here, with the modifier of the innermost domain, which is the only one that has any.
-_TYPES: Final = """
-    WITH RECURSIVE asked AS (
-        SELECT x.place, x.modifier, t.oid AS type, e.oid AS element
-          FROM unnest(%s::oid[], %s::int4[]) WITH ORDINALITY AS x(type, modifier, place)
-          JOIN pg_type t ON t.oid = x.type
-          LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typlen = -1
-    ), below AS (
-        SELECT place, element, modifier FROM asked WHERE element IS NOT NULL
-        UNION ALL
-        SELECT b.place, d.typbasetype, d.typtypmod
-          FROM below b JOIN pg_type d ON d.oid = b.element AND d.typtype = 'd'
-    ), named AS (
-        SELECT a.place, a.type, coalesce(b.element, 0) AS element, coalesce(b.modifier, a.modifier) AS modifier
-          FROM asked a
-          LEFT JOIN (below b JOIN pg_type t ON t.oid = b.element AND t.typtype <> 'd') ON b.place = a.place
-    )
-    SELECT CASE WHEN tn.nspname = 'pg_catalog' OR t.typname = 'citext' THEN t.typname
-                ELSE format('%%I.%%I', tn.nspname, t.typname) END,
-           t.typtype::text,
-           format_type(coalesce(nullif(e.typarray, 0), t.oid), n.modifier),
-           n.modifier,
-           CASE WHEN e.oid IS NULL OR en.nspname = 'pg_catalog' OR e.typname = 'citext' THEN e.typname
-                ELSE format('%%I.%%I', en.nspname, e.typname) END,
-           e.typtype::text
-      FROM named n
-      JOIN pg_type t ON t.oid = n.type JOIN pg_namespace tn ON tn.oid = t.typnamespace
-      LEFT JOIN pg_type e ON e.oid = n.element LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
-     ORDER BY n.place"""
-
 _HISTOGRAM: Final = """
     SELECT b FROM pg_stats s CROSS JOIN LATERAL unnest(s.histogram_bounds::text::{type}[]) AS b
      WHERE s.schemaname = %s AND s.tablename = %s AND s.attname = %s {finite} ORDER BY b"""
@@ -99,6 +53,8 @@ _PARAMETERS: Final = MappingProxyType({
     "ApplicationName": "application_name", "options": "options", "targetServerType": "target_session_attrs",
 })  # fmt: skip
 _SERVER_TYPES: Final = MappingProxyType({"primary": "primary", "secondary": "standby", "any": "any"})
+
+_SAVEPOINT: Final = "gobblin_table"
 
 _STATISTIC_TYPES: Final = MappingProxyType(
     {
@@ -121,10 +77,14 @@ class PostgresCatalog:
             # In this order: the clock must not be later than the snapshot, and a snapshot can't be exported
             # once the transaction has savepoints.
             row = session.execute("SELECT clock_timestamp(), pg_export_snapshot()").fetchone()
-        if row is None:
-            raise RetryableError("the source gave no snapshot")
+            if row is None:
+                raise RetryableError("the source gave no snapshot")
+            # One for all questions about a table: making one for each would double the round trips.
+            session.execute(f"SAVEPOINT {_SAVEPOINT}".encode())
         self._clock: dt.datetime = row[0].astimezone(dt.UTC)
         self._snapshot: str = row[1]
+        self._looked_up: dict[TableName, PgTable | None] = {}
+        self._types: dict[TableName, Mapping[str, PgType]] = {}
         self.dialect: Dialect = PostgresDialect()
 
     def now(self) -> dt.datetime:
@@ -133,23 +93,26 @@ class PostgresCatalog:
     def list_tables(self) -> Sequence[TableName]:
         return sorted(TableName(schema, table) for schema, table in self._query(_TABLES))
 
+    def look_up(self, names: Sequence[TableName]) -> None:
+        """Ask for these tables at once, before ``find_table`` is asked for each."""
+        self._looked_up |= dict.fromkeys(names) | find_tables(self._query, names)
+
     def find_table(self, name: TableName) -> Table | None:
-        found = self._query(_TABLE, {"schema": name.schema, "table": name.table})
-        if not found:
+        # The questions about this table may fail: what was asked for others stays locked then.
+        self._execute(f"RELEASE SAVEPOINT {_SAVEPOINT}; SAVEPOINT {_SAVEPOINT}")
+        if name not in self._looked_up:
+            self.look_up([name])
+        found = self._looked_up[name]
+        if found is None:
             return None
-        oid, schema, comment = found[0]
-        full = TableName(schema, name.table)
-        declared = self._query(_COLUMNS, (oid,))
-        types = self._describe(full, [self.dialect.quote(column) for column, _, _ in declared]) if declared else []
-        columns = tuple(
-            TableColumn(column, found_type.text, nullable, find_order(found_type), about)
-            for (column, nullable, about), found_type in zip(declared, types, strict=True)
-        )
-        return Table(full, columns, tuple(row[0] for row in self._query(_PRIMARY_KEY, (oid,))), comment)
+        self._types[found.table.name] = found.types
+        return found.table
 
     def select(self, table: Table, columns: Sequence[str], casts: Mapping[str, str]) -> tuple[Selected, ...]:
-        raw = [f"({casts[name]})" if name in casts else self.dialect.quote(name) for name in columns]
-        types = self._describe(table.name, raw)
+        cast = {name: f"({casts[name]})" for name in columns if name in casts}
+        types = dict(self._types[table.name])
+        types |= zip(cast, self._describe(table.name, list(cast.values())) if cast else (), strict=True)
+        raw = [(name, cast.get(name, self.dialect.quote(name)), types[name]) for name in columns]
         return tuple(
             Selected(
                 name,
@@ -159,7 +122,7 @@ class PostgresCatalog:
                 suggest_cast(found, column),
                 held_as=find_spark_type(found) if find_problem(found) is None else "",
             )
-            for number, (name, column, found) in enumerate(zip(columns, raw, types, strict=True))
+            for number, (name, column, found) in enumerate(raw)
         )
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
@@ -217,18 +180,25 @@ class PostgresCatalog:
     def _describe(self, table: TableName, expressions: Sequence[str]) -> list[PgType]:
         """The types of expressions over a table, domains resolved, without reading a row."""
         shown = ", ".join(f"{expression} AS c{number}" for number, expression in enumerate(expressions))
-        with _families(self._connection), self._session.transaction():
-            cursor = self._session.execute(f"SELECT {shown} FROM {write_table(self.dialect, table)} LIMIT 0".encode())
-            result = cursor.pgresult
-            places = range(len(expressions))
-            oids = [result.ftype(place) for place in places] if result else []
-            modifiers = [result.fmod(place) for place in places] if result else []
-        return [PgType(*row) for row in self._query(_TYPES, (oids, modifiers))]
+        result = self._execute(f"SELECT {shown} FROM {write_table(self.dialect, table)} LIMIT 0").pgresult
+        found = [(result.ftype(place), result.fmod(place)) for place in range(len(expressions))] if result else []
+        types = find_types(self._query, found)
+        return [types[each] for each in found]
 
-    def _query(self, sql: str, arguments: Sequence[Any] | Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        # A savepoint each, so that one wrong dataset does not end the transaction that holds the snapshot.
-        with _families(self._connection), self._session.transaction():
-            return self._session.execute(sql.encode(), arguments).fetchall()
+    def _query(self, sql: str, arguments: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        # A value that Python has no type for fails here, and the server knows nothing of it.
+        with _families(self._connection):
+            return self._execute(sql, arguments).fetchall()
+
+    def _execute(self, sql: str, arguments: Sequence[Any] | None = None) -> "psycopg.Cursor[tuple[Any, ...]]":
+        """RejectedError and others of the families; the transaction that holds the snapshot goes on after an error."""
+        with _families(self._connection):
+            try:
+                return self._session.execute(sql.encode(), arguments)
+            except psycopg.Error:
+                if not self._session.broken:
+                    self._session.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}".encode())
+                raise
 
 
 @contextmanager

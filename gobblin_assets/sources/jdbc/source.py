@@ -19,7 +19,7 @@ from gobblin_assets.sources.jdbc.description import describe_table
 from gobblin_assets.sources.jdbc.dialects.choice import dialect_of
 from gobblin_assets.sources.jdbc.expressions import require_expressions
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
-from gobblin_assets.sources.jdbc.layout import Layout
+from gobblin_assets.sources.jdbc.layout import Layout, list_table_names
 from gobblin_assets.sources.jdbc.planning import Planner
 from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
 from gobblin_assets.sources.jdbc.postgres_arrow import PostgresArrowReader, ReaderConnections, can_read
@@ -99,9 +99,9 @@ class JdbcSource:
         self,
         spark: Callable[[], SparkSession],
         say: Callable[[str], None],
-        requests: Sequence[SourceRequest] = (),  # noqa: ARG002  the port's
+        requests: Sequence[SourceRequest] = (),
     ) -> AbstractContextManager[PlanSession]:
-        return self._open(spark, say)
+        return self._open(spark, say, requests)
 
     def discover(self, spark: Callable[[], SparkSession]) -> Sequence[str]:
         with self._open_catalog(spark) as catalog:
@@ -115,9 +115,13 @@ class JdbcSource:
             return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
 
     @contextmanager
-    def _open(self, spark: Callable[[], SparkSession], say: Callable[[str], None]) -> Iterator[PlanSession]:
+    def _open(
+        self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest]
+    ) -> Iterator[PlanSession]:
         with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
             say(self._describe_view())
+            if isinstance(catalog, PostgresCatalog):
+                catalog.look_up(list_table_names(requests))
             if self._known is not None and self._spec.include:
                 now = [str(name) for name in catalog.list_tables()]
                 if changes := find_changes(self._known, now, self._spec):

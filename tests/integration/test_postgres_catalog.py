@@ -1,0 +1,69 @@
+"""What planning asks Postgres about many tables, and what the questions leave behind."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.names import TableName
+from gobblin_assets.sources.jdbc.postgres import PostgresCatalog, open_postgres
+from tests.support.postgres import Database
+
+ONE, OTHER, NONE = TableName("public", "one"), TableName(None, "other"), TableName("public", "none")
+LOCKED = """
+    SELECT relation::regclass::text FROM pg_locks
+     WHERE mode = 'AccessShareLock' AND pid <> pg_backend_pid() AND relation >= 16384
+       AND relation::regclass::text IN ('one', 'other')"""
+
+
+@pytest.fixture
+def catalog(fresh_database: Database) -> Iterator[PostgresCatalog]:
+    with fresh_database.connect() as sql:
+        sql.execute("CREATE DOMAIN money_in AS numeric(9, 2)")
+        sql.execute("CREATE DOMAIN price AS money_in")
+        sql.execute("CREATE TABLE one (id bigint PRIMARY KEY, price price, prices price[], name varchar(7) NOT NULL)")
+        sql.execute("COMMENT ON TABLE one IS 'the first'")
+        sql.execute("COMMENT ON COLUMN one.price IS 'in euros'")
+        sql.execute("CREATE TABLE other (a int, b text, PRIMARY KEY (b, a))")
+        sql.execute("ALTER TABLE other ADD COLUMN gone int")
+        sql.execute("ALTER TABLE other DROP COLUMN gone")
+    connection = JdbcConnection(fresh_database.jdbc_url, fresh_database.user, fresh_database.password, name="c")
+    with open_postgres(connection, read_timeout_s=60) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("names", [[], [ONE, NONE, OTHER]], ids=["one by one", "at once"])
+def test_tables_are_the_same_asked_at_once_or_one_by_one(catalog: PostgresCatalog, names: list[TableName]) -> None:
+    catalog.look_up(names)
+    one, other = catalog.find_table(ONE), catalog.find_table(OTHER)
+    assert one is not None
+    assert other is not None
+    assert catalog.find_table(NONE) is None
+    assert [(c.name, c.type_text, c.nullable, c.watermark_type, c.comment) for c in one.columns] == [
+        ("id", "bigint", False, WatermarkType.LONG, None),
+        ("price", "numeric(9,2)", True, None, "in euros"),
+        ("prices", "numeric(9,2)[]", True, None, None),
+        ("name", "character varying(7)", False, WatermarkType.STRING, None),
+    ]
+    assert (str(one.name), one.primary_key, one.comment) == ("public.one", ("id",), "the first")
+    assert (str(other.name), other.primary_key, other.comment) == ("public.other", ("b", "a"), None)
+    assert [column.name for column in other.columns] == ["a", "b"]
+    held = {each.name: each.held_as for each in catalog.select(one, ["price", "id"], {"id": "id::text"})}
+    assert held == {"price": "decimal(9,2)", "id": "string"}
+
+
+def test_a_wrong_question_about_one_table_leaves_the_others_locked(
+    catalog: PostgresCatalog, fresh_database: Database
+) -> None:
+    for name in (ONE, OTHER):
+        table = catalog.find_table(name)
+        assert table is not None
+        catalog.estimate(table, "")
+    with pytest.raises(RejectedError, match="nothing"):
+        catalog.fetch_row("SELECT nothing FROM other", [WatermarkType.LONG])
+    with fresh_database.connect() as sql:
+        # The failed question gives back what was asked for its own table.
+        assert sql.execute(LOCKED).fetchall() == [("one",)]
+    assert catalog.fetch_row("SELECT count(*) FROM one", [WatermarkType.LONG]) == (0,)
