@@ -195,10 +195,11 @@ def plan(
 
 
 def _print_plan(slices: Sequence[PlannedSlice]) -> None:
-    columns = ("dataset", "partition", "mode", "key", "unit", "task", "interval", "rows (estimated)")
+    columns = ("dataset", "partition", "mode", "reader", "key", "unit", "task", "interval", "rows (estimated)")
     rows = [
         (
-            *(each.urn, each.partition, each.mode, unit.key, unit.number, unit.multi_work_unit),
+            *(each.urn, each.partition, each.mode, each.reader or None),
+            *(unit.key, unit.number, unit.multi_work_unit),
             *(unit.interval or "everything", unit.estimated_row_count),
         )
         for each in slices

@@ -34,11 +34,12 @@ class PlannedUnit:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSlice:
-    """One dataset partition. ``error`` says why it can't be planned."""
+    """One dataset partition. ``error`` says why it can't be planned; ``reader`` is as in ``UnitPlan``."""
 
     urn: DatasetUrn
     partition: str | None
     mode: Mode
+    reader: str = ""
     units: tuple[PlannedUnit, ...] = ()
     notes: tuple[str, ...] = ()
     error: str | None = None
@@ -98,7 +99,7 @@ def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
 
 def _describe(plan: UnitPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
     units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
-    return PlannedSlice(plan.urn, plan.partition.key, plan.mode, units, (*plan.degraded, *plan.notes))
+    return PlannedSlice(plan.urn, plan.partition.key, plan.mode, plan.reader, units, (*plan.degraded, *plan.notes))
 
 
 def _describe_unit(unit: WorkUnit, multi_work_unit: int | None) -> PlannedUnit:

@@ -166,6 +166,7 @@ class UnitPlan:
     ``moves_watermarks`` False: the WorkUnits lie in the past of their keys, or ahead of the keys' next reading.
     ``keys_are_shared``: all partitions of the dataset share the positions, as with a log.
     ``unread``: the unpublished positions of a log, whether this run reads all of them or not; empty for tables.
+    ``reader``: the name of what reads the WorkUnits, for people; "" for a kind with one reader.
     """
 
     urn: DatasetUrn
@@ -186,6 +187,7 @@ class UnitPlan:
     task_capacities: tuple[int, ...] = ()
     sharing: Sharing | None = None
     unread: Unread = field(default_factory=dict)
+    reader: str = ""
     moves_watermarks: bool = True
     keys_are_shared: bool = False
 

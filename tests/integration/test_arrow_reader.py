@@ -98,6 +98,7 @@ class TestRuns:
         job.write_text(yaml.safe_dump(describe(tmp_path, {"table": "public.t"})), encoding="utf-8")
         done = subprocess.run([sys.executable, "-c", _PROGRAM, str(job)], capture_output=True, text=True)
         assert "COMMITTED" in done.stdout, done.stderr
+        assert "Arrow reads 1 of 1 dataset partitions in this process" in done.stderr
         assert done.stderr.splitlines()[-1] == "[]"
 
     def test_tables_are_published_without_spark_and_appended_to(self, fresh_database: Database, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import types as t
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
+from gobblin_assets.jobs.ingest.read_ahead import reading_ahead
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
@@ -109,6 +110,7 @@ class ArrowWorker:
             with (
                 task.reader.open(unit) as rows,
                 running.interrupting(rows.interrupt),
+                reading_ahead(rows.batches) as batches,
                 RollingWriter(
                     self._fs,
                     task.directory,
@@ -118,7 +120,7 @@ class ArrowWorker:
                     compression=task.writer.compression,
                 ) as writer,
             ):
-                for batch in rows.batches:
+                for batch in batches:
                     running.require()
                     row_count += batch.num_rows
                     position.add(batch)

@@ -1,9 +1,10 @@
 """Ingestion as a job kind: a source plans, and Spark reads, converts and writes."""
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -21,6 +22,8 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import open_partition
 
 _IN_THIS_PROCESS: Final = "in this process"
+_ARROW: Final = "arrow"
+_SPARK: Final = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class IngestKind:
     def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
         wanted = [_with_spec(each, self.datasets[each.urn]) for each in requests]
         with _losing_sessions(), self.source.open_plan(self.spark, say, wanted) as session:
-            yield _IngestSession(self.datasets, session, self.open_extractor, self.open_arrow)
+            yield _IngestSession(self.datasets, session, say, self.open_extractor, self.open_arrow)
 
     def prepare(self) -> None:
         self.spark()
@@ -69,8 +72,10 @@ class IngestKind:
 class _IngestSession:
     datasets: Mapping[DatasetUrn, DatasetSpec]
     session: PlanSession
+    say: Callable[[str], None]
     open_extractor: Callable[[], Worker]
     open_arrow: Callable[[], Worker] | None
+    reader_counts: Counter[str] = field(default_factory=Counter)
 
     def plan(self, request: PlanRequest) -> UnitPlan:
         spec = self.datasets[request.urn]
@@ -81,9 +86,14 @@ class _IngestSession:
             # Many small tables are one task, whose attempts are registered, staged and sealed together.
             plan = replace(plan, sharing=Sharing(_IN_THIS_PROCESS, str(plan.work_units[0].id)))
         judge = QualityJudge(spec, found.comments, may_fail_rows=found.may_fail_rows)
-        return replace(plan, payload=found, judge=judge, split=spec.split, lag_max=spec.quality.lag_max)
+        reader = _SPARK if found.arrow is None else _ARROW
+        if any(not unit.is_empty for unit in plan.work_units):
+            self.reader_counts[reader] += 1
+        return replace(plan, payload=found, judge=judge, split=spec.split, lag_max=spec.quality.lag_max, reader=reader)
 
     def open_worker(self) -> Worker:
+        if count := self.reader_counts[_ARROW]:
+            self.say(f"Arrow reads {count} of {self.reader_counts.total()} dataset partitions in this process")
         if self.open_arrow is not None:
             return IngestWorker(self._open_spark, self.open_arrow)
         return self._open_spark()
