@@ -41,8 +41,8 @@ def without_published(
     """The rows of ``frame`` at or above ``low``, and those below it that ``published`` does not hold.
 
     ``frame`` is converted, and its converted columns are compared. ``published`` has the rows of all roles that may
-    hold positions in ``[reread_from, low)``. NULL equals NULL. A row whose position is NULL passes. The second column of
-    a composite position (column, key_column) is ``tiebreak_column``. Each side is read once.
+    hold positions in ``[reread_from, low)``. NULL equals NULL. A row whose position is NULL passes. A composite
+    position (column, key_column) has its second column in ``tiebreak_column``. Each side is read once.
     RejectedError names a column that the converters removed or retyped.
     """
     label = f"dataset {dataset!r}, whose late rows are told by key and position"
