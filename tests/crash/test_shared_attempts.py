@@ -126,7 +126,7 @@ class FaultyDisk:
             monkeypatch.setattr(PosixFileSystem, name, self._watch(getattr(PosixFileSystem, name)))
 
     def arm(self, fails: Callable[[str], GobblinError | None]) -> None:
-        """``fails``: the error of a path's sync, or None. After an error that is no RejectedError, no more sync fails."""
+        """``fails``: the error of a path's sync, or None. After an error that is no RejectedError, no sync fails."""
         self._fails = fails
 
     def _watch(self, sync: Callable[[PosixFileSystem, Iterable[str]], None]) -> Any:
