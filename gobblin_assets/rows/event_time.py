@@ -171,7 +171,7 @@ def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str,
 
 
 def _parse_iso(text: Column) -> Column:
-    """What an ISO 8601 text says: microseconds since 1970 of the moment, or of a wall clock that has no zone yet."""
+    """The time in an ISO 8601 text: microseconds since 1970 of the moment, or of a wall clock that has no zone yet."""
     behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
     # Spark reads an offset behind seconds only, and no comma.
     no_seconds = (f.length(text) >= _SECONDS_AT) & ~behind.startswith(":")

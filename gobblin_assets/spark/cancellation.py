@@ -6,7 +6,7 @@ tagged in the thread that starts them and cancelled by the tag. That call does n
 submitted a moment after it runs (seen: a write that had made its directory and not yet its job). So ``cancel`` repeats
 the call until the tagged blocks have ended. A Connect server interrupts an operation's thread once. Hadoop may swallow
 the interrupt at that moment (seen), and the write goes on to its end. The write raises all the same, so its files are
-never taken for good; ``cancel`` reports that it did not end in time.
+never accepted; ``cancel`` reports that it did not end in time.
 """
 
 import time

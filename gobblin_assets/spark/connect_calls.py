@@ -40,7 +40,7 @@ def answers(url: str) -> bool:
 
 
 def interrupt(url: str, *, session_id: str, user_id: str, tag: str) -> int:
-    """Interrupt what runs under ``tag`` in that session, whoever opened it, and wait until it has ended.
+    """Interrupt what runs under ``tag`` in that session, also another client's, and wait until it has ended.
 
     Returns the number of operations that this call interrupted: a server interrupts each operation once, and does not
     name it again. A session that the server has closed or forgotten runs nothing. RetryableError where the

@@ -31,7 +31,7 @@ _LEADERLESS: Final = frozenset({"LEADER_NOT_AVAILABLE", "_LEADER_NOT_AVAILABLE",
 
 @dataclass(frozen=True, slots=True)
 class ClientFailure:
-    """``name`` is the error's code as a word, such as ``_TIMED_OUT``; ``text`` what the client says."""
+    """``name`` is the error's code as a word, such as ``_TIMED_OUT``; ``text`` is the client's message."""
 
     name: str
     text: str

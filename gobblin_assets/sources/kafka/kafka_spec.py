@@ -1,4 +1,4 @@
-"""What a job says of Kafka: the source, and how a topic is read and decoded."""
+"""A job's options for Kafka: the source, and how a topic is read and decoded."""
 
 from enum import StrEnum
 from typing import Literal
@@ -115,7 +115,7 @@ class KafkaReadSpec(SpecModel):
 
 
 class TopicOptions(SpecModel):
-    """What a dataset says of its topic, besides the options that all datasets have."""
+    """A dataset's options for its topic, besides the options that all datasets have."""
 
     topic: str | None = Field(None, description="Kafka: the topic; default: the URN.")
     kafka: KafkaReadSpec = KafkaReadSpec()

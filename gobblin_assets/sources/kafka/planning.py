@@ -136,7 +136,7 @@ def topic_of(request: SourceRequest) -> str:
 
 
 def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
-    """What is known of the topic.
+    """The dataset's memory of the topic.
 
     Raises:
         RejectedError: the topic was made anew.

@@ -85,7 +85,7 @@ def average_record_time_ms(all_facts: Sequence[Mapping[str, object]]) -> float:
 
 
 def recall_task_rates(facts: Mapping[str, object]) -> tuple[int, ...]:
-    """What tasks of the topic achieved, in bytes per second: the load that one of them can bear."""
+    """The rates that tasks of the topic achieved, in bytes per second: the load that one task can bear."""
     found = facts.get(TASK_RATES_FACT)
     return tuple(rate for rate in found if isinstance(rate, int) and rate > 0) if isinstance(found, list) else ()
 
