@@ -82,7 +82,7 @@ class KafkaBroker:
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As by ``kill -9``."""
+        """Kill it like ``kill -9``."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:

@@ -92,7 +92,7 @@ def find_ports() -> Ports:
 
 
 def plan_properties(folder: Path, node_id: int, nodes: Mapping[int, Ports], security: Security) -> dict[str, str]:
-    """``server.properties`` of one node. Of three nodes or more all vote; of fewer only the first does."""
+    """``server.properties`` of one node. With three nodes or more, all vote; with fewer, only the first."""
     voters = list(nodes) if len(nodes) >= QUORUM_MIN else [1]
     ports = nodes[node_id]
     listeners = {"PLAINTEXT": ports.plain}

@@ -269,7 +269,7 @@ def test_what_was_given_up_is_never_published_and_read_again(log: LogWorld) -> N
 
 
 def bring_to(state: SequenceState, log: LogWorld, built: Built) -> None:
-    """From BUILDING by the shortest way."""
+    """Lead the sequence from BUILDING to the state, by the shortest way."""
     sequence_id, fence = built.sequence_id, built.fence
     if state is SequenceState.ABORTED:
         log.commits.abort(sequence_id, fence=fence, error=None)

@@ -58,7 +58,7 @@ class Process:
     """``faults`` maps the number of a call, from 0, to its fault.
 
     ``on_call`` runs between calls: the world's heartbeats, which are calls themselves, and the checker's looks.
-    ``refusals`` are the calls that the log answered with FencedError or with a contradiction.
+    ``refusals`` are the calls that ended with FencedError or ConflictError.
     """
 
     name: str

@@ -185,7 +185,7 @@ class Runner:
         )
         self._fs = WatchedFileSystem(self.process, "fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
 
-    # What it can be told to do ---------------------------------------------------------------------------
+    # Its actions -----------------------------------------------------------------------------------------
 
     def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
         """A whole run; None if the process died in it. A run that fails as a whole counts as a failed run."""

@@ -28,7 +28,7 @@ def hold_home(given: Path | None) -> Iterator[Path]:
         try:
             yield home
         finally:
-            # A folder that is kept for a person to look at is never removed.
+            # Without its lock, a folder that is kept for a person is never removed by a later torture.
             (home / _LOCK).unlink(missing_ok=True)
 
 
