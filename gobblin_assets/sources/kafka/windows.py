@@ -123,7 +123,7 @@ def fill_ranges(
         f"{memory.topic}: {width:,} offsets of {_shown(request)} are read, by the times of their records; "
         "the watermarks stay"
         if width
-        else f"{memory.topic}: other windows hold all records of the times of {_shown(request)}: nothing to read"
+        else f"{memory.topic}: the times of {_shown(request)} have no unpublished records: nothing to read"
     )
     return decision
 
