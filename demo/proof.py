@@ -1,10 +1,10 @@
-"""The proof: every row of the source against every row of the datasets, as multisets, by two readers of their own."""
+"""The proof: every row of the source against every row of the datasets, as multisets, by two separate readers."""
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from flights_source import TABLES, connect_source  # the folder of the script that runs
+from flights_source import TABLES, connect_source  # from the script's own folder
 from psycopg import sql
 from pyspark.sql import SparkSession
 
@@ -17,7 +17,7 @@ Rows = Counter[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``missing`` rows are in the source only, ``extra`` ones in the dataset only; a doubled row is an extra one."""
+    """``missing`` rows are in the source only, ``extra`` rows in the dataset only; a doubled row is an extra row."""
 
     table: str
     source_rows: int
@@ -31,7 +31,7 @@ class Verdict:
 
 
 def compare(server: EmbeddedServer, spark: SparkSession, published: PublishedFiles) -> list[Verdict]:
-    """Each table, whole rows with all columns, counted in this process."""
+    """Compares each table's whole rows, with all columns, counted in this process."""
     return [_compare_one(table, server, spark, published) for table in TABLES]
 
 

@@ -1,6 +1,6 @@
-"""Four acts: load, kill, recover, prove. Everything is done by the product's own commands.
+"""Four acts: load, kill, recover, prove. The product's own commands do everything.
 
-Starts from nothing each time: what an earlier demo left below .demo is removed first.
+Each demo starts from nothing: it first removes what an earlier demo left below .demo.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Final
 
-from flights_source import let_arrive, load_source  # the folder of the script that runs
+from flights_source import let_arrive, load_source  # from the script's own folder
 from places import CLONE, DEMO, HOME, JOB_FILE, LAKE, apply_environment
 from proof import compare
 from rich.table import Table
@@ -24,7 +24,7 @@ from gobblin_assets.run.log import open_log
 from gobblin_assets.spark import connect_server
 
 NOVEMBER, DECEMBER = "2013-11-01", "2013-12-01"
-# Each month has three steps, one for each airport's directory: after the second, two of them are visible.
+# Each month has three steps, one for each airport's directory: after the second step, two directories are visible.
 FAILPOINT: Final = "step_after=kill@2"
 
 
@@ -71,7 +71,7 @@ def job_file() -> str:
 
 
 def show_wreck() -> None:
-    """What lies there now: some files visible, none of them published, no watermark moved."""
+    """Show the state after the kill: some files visible, none of them published, no watermark moved."""
     command("commit", "list", "--job", "nyc")
     with open_log() as log:
         found = log.stores.published.find(JobName("nyc"), DatasetUrn("public.flights"), role=Role.DATA)
@@ -83,7 +83,7 @@ def show_wreck() -> None:
     moved = sorted(p.partition for p in positions if p.partition >= NOVEMBER and p.watermark)
     console.print(f"Watermarks that moved in November and December: {', '.join(moved) or 'none'}")
     if len(lying) <= len(listed) or moved:
-        raise SystemExit("The run was to be killed between its first visible file and its watermark.")
+        raise SystemExit("The run should have been killed between its first visible file and its watermark.")
 
 
 def prove(server: EmbeddedServer) -> bool:
@@ -110,7 +110,7 @@ def say_end(seconds: float) -> None:
         "    .venv/bin/python demo/open_ui.py     then open http://localhost:3000\n"
         "On the command line:\n"
         f"    GOBBLIN_HOME={HOME.relative_to(CLONE)} gobblin-assets status\n"
-        "The embedded Postgres goes on running; it is stopped by\n"
+        "The embedded Postgres keeps running; this command stops it:\n"
         f"    GOBBLIN_HOME={HOME.relative_to(CLONE)} gobblin-assets db stop"
     )
 

@@ -1,4 +1,4 @@
-"""What the demos are told with: acts and how long they took, commands as if typed, and a run that is killed."""
+"""How the demos are presented: acts with their durations, commands as if typed, and a run that is killed."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from gobblin_assets.cli import main as gobblin_assets
 
 CHILD_WAIT_S_MAX: Final = 300
 
-# A pipe has no width; in a terminal, or where COLUMNS says it, it is known.
+# A terminal has a width, or COLUMNS gives one; a pipe has none.
 _WIDTH: Final = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
 
 console: Final = Console(highlight=False, width=_WIDTH)
@@ -31,7 +31,7 @@ def act(title: str) -> Iterator[None]:
 
 
 def command(*arguments: str) -> None:
-    """One of the command line's, in this process, as if it had been typed."""
+    """Run a command of the command line in this process, as if it had been typed."""
     console.print(f"[cyan]$ gobblin-assets {' '.join(arguments)}[/cyan]")
     code = gobblin_assets.main(args=list(arguments), prog_name="gobblin-assets", standalone_mode=False)
     if code:
@@ -39,7 +39,7 @@ def command(*arguments: str) -> None:
 
 
 def killed_command(failpoint: str, clone: Path, *arguments: str) -> None:
-    """The same in a process of its own, which kills itself where the failpoint is; SystemExit if it does not."""
+    """Run a command in its own process, which kills itself at the failpoint; SystemExit if it does not."""
     console.print(f"[cyan]$ GOBBLIN_FAILPOINT={failpoint} gobblin-assets {' '.join(arguments)}[/cyan]")
     code = subprocess.run(  # noqa: S603  our own command, as separate words
         [sys.executable, "-m", "gobblin_assets.cli", *arguments],
@@ -48,7 +48,7 @@ def killed_command(failpoint: str, clone: Path, *arguments: str) -> None:
         check=False,
     ).returncode
     if code != -signal.SIGKILL:
-        raise SystemExit(f"The run was to be killed; it ended with {code}.")
+        raise SystemExit(f"The run should have been killed; it ended with {code}.")
     console.print(f"[red]killed: exit code {code} (SIGKILL)[/red]")
 
 
@@ -61,7 +61,7 @@ def join_counts(counts: Mapping[str, int]) -> str:
 
 
 def list_visible(folder: Path, pattern: str = "*.parquet") -> set[str]:
-    """Files that a reader of the directory takes for data."""
+    """Files that a reader of the directory would read."""
     return {
         str(path)
         for path in folder.rglob(pattern)

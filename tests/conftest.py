@@ -17,14 +17,14 @@ from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database, SessionHome
 from tests.support.shares import Share
 
-# How long an example takes says what else the machine is doing.
+# An example's duration depends on the machine's other work.
 hypothesis.settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("unhurried")
 
-# Of every JVM that a test starts, Spark's and Kafka's. It ends before the work of the second compiler has paid for
-# itself, and its heap is small. Java's launcher reads this, in whichever process it is started.
+# For every JVM that a test starts, Spark's and Kafka's. It ends before the second compiler's work has paid for itself,
+# and its heap is small. Java's launcher reads this variable in every process.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _SESSION_HOME = pytest.StashKey[SessionHome]()

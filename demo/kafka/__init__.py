@@ -1,1 +1,1 @@
-"""A Kafka broker of this machine's own: for the demo, the benchmarks and the tests."""
+"""A Kafka broker on this machine: for the demo, the benchmarks and the tests."""

@@ -1,8 +1,8 @@
-"""Real Kafka brokers on free ports of 127.0.0.1: one, or several of which some can be lost.
+"""Real Kafka brokers on free ports of 127.0.0.1: one broker, or several of which some can be lost.
 
 A broker never outlives the process that started it: a guard holds the reading end of a pipe, and kills the broker's
-process group when the writing end closes, however the starter ended. What a broker stored lies in its folder, so that
-``restart`` finds it again, after ``kill`` as well.
+process group when the writing end closes, however the starter ended. A broker stores its data in its folder, so that
+``restart`` finds the data again, also after ``kill``.
 """
 
 import base64
@@ -35,7 +35,7 @@ KILL_S_MAX: Final = 10.0
 POLL_S: Final = 0.05
 
 PORT_TRIES_MAX: Final = 3
-"""A free port may be taken by another process between the look and the broker's start."""
+"""Another process may take a free port between the look at the port and the broker's start."""
 
 HEAP_MB: Final = 384
 
@@ -53,7 +53,7 @@ class _Running:
 
 
 class KafkaBroker:
-    """One node. ``bootstrap`` needs no login; ``sasl_bootstrap`` and ``tls_bootstrap`` are there if asked for."""
+    """One node. ``bootstrap`` needs no login; ``sasl_bootstrap`` and ``tls_bootstrap`` exist if they were asked for."""
 
     def __init__(self, folder: Path, node_id: int, ports: Ports, *, heap_mb: int) -> None:
         self.folder = folder
@@ -74,32 +74,32 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int | None:
-        """None while it does not run."""
+        """None while the broker does not run."""
         return self._running.process.pid if self._running and self._running.process.poll() is None else None
 
     def stop(self) -> None:
-        """In order: its partitions' leaders move first, and all is on disk. Nothing happens if it does not run."""
+        """In order: its partitions' leaders move first, and all data is on disk. Does nothing if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """As by ``kill -9``."""
+        """Kill it like ``kill -9``."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """On the same ports with the same data; stopped first if it runs."""
+        """Start it on the same ports with the same data; stop it first if it runs."""
         self.stop()
         self.launch()
         self.wait()
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing, as a machine that hangs."""
+        """It keeps its connections and answers nothing, like a machine that hangs."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def launch(self) -> None:
-        """Start the process; ``wait`` tells when it answers."""
+        """Start the process; ``wait`` returns when it answers."""
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603  our own command, as separate words
@@ -110,7 +110,7 @@ class KafkaBroker:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        # In a session of its own, so that Ctrl-C at the starter's terminal does not end the guard first.
+        # In a session of its own: otherwise Ctrl-C at the starter's terminal would end the guard first.
         guard = subprocess.Popen(  # noqa: S603  our own script; the argument is a number
             ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)],
             stdin=subprocess.PIPE,
@@ -121,10 +121,10 @@ class KafkaBroker:
         self._running = _Running(process, guard)
 
     def wait(self) -> None:
-        """Until it takes requests. RetryableError with the log's end when it does not; then it is killed."""
+        """Wait until it takes requests. If it does not: kill it, and raise RetryableError with the log's end."""
         end = time.monotonic() + START_S_MAX
         while time.monotonic() < end:
-            # Looked at before the log: what a process wrote before it ended is then all there.
+            # Checked before the log: the log of an ended process is complete.
             is_alive = self.pid is not None
             if _STARTED in self._log():
                 return
@@ -138,7 +138,7 @@ class KafkaBroker:
         return _TAKEN in self._log()
 
     def _log(self) -> str:
-        """What this start wrote."""
+        """The log of this start."""
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -154,20 +154,20 @@ class KafkaBroker:
         process = self._running.process
         if process.poll() is None:
             process.send_signal(number)
-            process.send_signal(signal.SIGCONT)  # one that is paused would take no SIGTERM
+            process.send_signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
             try:
                 process.wait(STOP_S_MAX)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(KILL_S_MAX)
-        # Only now: while the process was there, it needed its guard.
+        # Only now: while the process existed, it needed its guard.
         self._running.guard.kill()
         self._running.guard.communicate()
         self._running = None
 
 
 class KafkaCluster:
-    """Several brokers. ``bootstrap`` names them all."""
+    """Several brokers. ``bootstrap`` names all of them."""
 
     def __init__(self, brokers: Sequence[KafkaBroker]) -> None:
         self.brokers = tuple(brokers)
@@ -183,7 +183,7 @@ class KafkaCluster:
         return next(broker for broker in self.brokers if broker.node_id == node_id)
 
     def stop(self) -> None:
-        """All at once: their quorum goes with the first, and so does anything worth stopping in order."""
+        """All at once: the quorum is lost with the first, so an orderly stop has no use."""
         for broker in self.brokers:
             broker.kill()
 
@@ -200,7 +200,7 @@ def start_broker(
 
     ``settings`` override those of ``server.properties``. ``users`` (name → password) opens a SASL_PLAINTEXT listener
     with PLAIN and SCRAM-SHA-256; ``tls`` an SSL listener, whose certificate is ``folder/ca.pem``.
-    RetryableError with the log's end when it does not come up.
+    RetryableError with the log's end when it does not start.
     """
     return _start(folder, 1, settings or {}, Security(users or {}, tls=tls), heap_mb).brokers[0]
 
@@ -208,7 +208,7 @@ def start_broker(
 def start_cluster(
     folder: Path, count: int, *, settings: Mapping[str, str] | None = None, heap_mb: int = HEAP_MB
 ) -> KafkaCluster:
-    """Brokers with the ids 1 to ``count``. Of three or more any one can be lost; of two, only the second."""
+    """Brokers with the ids 1 to ``count``. Of three or more, any one can be lost; of two, only the second."""
     return _start(folder, count, settings or {}, Security(), heap_mb)
 
 
@@ -253,7 +253,7 @@ def _start(folder: Path, count: int, settings: Mapping[str, str], security: Secu
 
 
 def _format(brokers: Sequence[KafkaBroker], security: Security) -> None:
-    """Prepare the empty logs. A cluster's id is 16 bytes; ours never begins with a dash, which would be an option."""
+    """Prepare the empty logs. A cluster's id is 16 bytes; ours never begins with a dash, which would mark an option."""
     cluster_id = base64.urlsafe_b64encode(b"gobblin" + secrets.token_bytes(9)).rstrip(b"=").decode()
     scram = [
         word

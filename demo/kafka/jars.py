@@ -1,7 +1,7 @@
 """Jars by Maven coordinates, fetched once into the user's cache by the Ivy that ships with Spark.
 
-Whatever Ivy needs to reach a mirror or a proxy is given as for any Java: JAVA_TOOL_OPTIONS, or a settings file of
-Ivy's named by GOBBLIN_IVY_SETTINGS. A machine without a network takes the folder from one that has it.
+Ivy reaches a mirror or a proxy by the same settings as any Java program: JAVA_TOOL_OPTIONS, or a settings file of Ivy's
+that GOBBLIN_IVY_SETTINGS names. A machine without a network can take a copy of the folder from another machine.
 """
 
 import fcntl
@@ -21,12 +21,12 @@ import pyspark
 from gobblin_assets.errors import RejectedError
 
 CACHE_VARIABLE: Final = "GOBBLIN_JAR_CACHE"
-"""Names the folder that takes the jars; without it they lie below the user's cache folder."""
+"""Names the folder for the jars; without it they are below the user's cache folder."""
 
 IVY_SETTINGS_VARIABLE: Final = "GOBBLIN_IVY_SETTINGS"
 
 RESOLVE_S_MAX: Final = 900.0
-"""Some ninety jars: half a minute as a rule, several on a slow line."""
+"""Some ninety jars take half a minute as a rule, and several minutes on a slow line."""
 
 REPORT_EVERY_S: Final = 10.0
 
@@ -36,8 +36,8 @@ _LOG_CHARACTERS_MAX: Final = 2_000
 def resolve_jars(name: str, coordinates: Sequence[str], *, say: Callable[[str], None] = lambda _line: None) -> Path:
     """The folder with the jars of these coordinates and of all that they need at run time.
 
-    ``name`` is what the folder is called, beside a mark of the coordinates. Processes that ask at the same time
-    wait for the first; ``say`` hears of what has to be waited for. RejectedError when they can't be had.
+    ``name`` begins the folder's name, before a mark of the coordinates. Processes that ask at the same time wait for
+    the first; ``say`` reports each wait. RejectedError when the jars can't be fetched.
     """
     mark = hashlib.sha256("\n".join(coordinates).encode()).hexdigest()[:12]
     folder = _cache_folder() / f"{name}-{mark}"
@@ -60,7 +60,7 @@ def _cache_folder() -> Path:
 
 
 def _fetch(coordinates: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
-    """The folder appears whole, by a rename: one that is there is never half full."""
+    """The folder appears complete, by a rename: a folder that exists is never half full."""
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         (work / "ivy.xml").write_text(_describe_module(coordinates), encoding="utf-8")
@@ -84,7 +84,7 @@ def _fetch(coordinates: Sequence[str], folder: Path, say: Callable[[str], None])
 
 
 def _run_ivy(command: Sequence[str], log: Path, say: Callable[[str], None]) -> int:
-    """Its exit code; -9 when it took longer than ``RESOLVE_S_MAX``."""
+    """Its exit code; -9 if it took longer than ``RESOLVE_S_MAX``."""
     begun = time.monotonic()
     with (
         log.open("wb") as output,
@@ -113,7 +113,7 @@ def _find_ivy() -> Path:
 
 
 def _describe_module(coordinates: Sequence[str]) -> str:
-    """Ivy's own file, with each coordinate's jar and what it needs at run time."""
+    """Ivy's own file, with each coordinate's jar and the jars that it needs at run time."""
     wanted = "".join(
         f'<dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(version)} conf="default->default"/>'
         for org, name, version in (coordinate.split(":") for coordinate in coordinates)

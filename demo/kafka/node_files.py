@@ -1,4 +1,4 @@
-"""What one node of a cluster is told: its settings, its ports, its logins, its certificate."""
+"""The files of one node of a cluster: its settings, its ports, its logins, its certificate."""
 
 import random
 import socket
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 PORTS: Final = range(20_000, 32_000)
-"""Below those that systems give to outgoing connections: a stopped broker finds its own port free again."""
+"""Below the ports that systems give to outgoing connections: a stopped broker finds its own port free again."""
 
 PORT_DRAWS_MAX: Final = 200
 QUORUM_MIN: Final = 3
@@ -31,16 +31,16 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # Records may have any time; a topic that is to lose its old ones says so.
+        # Records may have any time; a topic that loses its old records has its own setting.
         "log.retention.ms": "-1",
-        # Retention, compaction and expired transactions are seen to at once, and not after minutes.
+        # Retention, compaction and expired transactions are checked at once, and not after minutes.
         "log.initial.task.delay.ms": "500",
         "log.retention.check.interval.ms": "500",
         "log.segment.delete.delay.ms": "500",
         "log.cleaner.backoff.ms": "500",
         "log.cleaner.min.cleanable.ratio": "0.01",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-        # The defaults are for machines that do nothing else: 128 MiB and a thread for each directory.
+        # The defaults are for machines that run nothing else: 128 MiB and a thread for each directory.
         "log.cleaner.dedupe.buffer.size": "8388608",
         "num.network.threads": "2",
         "num.io.threads": "4",
@@ -50,7 +50,7 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # The loss of one is noticed in seconds; still enough for a busy machine.
+        # A lost node is noticed in seconds; this is still enough for a busy machine.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",
         "replica.lag.time.max.ms": "5000",
@@ -68,7 +68,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """``users``: name → password. ``key_store`` is there once the certificate was made."""
+    """``users``: name → password. ``key_store`` is set once the certificate was made."""
 
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: bool = False
@@ -92,7 +92,7 @@ def find_ports() -> Ports:
 
 
 def plan_properties(folder: Path, node_id: int, nodes: Mapping[int, Ports], security: Security) -> dict[str, str]:
-    """``server.properties`` of one node. With three nodes or more all vote; with fewer only the first does."""
+    """``server.properties`` of one node. With three nodes or more, all vote; with fewer, only the first."""
     voters = list(nodes) if len(nodes) >= QUORUM_MIN else [1]
     ports = nodes[node_id]
     listeners = {"PLAINTEXT": ports.plain}
@@ -122,7 +122,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def make_certificate(folder: Path, security: Security) -> Security:
-    """A key with a certificate for 127.0.0.1 and localhost, which stands in ``folder/ca.pem`` as well."""
+    """A key with a certificate for 127.0.0.1 and localhost; the certificate is in ``folder/ca.pem`` as well."""
     store = folder / "server.p12"
     common = ("-alias", "broker", "-keystore", str(store), "-storepass", STORE_PASSWORD)
     _keytool(

@@ -1,7 +1,7 @@
-"""A made-up shop's page views, the same for the same seed: what is viewed and when, and what goes wrong on the way.
+"""A made-up shop's page views, the same for the same seed: the views, their times, and their faults.
 
-Views come in rounds of two days each. Some come days late, some twice, and some records are broken; nothing here
-knows of a broker.
+Views come in rounds of two days each. Some come days late, some twice, and some records are broken. This module knows
+nothing of brokers.
 """
 
 import datetime as dt
@@ -20,7 +20,7 @@ START: Final = dt.datetime(2025, 6, 2, tzinfo=dt.UTC)
 ROUND: Final = dt.timedelta(days=2)
 
 VISITORS: Final = 500
-"""Some come far more often than others, each with many records of one key."""
+"""Some pages are viewed far more often than others, so that one key has many records."""
 
 BROKEN_EVERY: Final = 60
 LATE_EVERY: Final = 12
@@ -49,7 +49,7 @@ _PARSED: Final = tuple(fastavro.parse_schema(schema) for schema in SCHEMAS)
 
 
 class Fault(StrEnum):
-    """What is wrong with a record, as its producer could say it."""
+    """A record's fault, as its producer would name it."""
 
     CUT = "cut off in the middle"
     ERROR_PAGE = "an error page instead of a view"
@@ -63,7 +63,7 @@ APP_FAULTS: Final = (Fault.CUT, Fault.ERROR_PAGE, Fault.NO_TIME)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """``fault`` is what happens to its record."""
+    """``fault`` is the fault of its record, if any."""
 
     view_id: str
     visitor: str
@@ -76,7 +76,7 @@ class View:
 
 
 def make_views(topic: str, number: int, count: int, faults: tuple[Fault, ...]) -> Iterator[View]:
-    """Views of the round ``number``, in the order in which they are sent: ``count``, and those that come twice."""
+    """The views of round ``number`` in the order in which they are sent: ``count`` views, and repeats of some."""
     draw = random.Random(f"{SEED}/{topic}/{number}")  # noqa: S311  made-up data, not a secret
     begin = START + number * ROUND
     for n in range(count):
@@ -121,7 +121,7 @@ def to_json(view: View) -> bytes:
 
 
 def from_avro(value: bytes, versions: dict[int, int]) -> dict[str, Any]:
-    """The fields as they were written; ``versions`` by schema id."""
+    """The fields as they were written; ``versions`` are numbers of versions by schema id."""
     decoded = fastavro.schemaless_reader(
         io.BytesIO(value[5:]), _PARSED[versions[int.from_bytes(value[1:5], "big")]], None
     )

@@ -1,5 +1,5 @@
-"""Where the Kafka demo keeps its things, all below .demo-kafka in the clone, and what its commands find in their
-environment.
+"""Where the Kafka demo keeps its files, all below .demo-kafka in the clone, and the environment of its commands: the
+broker, the registry and the log.
 """
 
 import os
@@ -26,15 +26,15 @@ _FOREIGN: Final = (
 
 
 def quicken_java() -> None:
-    """For JVMs that are started from here: without the second compiler, whose work takes half of both cores for a
-    minute, and which none of them lives long enough to gain from.
+    """For JVMs that are started from here: switch off the second compiler. It takes half of both cores for a minute,
+    and none of these JVMs lives long enough to gain from it.
     """
     given = os.environ.get("JAVA_TOOL_OPTIONS", "")
     os.environ["JAVA_TOOL_OPTIONS"] = f"{given} -XX:TieredStopAtLevel=1".strip()
 
 
 def apply_environment(bootstrap: str, registry_url: str) -> None:
-    """Make it this process's, and that of the processes it starts. The log is the demo's own, whatever was set."""
+    """Set it for this process and for those that it starts. The log is always the demo's own."""
     for name in _FOREIGN:
         os.environ.pop(name, None)
     os.environ |= {

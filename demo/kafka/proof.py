@@ -1,7 +1,7 @@
 """The proof: every committed record of the broker against every published row and dead letter, as multisets.
 
-Two readers that share nothing with the product: a plain consumer that sees committed records only, and Avro and JSON
-read by other libraries than Spark's.
+Two readers that share nothing with the product: a plain consumer that sees committed records only, and other libraries
+than Spark's for Avro and JSON.
 """
 
 import datetime as dt
@@ -27,7 +27,7 @@ ANSWER_S_MAX: Final = 60.0
 _BATCH_MAX: Final = 10_000
 _BATCH_WAIT_S: Final = 0.2
 
-# Fields of a record that are compared, after its place and its role.
+# Fields of a record that are compared, after its position and its role.
 _Content = tuple[Any, ...]
 Facts = Counter[tuple[int, int, Role, _Content]]
 
@@ -42,10 +42,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``missing`` records are at the broker only, ``extra`` ones published only: doubled, aborted or altered.
+    """``missing`` records are at the broker only; ``extra`` records are published only: doubled, aborted or altered.
 
-    ``faults``: how often a broken record of a kind got a reason. ``days``: published rows by directory, and how many
-    of them came late.
+    ``faults``: how often each kind of broken record got each reason. ``days``: published rows by directory, with the
+    number of late ones.
     """
 
     topic: str
@@ -73,7 +73,7 @@ def compare(
     spark: SparkSession,
     published: PublishedFiles,
 ) -> Verdict:
-    """``versions``: the web site's schema by its id."""
+    """``versions``: the versions of the web site's schema, by schema id."""
     written = sum(1 for _found in read_log(bootstrap, topic, isolation="read_uncommitted"))
     committed: Facts = Counter()
     late_by_day: Counter[str] = Counter()
@@ -152,7 +152,7 @@ def _rows(frame: DataFrame) -> Facts:
 
 
 def _letters(frame: DataFrame) -> tuple[Facts, list[tuple[tuple[int, int], str]]]:
-    """The dead letters, and the reason of each. One that could be decoded has its columns, any other its bytes."""
+    """The dead letters, with their reasons. A record that could be decoded has its columns, any other its bytes."""
     facts: Facts = Counter()
     reasons = []
     columns = frame.select(

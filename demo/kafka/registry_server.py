@@ -1,6 +1,6 @@
-"""A schema registry of this machine's own: the protocol over real HTTP, with schemas in memory and failures on demand.
+"""A schema registry on this machine: the protocol over real HTTP, with schemas in memory and failures on demand.
 
-What it holds is registered by whoever started it, without any check of compatibility.
+The process that started it registers its schemas, without any check of compatibility.
 """
 
 import base64
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 HANG_S_MAX = 120.0
-"""Longer than any client waits; a server that stops lets go of all hanging answers at once."""
+"""Longer than any client waits. A server that stops ends all hanging answers at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class _Entry:
 
     def as_answer(self) -> dict[str, object]:
         answer: dict[str, object] = {"schema": self.text}
-        # As the original: Avro is not named, and an empty list of references is left out.
+        # Like the original: the type Avro is not named, and an empty list of references is left out.
         if self.type != "AVRO":
             answer["schemaType"] = self.type
         if self.references:
@@ -35,7 +35,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class RegistryServer:
-    """``failure``: answers are this status, ``failures_left`` times; ``hanging``: none comes."""
+    """``failure``: the status of the next ``failures_left`` answers. ``hanging``: no answer comes."""
 
     url: str = ""
     authorization: str | None = None
@@ -63,7 +63,7 @@ class RegistryServer:
         type_: str = "AVRO",
         references: Sequence[tuple[str, str, int]] = (),
     ) -> int:
-        """The schema's id: the same one for the same schema. ``subject`` None: known by id alone, as after a delete."""
+        """The schema's id; equal schemas have one id. ``subject`` None: known by id alone, as after a delete."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         listed = tuple({"name": name, "subject": of, "version": version} for name, of, version in references)
         known = [each.id for each in self._entries.values() if (each.text, each.references) == (text, listed)]

@@ -1,6 +1,6 @@
-"""Four acts: stream, kill, recover, prove. What reads and publishes is the product's own commands.
+"""Four acts: stream, kill, recover, prove. The product's own commands read and publish.
 
-Starts from nothing each time: what an earlier demo left below .demo-kafka is removed first. No server outlives it.
+Each demo starts from nothing: it first removes what an earlier demo left below .demo-kafka. No server outlives it.
 """
 
 import argparse
@@ -36,11 +36,11 @@ from gobblin_assets.state.overview.port import list_gaps
 
 VIEWS: Final = 60_000
 VIEWS_MIN: Final = 1_200
-"""Fewer would not have each kind of broken record."""
+"""With fewer views, some kind of broken record would be missing."""
 
 ROUNDS: Final = 3
 
-# Each day's directory is a step of its own: after the second, two of them are visible.
+# Each day's directory is a step of its own: after the second step, two directories are visible.
 FAILPOINT: Final = "step_after=kill@2"
 
 _TEXTS: Final = frozenset({"topic", "directory", "partition", "published", "sent", "reason", ""})
@@ -55,7 +55,7 @@ class Shop:
 def main(arguments: Sequence[str]) -> int:
     begun = time.monotonic()
     views = read_options(arguments)
-    # Ended by a signal, too, it takes its servers along.
+    # If a signal ends it, it stops its servers as well.
     signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))
     os.chdir(CLONE)
     forget_unasked_variables(os.environ)
@@ -98,7 +98,7 @@ def open_shop(views: int) -> Iterator[Shop]:
         try:
             yield Shop(broker, stream)
         finally:
-            broker.kill()  # nothing of it is needed again
+            broker.kill()  # its data is not needed again
 
 
 def play(shop: Shop) -> bool:
@@ -147,7 +147,7 @@ def send_round(stream: Stream) -> None:
 
 
 def show_wreck() -> None:
-    """What lies there now: some files visible, none of them published, no watermark moved."""
+    """Show the state after the kill: some files visible, none of them published, no watermark moved."""
     command("commit", "list", "--job", JOB)
     with open_log() as log:
         found = log.stores.published.find(JobName(JOB), DatasetUrn(WEB), role=Role.DATA)
@@ -156,7 +156,7 @@ def show_wreck() -> None:
     console.print(f"Files of {WEB} below {LAKE.relative_to(CLONE)}: {len(lying)}")
     console.print(f"Files that the ledger lists, and read_dataset reads: {len(listed)}")
     if len(lying) <= len(listed):
-        raise SystemExit("The run was to be killed after its first visible file.")
+        raise SystemExit("The run should have been killed after its first visible file.")
 
 
 def prove(shop: Shop) -> list[Verdict]:
@@ -213,7 +213,7 @@ def show_days(verdicts: Sequence[Verdict]) -> None:
 
 
 def show_ledger() -> None:
-    """A line for each partition: the commands have one for each interval, too wide for a small terminal."""
+    """Print a line for each partition; the commands print one for each interval, too many for a small terminal."""
     with open_log() as log:
         lines = log.overview.list_ledger(JobName(JOB), None, with_retired=False)
         watermarks = {each.key: each.watermark for each in log.overview.list_watermarks(JobName(JOB), None)}

@@ -1,7 +1,7 @@
-"""The producers of the demo's topics, and their own account of what they sent: the other side of the proof.
+"""The producers of the demo's topics, and their own account of the records sent: the other side of the proof.
 
-The web site writes Avro in transactions, and aborts some of them after their records are in the log; the views of
-such a one are sent again in the next. The app writes JSON without transactions.
+The web site writes Avro in transactions. It aborts some of them after their records are in the log, and sends the same
+views again in the next transaction. The app writes JSON without transactions.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Account:
-    """What a topic's producer knows of it. ``broken``: the committed records that are no views, by their place."""
+    """A producer's account of its topic. ``broken``: the committed records that are no views, by their positions."""
 
     sent: Counter[str] = field(default_factory=Counter)
     broken: dict[tuple[int, int], Fault] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Account:
 
 
 class Stream:
-    """``send_round`` sends the next two days of both topics; ``accounts`` hold what was committed so far."""
+    """``send_round`` sends the next two days of both topics; ``accounts`` hold the records committed so far."""
 
     def __init__(self, bootstrap: str, registry: RegistryServer, views_per_round: int) -> None:
         self.accounts: Mapping[str, Account] = {WEB: Account(), APP: Account()}
@@ -54,7 +54,7 @@ class Stream:
         _make_topics(bootstrap)
 
     def send_round(self) -> Mapping[str, Counter[str]]:
-        """What was sent in this round, by topic."""
+        """The numbers of records sent in this round, by topic."""
         before = {topic: account.sent.copy() for topic, account in self.accounts.items()}
         self._send_web()
         self._send_app()
@@ -80,7 +80,7 @@ class Stream:
             places = self._deliver(with_transactions, WEB, outgoing)
             with_transactions.commit_transaction(ANSWER_S_MAX)
             self._enter(WEB, outgoing, places)
-        # Markers are written after a commit is acknowledged, and whoever asks for the same id waits for them.
+        # Markers are written after a commit is acknowledged; a producer that asks for the same id waits for them.
         self._open({"transactional.id": "web-site"}).init_transactions(ANSWER_S_MAX)
 
     def _send_app(self) -> None:
@@ -90,7 +90,7 @@ class Stream:
         self._enter(APP, outgoing, places)
 
     def _register(self) -> Sequence[int]:
-        """The ids of the schema's versions so far: the second comes with the second round."""
+        """The ids of the schema's versions so far: the second version comes with the second round."""
         released = SCHEMAS[: min(self._rounds_sent, 1) + 1]
         ids = [self._registry.register(f"{WEB}-value", schema) for schema in released]
         self.versions |= {schema_id: version for version, schema_id in enumerate(ids)}
@@ -100,7 +100,7 @@ class Stream:
         return Producer({"bootstrap.servers": self._bootstrap, "log_level": 0, "linger.ms": 5, **settings})
 
     def _deliver(self, producer: Producer, topic: str, outgoing: Sequence[Outgoing]) -> list[tuple[int, int]]:
-        """The place of each, in the log when this returns."""
+        """The position of each record; all are in the log when this returns."""
         places: dict[int, tuple[int, int]] = {}
 
         def send(number: int, each: Outgoing) -> None:

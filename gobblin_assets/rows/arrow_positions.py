@@ -1,4 +1,4 @@
-"""The highest position of rows in Arrow batches, as ``observation`` has it of rows in Spark."""
+"""The highest position of rows in Arrow batches, by the rules that ``observation`` has for rows in Spark."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from gobblin_assets.model.watermark import Watermark, WatermarkType, from_micros
 
 
 class HighestPosition:
-    """Grows with the batches that it is shown. ``columns``: none (no position), one, or two compared in turn."""
+    """Grows with each batch that is added. ``columns``: none (no position), one, or two compared in turn."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns

@@ -1,7 +1,7 @@
 """Spark's types as Arrow has them, for rows that are written without Spark.
 
 Spark reads a Parquet column of the Arrow type as the Spark type, with the same values: instants and wall clocks in
-microseconds, the former in UTC.
+microseconds, instants in UTC.
 """
 
 import re
@@ -27,25 +27,25 @@ _PLAIN: Final = MappingProxyType(
         "timestamp_ntz": pa.timestamp("us"),
     }
 )
-# What Spark's JSON calls a type in another way than its SQL does.
+# Types that Spark's JSON names in another way than its SQL.
 _JSON_NAMES: Final = MappingProxyType({"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"})
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _ARRAY: Final = re.compile(r"array<(.+)>")
 
 
 def arrow_type(spark_type: str) -> pa.DataType | None:
-    """The Arrow type of a Spark type as ``simpleString`` writes it; None for structs, maps and what else has none."""
+    """The Arrow type of a Spark type as ``simpleString`` writes it; None for structs, maps and others without one."""
     if (decimal := _DECIMAL.fullmatch(spark_type)) is not None:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if (array := _ARRAY.fullmatch(spark_type)) is not None:
         element = arrow_type(array[1])
-        # The name of the element that Spark's own files have.
+        # The element has the same name in Spark's own files.
         return None if element is None else pa.list_(pa.field("element", element))
     return _PLAIN.get(spark_type)
 
 
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """Of columns that all have an Arrow type, each a name and a type as ``simpleString`` writes it."""
+    """The schema of columns that all have an Arrow type, each a name and a type as ``simpleString`` writes it."""
     return pa.schema([pa.field(name, arrow_type(spark_type)) for name, spark_type in columns])
 
 

@@ -15,17 +15,17 @@ from gobblin_assets.model.files import DataFile
 from gobblin_assets.rows.footers import count_rows
 from gobblin_assets.spark.settings import SPARK_VERSION
 
-# What is held of a file in memory, before it is encoded: as much as its row group is large.
+# The bytes of a file that are held in memory before they are encoded: one row group.
 _ROW_GROUP_BYTES: Final = 64 << 20
-# With it, Spark knows that days and times are of the calendar that it uses itself, and moves none.
+# By this, Spark knows that dates and times are in the calendar that it uses itself, and shifts none.
 _METADATA: Final = {"org.apache.spark.version": SPARK_VERSION}
 
 
 class RollingWriter:
-    """Writes into new files of ``directory``, each of up to ``rows_max`` rows; a block that fails leaves what it may.
+    """Writes into new files of ``directory``, each of up to ``rows_max`` rows. A block that fails may leave files.
 
-    ``name`` begins the files' names. ``files`` are those that were written once the block is over, counted by their
-    footers; there is none without rows.
+    ``name`` begins the files' names. ``files`` are set when the block is over, with rows counted by their footers;
+    without rows there is no file.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RollingWriter:
             self._end()
             self.files = tuple(self._describe())
         elif self._open is not None:
-            # What failed is told already: a full disk fails the close as well.
+            # The first error is being raised already: on a full disk, the close fails as well.
             with suppress(OSError):
                 self._open.stream.close()
 
@@ -88,7 +88,7 @@ class RollingWriter:
 
 
 class _OpenFile:
-    """What the disk refuses is a family of the destination's, and never laid on the source."""
+    """Errors of the disk are families of the destination's, and never blamed on the source."""
 
     def __init__(self, path: str, stream: BinaryIO, schema: pa.Schema, compression: str) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Which comments of the source still hold of what is published."""
+"""Which comments of the source still hold for the published columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -8,13 +8,13 @@ from gobblin_assets.spec.job_spec import ConverterSpec
 
 COMMENT_LENGTH_MAX: Final = 500
 COMMENTS_LENGTH_MAX: Final = 20_000
-"""Of all of a table's together. Each publication keeps them in the log, which stays small."""
+"""For all comments of a table together. Each publication keeps them in the log, which stays small."""
 
 
 def carry_comments(found: SourceComments, links: Sequence[ConverterSpec], columns: Mapping[str, str]) -> SourceComments:
-    """Those of the published ``columns``: a renamed column keeps its own, one that SQL makes anew has none.
+    """Comments of the published ``columns``: a renamed column keeps its own, one that SQL makes anew has none.
 
-    What a function makes nobody knows: names that stay keep theirs. Cut to the bounds of this module.
+    A function may change anything; names that stay keep their comments. Comments are cut to this module's bounds.
     """
     carried = dict(found.columns)
     for link in links:

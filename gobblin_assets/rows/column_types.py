@@ -1,11 +1,11 @@
 """Which type holds every value of two others. Pure; ``docs/TYPES.md`` shows the table to people.
 
-One rule for writing and reading: a dataset's column is read as the type that holds every value of all its active files,
-and files of a type that leaves no such type are not written. What holds a value exactly, Spark's cast makes of it
-without a loss, at any time and in any zone.
+One rule for writing and reading: a dataset's column is read as the type that holds every value of all its active files.
+A file whose type would leave no such type is not written. If a type holds a value exactly, Spark's cast to that type
+loses nothing, at any time and in any zone.
 
-The table is that of Delta Lake's type widening, with two more rows: numbers of up to 32 bits in a double, of up to 16
-bits in a float.
+The table is that of Delta Lake's type widening, with two more rows: a double holds numbers of up to 32 bits, a float
+numbers of up to 16 bits.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 
 DECIMAL_DIGITS_MAX: Final = 38
 
-# Narrow to wide: the digits that a decimal needs to hold it.
+# From narrow to wide: the digits that a decimal needs to hold the type.
 _DIGITS: Final[dict[type[t.DataType], int]] = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 19}
 _WHOLE: Final = tuple(_DIGITS)
 _IN_FLOAT: Final = (t.ByteType, t.ShortType)
@@ -33,7 +33,7 @@ def join_types(one: t.DataType, other: t.DataType) -> t.DataType | None:
 
 
 def join_all(types: Iterable[t.DataType]) -> t.DataType | None:
-    """``join_types`` of them all; None too where there are none."""
+    """``join_types`` of all of them; None also where there are no types."""
     joined: t.DataType | None = None
     for number, each in enumerate(types):
         joined = each if number == 0 else join_types(joined, each) if joined is not None else None

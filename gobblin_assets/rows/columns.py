@@ -27,7 +27,7 @@ def named(name: str) -> Column:
 
 
 def find_column(names: Iterable[str], wanted: str) -> str | None:
-    """The name among ``names`` that ``wanted`` means: itself, else the only one that is one with it to Spark."""
+    """The name among ``names`` that ``wanted`` means: itself, else the only one that Spark takes for the same name."""
     known = list(names)
     if wanted in known:
         return wanted
@@ -82,15 +82,15 @@ def _require_distinct_below(data_type: t.DataType, label: str, field: str) -> No
 
 
 def analysed_schema(frame: DataFrame) -> t.StructType:
-    """The schema after Spark has looked at all of the frame, without running it; AnalysisException if it can't.
+    """The schema after Spark has analysed all of the frame, without running it; AnalysisException if it can't.
 
-    On Connect, the schema of a filter is taken over from what it filters, without a look at its condition.
+    On Connect, a filter takes over the schema of what it filters, without a look at its condition.
     """
     return frame.select("*").schema
 
 
 def refuse_expression(error: AnalysisException, *, label: str, field: str, available: Sequence[str]) -> RejectedError:
-    """What Spark said of an expression, without the plan that it prints behind it."""
+    """Spark's message about an expression, without the plan that Spark prints behind it."""
     lines = [line.strip() for line in (error.getMessage() or str(error)).splitlines() if line.strip()]
     said = (lines[0] if lines else type(error).__name__)[:MESSAGE_LENGTH_MAX]
     return RejectedError(f"{label}: {said}", field=field, hint=f"Available columns: {show(available)}.")
@@ -103,7 +103,7 @@ def show(names: Sequence[str]) -> str:
 
 
 def literal(watermark: Watermark) -> Column:
-    """A position that is no composite, as a constant of its own type, whatever the session's zone is."""
+    """A position that is not composite, as a constant of its own type, whatever the session's zone is."""
     match watermark.type, watermark.value:
         case WatermarkType.LONG, int() as number:
             return f.lit(number).cast(t.LongType())
@@ -122,11 +122,11 @@ def literal(watermark: Watermark) -> Column:
 
 
 def raising(kind: str, name: str, data_type: t.DataType) -> Column:
-    """An expression that fails the task when it is evaluated; ``find_raised`` knows it again."""
+    """An expression that fails the task when it is evaluated; ``find_raised`` recognizes the failure."""
     return f.raise_error(f.lit(f"[gobblin:{kind}:{name}]")).cast(data_type)
 
 
 def find_raised(error: BaseException) -> tuple[str, str] | None:
-    """(kind, name) if the failure of a Spark action was made by ``raising``, on either kind of session."""
+    """(kind, name) if ``raising`` made a Spark action fail, on either kind of session."""
     found = _RAISED.search(str(error))
     return None if found is None else (found["kind"], found["name"])

@@ -3,15 +3,15 @@
 No link runs a query: Spark analyses each one, so that a mistake is refused before anything is read. Only the
 DataFrame API is used, so that a chain means the same in process, on a cluster and on Spark Connect.
 
-What is lost silently: nothing but precision. A cast of a value that does not fit (text that is no number, an
-overflow, an invalid date) fails the task, since sessions run in Spark's ANSI mode and a chain with a cast or an
-expression refuses one that does not. A cast to a type with fewer digits rounds, and one from a time to a date
-cuts, as ANSI SQL says; to get NULL instead of a failure, write ``sql: {column: try_cast(column AS type)}``.
+Only precision can be lost silently. A cast of a value that does not fit (text that is no number, an overflow, an
+invalid date) fails the task: sessions run in Spark's ANSI mode, and a chain with a cast or an expression refuses a
+session that does not. A cast to a type with fewer digits rounds, and a cast from a time to a date cuts, as ANSI SQL
+says; to get NULL instead of a failure, write ``sql: {column: try_cast(column AS type)}``.
 
 Dead letters (``row_quality`` says which rows these are) get through unseen and none is lost. Where a frame may have
 them, casts and expressions are evaluated for the other rows alone, ``where`` keeps them, and every link carries
-their hidden columns along. An expression that makes several rows of one can't be kept from them and is refused:
-that is for a function. A function is given the other rows only, without hidden columns, and so may join, explode and
+their hidden columns along. An expression that makes several rows of one would see dead letters too, so it is refused:
+write a function for it. A function is given the other rows only, without hidden columns, so it may join, explode and
 aggregate; the price is a second read of the source, for the dead letters alone.
 """
 
@@ -129,7 +129,7 @@ class _Link:
         return frame.select(*columns, *(named(name) for name in self._hidden))
 
     def _of_rows(self, expression: Column) -> Column:
-        """The expression, evaluated for rows that are no dead letters; NULL for those."""
+        """The expression for rows that are no dead letters; NULL for dead letters."""
         return f.when(~is_dead_letter(), expression) if self._may_be_dead else expression
 
     def _require(self, frame: DataFrame, name: str) -> str:
@@ -189,7 +189,7 @@ class _Link:
         except (GobblinError, AnalysisException):
             raise
         except Exception as error:
-            # The text of a user's error may hold data; the cause keeps it for whoever debugs.
+            # The text of a user's error may hold data; only the cause keeps it, for debugging.
             raise RejectedError(
                 f"{self._label}: {self._spec.function} raised {type(error).__name__}",
                 field=self._field,

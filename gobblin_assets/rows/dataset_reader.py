@@ -81,7 +81,7 @@ def read_published(
 ) -> DataFrame | None:
     """The rows of all roles of one asset partition together, for the late window.
 
-    Only columns that all of them have. None: nothing of it is published.
+    Only columns that all of them have. None: nothing of the partition is published.
     """
     frames = []
     for role in Role:
@@ -98,9 +98,9 @@ def read_published(
 def read_by_directories(
     spark: SparkSession, segments: Sequence[PublishedSegment], *, job: JobName, urn: DatasetUrn, role: Role
 ) -> Iterator[tuple[tuple[str, ...], DataFrame, int]]:
-    """The rows of segments of one schema: for each set of directory columns their names, the rows, the files' bytes.
+    """The rows of segments of one schema: (names, rows, bytes of the files) for each set of directory columns.
 
-    As they were written: no column is cast, added or left out.
+    Rows are as they were written: no column is cast, added or left out.
     """
     groups: dict[FileGroup, list[str]] = defaultdict(list)
     sizes: dict[tuple[str, ...], int] = defaultdict(int)
@@ -150,9 +150,9 @@ def _read(
 def locate_files(
     segments: Sequence[PublishedSegment], job: JobName, urn: DatasetUrn, role: Role
 ) -> Mapping[FileGroup, Sequence[str]]:
-    """The URIs of all files, by what one Spark read can take. Each of them is there, with its length.
+    """The URIs of all files, grouped by what one Spark read can take. Each file was found, with its length.
 
-    CorruptionError names one that is not.
+    CorruptionError names a file that was not.
     """
     groups: dict[FileGroup, list[str]] = defaultdict(list)
     read_schema, open_root = _schema_reader(), cache(open_file_system)
@@ -163,7 +163,7 @@ def locate_files(
 
 
 def _schema_reader() -> Callable[[object], str]:
-    """What tells equal schemas by their text. Thousands of segments share a few values."""
+    """Reads a schema as text, so that equal ones can be compared. Thousands of segments share a few values."""
     texts: dict[int, str] = {}
 
     def read(file_schema: object) -> str:
@@ -217,9 +217,9 @@ def _locate(
 
 
 def _require_whole(fs: FileSystem, path: str, expected: int) -> None:
-    """Spark would find a missing file only when the query runs, and never that one has become another.
+    """Spark would find a missing file only when the query runs, and would never notice that a file has changed.
 
-    By length alone: files that were brought back from a backup are what they were, under new inodes.
+    Only lengths are compared: a file that was restored from a backup is good, but has a new inode.
     """
     found = fs.find_identity(path)
     if found is None:
@@ -256,7 +256,7 @@ def _read_group(spark: SparkSession, group: FileGroup, uris: Sequence[str], sche
         found = pair_names(types, frame.columns)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
-            # It went between our look and Spark's.
+            # The file was removed between our look and Spark's.
             raise _missing((error.getMessageParameters() or {}).get("path", "")) from error
         raise
     return frame.select(
@@ -293,9 +293,9 @@ def _open_files(
 
 
 def _directory_value(path: Column, place: int) -> Column:
-    """The text of the ``place``-th directory of partitions, the innermost first: files stand in one of their sequence.
+    """The text of the ``place``-th partition directory above a file's sequence directory, the innermost first.
 
-    The URI of a path has Spark's own escapes escaped once more. A plus sign means itself.
+    In a URI, Spark's own escapes are escaped once more. A plus sign means itself.
     """
     value = f.regexp_replace(f.element_at(path, -3 - place), "^[^=]*=", "")
     for _escaping in range(2):
@@ -307,7 +307,7 @@ def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: Dat
     if found.file_schemas:
         return _merge_found(found)
     if role is Role.QUARANTINE:
-        # No row was ever set aside: the frame is empty, and is what a set-aside row would look like.
+        # No row was ever set aside: the frame is empty, with the columns that such a row would have.
         data = port.find(job, urn, role=Role.DATA, partitions=[])
         if data is not None and data.file_schemas:
             merged = _merge_found(data)
@@ -321,7 +321,7 @@ def _schema_of(port: PublishedFiles, found: PublishedSet, job: JobName, urn: Dat
 
 
 def _merge_found(found: PublishedSet) -> t.StructType:
-    """The schema of the whole dataset; of what was asked for alone, where older releases left a whole without one."""
+    """The schema of the whole dataset; or only of the found segments, if older releases left files that don't merge."""
     try:
         return merge_schemas(parse_schema(each) for each in found.file_schemas)
     except RejectedError:

@@ -1,17 +1,17 @@
-"""The output partition of a row by its event time: a directory's value for every row, or the rule's word for it.
+"""The output partition of a row by its event time: each row gets a directory's value, or what the rules say instead.
 
-``event_time_spec`` says what a job can ask for. A time is read as microseconds since 1970, in steps that are
-columns of their own, so that Spark evaluates each once a row, in code small enough to be compiled:
+``event_time_spec`` says what a job can ask for. A time is read as microseconds since 1970, in steps. Each step is a
+column of its own, so that Spark evaluates it once a row, in code small enough to be compiled:
 
-    the value   of the column, or the text at a path in its JSON; of a text also what it says as ISO 8601
-    the moment  NULL where it can't be read, ``_BEYOND`` where it is a time that no calendar of ours holds
+    the value   of the column, or the text at a path in its JSON; a text is also parsed as ISO 8601
+    the moment  NULL where it can't be read, ``_BEYOND`` where no calendar of ours holds the time
     the wall    what clocks in the zone show then, for the pattern
     the verdict NULL for a good time, else what is wrong
 
-No step can fail a row by itself, in ANSI mode or outside: everything is compared before it is computed, and texts
-are matched before they are cast. Spark's own cast would take ``10:30`` for today, which is what must never happen.
-Wall clocks that a zone skips or repeats are what Java and Python make of them: skipped ones move on by the gap, of
-repeated ones the first is meant.
+No step can fail a row by itself, in ANSI mode or outside: numbers are compared before they are computed, and texts
+are matched before they are cast. Spark's own cast would take ``10:30`` for today, which must never happen. Wall clocks
+that a zone skips or repeats are read as Java and Python read them: a skipped one moves on by the gap, and a repeated
+one means the first.
 """
 
 import datetime as dt
@@ -52,7 +52,7 @@ _HINTS: Final = {
 _DAY_MICROS: Final = 86_400_000_000
 _YEAR_1_MICROS: Final = -62_135_596_800_000_000
 _YEAR_10000_MICROS: Final = 253_402_300_800_000_000
-# No zone is a day away from UTC: within these, a moment can be moved into any zone, and its year is then looked at.
+# No zone is a day away from UTC: within these bounds, a moment can be moved into any zone, to check its year there.
 _LOW: Final = _YEAR_1_MICROS - _DAY_MICROS
 _HIGH: Final = _YEAR_10000_MICROS + _DAY_MICROS
 _BEYOND: Final = 2**62
@@ -66,7 +66,7 @@ _ISO: Final = (
 )
 _LATER_YEAR: Final = r"^[+]?[0-9]{5,9}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 
-# Where the seconds begin in a text without blanks around it, counted from 1: behind yyyy-MM-ddTHH:mm.
+# Where the seconds begin in a trimmed text, counted from 1: behind yyyy-MM-ddTHH:mm.
 _SECONDS_AT: Final = 17
 _ISO_LENGTH_MAX: Final = 40
 
@@ -171,7 +171,7 @@ def _read(value: Column, data_type: t.DataType, spec: EventTimeSpec, label: str,
 
 
 def _parse_iso(text: Column) -> Column:
-    """What an ISO 8601 text says: microseconds since 1970 of the moment, or of a wall clock that has no zone yet."""
+    """The time in an ISO 8601 text: microseconds since 1970 of the moment, or of a wall clock that has no zone yet."""
     behind = f.substring(text, _SECONDS_AT, _ISO_LENGTH_MAX)
     # Spark reads an offset behind seconds only, and no comma.
     no_seconds = (f.length(text) >= _SECONDS_AT) & ~behind.startswith(":")
@@ -206,7 +206,7 @@ def _clipped(moment: Column) -> Column:
 
 
 def _out_of_zone(clock: Column, zone: str) -> Column:
-    """The moment at which the zone's clocks show this."""
+    """The moment at which the zone's clocks show ``clock``."""
     if zone == "UTC":
         return clock
     return f.when(clock < _HIGH, f.unix_micros(f.to_utc_timestamp(f.timestamp_micros(clock), zone))).otherwise(clock)
@@ -260,7 +260,7 @@ def _reason(verdict: Column, spec: EventTimeSpec) -> Column:
 
 
 def _free_names(taken: Sequence[str], count: int) -> list[str]:
-    """Names of columns that are there only between two steps."""
+    """Names of columns that exist only between two steps."""
     known = {name_key(name) for name in taken}
     numbered = (f"gobblin_event_time_{number}" for number in itertools.count())
     return list(itertools.islice((name for name in numbered if name not in known), count))

@@ -1,4 +1,4 @@
-"""Rows that failed a policy, looked at after the fact: nothing of this is done where no row failed."""
+"""Rows that failed a policy, looked at afterwards. Nothing of this runs where no row failed."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -60,7 +60,7 @@ def look_at_failed(frame: DataFrame, policy: RowPolicySpec, spec: DatasetSpec) -
 def sample_quarantine(
     fs: FileSystem, directories: Sequence[Output], schema: t.StructType | None, spec: DatasetSpec
 ) -> tuple[str, ...]:
-    """Some of the rows that were set aside, from the first of the files that were written, with what each failed."""
+    """Some of the rows that were set aside, from the first files written, each with the policies that it failed."""
     if spec.quality.samples == "none" or schema is None:
         return ()
     samples: list[str] = []
@@ -72,7 +72,7 @@ def sample_quarantine(
 
 
 def _list_files(directories: Sequence[Output]) -> Iterator[str]:
-    """At most as many as are needed: no file is without rows."""
+    """At most as many files as samples are needed: no file is without rows."""
     aside = (each for each in directories if each.role is Role.QUARANTINE)
     paths = [f"{each.path}/{file.name}" for each in aside for file in each.files[:SAMPLES_MAX]]
     yield from paths[:SAMPLES_MAX]

@@ -1,10 +1,10 @@
-"""How many rows to write to a file, so that it is about as large as was asked for."""
+"""How many rows to write to a file, so that it has about the wanted size."""
 
 from typing import Final
 
 from pyspark.sql import types as t
 
-# Bytes of a value as Parquet stores it before compression; texts and the like as Spark's own planner guesses.
+# Bytes of a value in Parquet before compression; for texts and the like, the guesses of Spark's own planner.
 _FIXED_BYTES: Final[tuple[tuple[type[t.DataType], float], ...]] = (
     (t.BooleanType, 0.125),
     (t.ByteType, 1),
@@ -23,10 +23,10 @@ _ELEMENTS: Final = 4
 
 
 def plan_file_rows_max(schema: t.StructType, *, file_bytes_max: int, file_rows_max: int | None = None) -> int:
-    """How many rows to allow a file so that it is about ``file_bytes_max`` at most.
+    """How many rows a file may have, so that it has about ``file_bytes_max`` at most.
 
-    From the widths of the schema's types before compression, which errs towards smaller files; a column of long texts
-    makes larger ones. Spark offers a bound by rows only. ``file_rows_max`` is a bound of its own, where there is one.
+    Computed from the widths of the schema's types before compression, which makes smaller files; only a column of long
+    texts makes larger ones. Spark offers a bound by rows only. ``file_rows_max`` is a further bound, where it is given.
     """
     planned = max(1, int(file_bytes_max / max(_width(schema), 1.0)))
     return planned if file_rows_max is None else min(planned, file_rows_max)

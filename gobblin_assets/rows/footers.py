@@ -1,4 +1,4 @@
-"""What the footers of Parquet files say."""
+"""Facts from the footers of Parquet files."""
 
 from pyarrow import ArrowException
 from pyarrow import parquet as pq

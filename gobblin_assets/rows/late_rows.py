@@ -1,7 +1,7 @@
 """The late window: rows below the watermark are published only where no active file holds them already.
 
-A row is told by its key and its position. By the key alone, a row that was rightly updated would be dropped; by
-the position alone, two rows of one moment would be one.
+A row is identified by its key and its position. By the key alone, a row that was updated would be dropped; by the
+position alone, two rows of one moment would be one.
 """
 
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ def without_published(
 ) -> DataFrame:
     """The rows of ``frame`` at or above ``low``, and those below it that ``published`` does not hold.
 
-    ``frame`` is converted, and so are the columns compared: ``published`` covers all roles of what may hold
-    positions in ``[reread_from, low)``. NULL equals NULL. A row whose position is NULL passes. Composite positions
-    (column, key_column) name their second column by ``tiebreak_column``. Each side is read once.
-    RejectedError names a column that the converters took away or turned into another type.
+    ``frame`` is converted, and its converted columns are compared. ``published`` has the rows of all roles that may
+    hold positions in ``[reread_from, low)``. NULL equals NULL. A row whose position is NULL passes. A composite
+    position (column, key_column) has its second column in ``tiebreak_column``. Each side is read once.
+    RejectedError names a column that the converters removed or retyped.
     """
     label = f"dataset {dataset!r}, whose late rows are told by key and position"
     if not key:
@@ -59,7 +59,7 @@ def without_published(
     window = published.where((leading >= literal(_parts(reread_from)[0])) & (leading <= literal(_parts(low)[0])))
     held = window.select(*(named(theirs[n]).alias(f"{_PUBLISHED}{number}") for number, n in enumerate(compared)))
     same = [named(mine[n]).eqNullSafe(named(f"{_PUBLISHED}{number}")) for number, n in enumerate(compared)]
-    # A condition that is NULL joins nothing, and an anti-join keeps what it does not join.
+    # A NULL condition joins nothing, and an anti-join keeps the rows that join nothing.
     return frame.join(held, reduce(and_, same, _is_below([mine[n] for n in order], low)), "left_anti")
 
 
@@ -76,7 +76,7 @@ def _is_below(columns: Sequence[str], position: Watermark) -> Column:
 
 
 def _require_types(frame: DataFrame, columns: Sequence[str], position: Watermark, label: str) -> None:
-    """Another type than the position's would be compared through a cast, by the session's zone for times."""
+    """A type other than the position's would be compared through a cast, which for times uses the session's zone."""
     parts = _parts(position)
     if len(parts) != len(columns):
         raise RejectedError(

@@ -2,11 +2,11 @@
 
 A directory ``name=value`` holds the rows of one value, and the column is not in the files. NULL goes to Spark's
 own directory for it, ``name=__HIVE_DEFAULT_PARTITION__``, and comes back as NULL. Spark would put the empty text
-there too and it would come back as NULL: a task that meets one fails instead. So does one that meets a text that
-would be hidden from readers, or that no file system takes as a name (``directory_names``).
+there too, and it would come back as NULL: a task that meets an empty text fails instead. A task also fails at a text
+that would be hidden from readers, or that no file system accepts as a name (``directory_names``).
 
-The directory of the event time is the innermost, and dead letters (``row_quality``) have none: Spark writes them
-to a fixed one, which ``published_path`` takes off.
+The directory of the event time is the innermost. Dead letters (``row_quality``) have none: Spark writes them to a
+fixed one, which ``published_path`` removes from the path.
 """
 
 import datetime as dt
@@ -31,14 +31,14 @@ from gobblin_assets.rows.row_quality import find_hidden_columns
 from gobblin_assets.spec.job_spec import WriterSpec
 
 _SAID: Final = {
-    "partition_value_empty": "is an empty text, which no directory can say",
+    "partition_value_empty": "is an empty text, which no directory can express",
     "partition_value_null": f"is the text {NULL_DIRECTORY!r}, which would come back as NULL",
     "partition_value_hidden": f"ends in {HIDDEN_ENDING!r}: readers skip such a directory",
     "partition_value_nul": "has a NUL character, which no directory's name can hold",
     "partition_value_long": f"is too long: the directory's name would have more than {SEGMENT_BYTES_MAX} bytes",
 }
 _UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})
-# Types whose text says all of the value: what a directory's name is read back as.
+# Types whose text holds the whole value, so that it can be read back from a directory's name.
 _TYPES: Final = (
     t.StringType,
     t.ByteType,
@@ -58,9 +58,9 @@ def add_output_partitions(
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """The frame to write, and the names of its directory columns, outermost first; () when there are none.
 
-    A time pattern adds the column ``writer.time_name``, a text in UTC, inside those of ``partition_by``; an event
-    time adds its own inside of that, and may make dead letters of rows. ``now`` is what "future" is measured from,
-    one moment for all rows. Nothing but analysis happens. RejectedError names dataset, column and the fix.
+    A time pattern adds the column ``writer.time_name``, a text in UTC, inside those of ``partition_by``. An event time
+    adds its own column inside of these, and may turn rows into dead letters. ``now`` is one moment for all rows,
+    from which "future" is measured. Nothing but analysis happens. RejectedError names dataset, column and the fix.
     """
     columns = [
         require_column(frame.columns, name, label=f"dataset {dataset!r}", field="writer.partition_by")
@@ -94,9 +94,9 @@ def add_output_partitions(
 
 
 def explain_partition_failure(error: BaseException, *, dataset: str) -> RejectedError | None:
-    """What to raise instead, if the failure of a Spark action was a row that has no directory.
+    """The error to raise instead, if a row without a directory made a Spark action fail.
 
-    That is a text that can't be a directory's name, or an event time that the rules say must be there.
+    Such a row has a text that can't be a directory's name, or lacks an event time that the rules require.
     """
     raised = find_raised(error)
     if raised is None:
@@ -113,9 +113,9 @@ def explain_partition_failure(error: BaseException, *, dataset: str) -> Rejected
 
 
 def published_path(role: Role, partition_path: str, writer: WriterSpec) -> str:
-    """Where a directory that was written stands below its dataset: dead letters lose that of the event time.
+    """The path of a written directory below its dataset. A dead letter's path loses the directory of the event time.
 
-    All dead letters have the same value there, so that no two directories become one.
+    This directory has the same value for all dead letters, so that no two directories become one.
     """
     if role is Role.DEAD_LETTER and writer.event_time is not None:
         return partition_path.rpartition("/")[0]
@@ -133,7 +133,7 @@ def _as_directory(name: str, data_type: t.DataType) -> Column:
         "partition_value_null": column == NULL_DIRECTORY,
         "partition_value_hidden": column.endswith(HIDDEN_ENDING),
         "partition_value_nul": f.instr(column, "\0") > 0,
-        # First what most texts pass, without counting: three bytes for each of theirs is the most that there can be.
+        # Most texts pass the first condition, so that nothing is counted: an escaped byte takes three at most.
         "partition_value_long": (f.octet_length(column) * 3 > left_bytes)
         & (f.octet_length(column) + 2 * escaped > left_bytes),
     }

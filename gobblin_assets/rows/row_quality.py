@@ -18,32 +18,32 @@ files are data. How many rows were set aside is counted in the files' footers, n
 that is repeated is observed twice.
 
 Where there are err_file or optional policies, the column ``FAILED_COLUMN`` (array of text, empty for a row that
-passed) names those that a row failed, in both roles, since one write has one file schema. ``RowSplit.schemas``
-says what is published: the column is part of quarantine always, and of data only where a policy is optional; a
-reader of the ledger sees just that.
+passed) names the policies that a row failed. Both roles have it, since one write has one file schema.
+``RowSplit.schemas`` says what is published: quarantine always has the column, and data only where a policy is
+optional; a reader of the ledger sees just that.
 
-Dead letters are rows that are no rows: records that can't be decoded, or rows without a usable event time. Whoever
-finds them (a source's decoder, ``event_time``) says so in hidden columns of the frame:
+Dead letters stand for records that can't be decoded, or for rows without a usable event time. The part that finds them
+(a source's decoder, ``event_time``) marks them by hidden columns of the frame:
 
     gobblin_dead_letter      text, NULL for a good row, else the reason: a sentence without values of the row.
-    gobblin_dead_letter_<x>  any type, NULL for a good row: what else is known of the letter, such as its topic,
-                             partition, offset and bytes. There may be none of these, or many.
+    gobblin_dead_letter_<x>  any type, NULL for a good row: further facts of the letter, such as its topic,
+                             partition, offset and bytes. There may be none of these columns, or many.
 
 A frame without the first has no dead letters, and keeps its shape. Converters neither see nor change a row whose
-reason is set (``converters`` says how), and carry the hidden columns along. What they read of such a row's own
-columns is not defined; a decoder leaves them NULL. Here, such rows go to ``Role.DEAD_LETTER``: no policy is applied
-to them, ``fail`` ones included. What is published of that role is all columns of the data, then ``<x>`` as
-``dead_letter_<x>`` and the reason as ``dead_letter_reason``; neither data nor quarantine have these.
+reason is set (``converters`` says how), and carry the hidden columns along. The values that they see in such a row's
+own columns are not defined; a decoder leaves them NULL. Here, such rows go to ``Role.DEAD_LETTER``: no policy is
+applied to them, not even ``fail``. Published are all columns of the data, then ``<x>`` as ``dead_letter_<x>`` and the
+reason as ``dead_letter_reason``; neither data nor quarantine have these.
 
     <attempt>/gobblin_role=dead_letter/<output partitions>/part-….parquet
 
 A frame may hold the rows of several datasets, which are read and written together. Its hidden column
-``gobblin_share``, text and never NULL, then says whose row each is, dead letters included. It goes through unseen as
-well, and becomes the directory that is outermost of all; ``parse_share_path`` takes it off.
+``gobblin_share``, text and never NULL, then says to which dataset each row belongs, dead letters included. It passes
+unseen as well, and becomes the outermost directory of all; ``parse_share_path`` takes it off.
 
-Output partitions of a dead letter are those of its columns (NULL has a directory), but for the directory of its
-event time: it has none. Spark must be given some value there; ``output_partitions`` writes a fixed one, takes that
-directory off the published path again, and names the column to ``split_rows``, which leaves it out of the schema.
+A dead letter's output partitions are those of its columns (NULL has a directory), without the directory of the event
+time. Spark must be given some value there: ``output_partitions`` writes a fixed one, takes that directory off the
+published path again, and names the column to ``split_rows``, which leaves it out of the schema.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,9 +84,9 @@ _PROBE: Final = "gobblin_check"
 
 @dataclass(frozen=True, slots=True)
 class RowSplit:
-    """``frame`` is to be written with ``partition_columns`` before all others.
+    """``frame`` is to be written with ``partition_columns`` as the outermost directories.
 
-    ``schemas`` are the published columns of each role that may come out, without ``ROLE_COLUMN``.
+    ``schemas`` are the published columns of each role that may occur, without ``ROLE_COLUMN``.
     """
 
     frame: DataFrame
@@ -103,7 +103,7 @@ def dead_letter_columns(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_hidden_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """All hidden columns among ``names``: those of dead letters, and whose row it is."""
+    """All hidden columns among ``names``: those of dead letters, and the share."""
     known = list(names)
     return (*dead_letter_columns(known), *([SHARE_COLUMN] if SHARE_COLUMN in known else []))
 
@@ -146,7 +146,7 @@ def split_rows(
     schemas = {Role.DATA: annotated if by_kind["optional"] else data}
     aside: dict[Role, Column] = {}
     if hidden:
-        # First: whatever else it is, a dead letter is never data.
+        # This comes first: a dead letter is never data, whatever else it is.
         aside[Role.DEAD_LETTER] = is_dead_letter()
         schemas[Role.DEAD_LETTER] = _dead_letter_schema(data, frame.schema, hidden, event_time_name)
         columns += [named(name).alias(_published_name(name)) for name in hidden]
@@ -182,12 +182,12 @@ def parse_role_path(partition_path: str) -> tuple[Role, str]:
 
 
 def failed_rows(frame: DataFrame, policy: RowPolicySpec) -> DataFrame:
-    """Those rows of what ``split_rows`` takes that fail the policy."""
+    """The rows that fail the policy, of a frame as ``split_rows`` takes it."""
     return frame.where(~_passes(policy, may_be_dead=bool(dead_letter_columns(frame.columns))))
 
 
 def find_broken_policy(error: BaseException) -> str | None:
-    """The ``fail`` policy that a row failed, if the failure of a Spark action was that."""
+    """The ``fail`` policy that made a Spark action fail; None if no row of such a policy did."""
     raised = find_raised(error)
     return None if raised is None or raised[0] != _RAISED else raised[1]
 
@@ -195,9 +195,9 @@ def find_broken_policy(error: BaseException) -> str | None:
 def explain_row_failure(
     error: BaseException, *, dataset: str, failures: RowFailures | None = None
 ) -> RejectedError | None:
-    """What to raise instead, if the failure of a Spark action was a row that failed a ``fail`` policy.
+    """The error to raise instead, if a row that failed a ``fail`` policy made a Spark action fail.
 
-    ``failures``: what was found of such rows, where somebody looked. The error has it, and the policy, as fields.
+    ``failures``: what is known of such rows, if they were looked at. The error has it, and the policy, as fields.
     """
     policy = find_broken_policy(error)
     if policy is None:
@@ -242,7 +242,7 @@ def _dead_letter_schema(
 
 
 def _require_free(names: Sequence[str], *, annotating: bool, hidden: Sequence[str], dataset: str) -> None:
-    """What is added to the files may have no name that the data has."""
+    """Columns that are added to the files must not have a name that the data has."""
     needed = {FAILED_COLUMN: "row policies need"} if annotating else {}
     needed |= {_published_name(name): "dead letters need" for name in hidden}
     if annotating or hidden:

@@ -1,4 +1,4 @@
-"""How rows that failed a policy are shown: a few of them, by their positions, keys and what the policy looks at.
+"""Samples of rows that failed a policy: their positions, their keys, and the columns that the policy looks at.
 
 Values are masked unless ``quality.samples`` says otherwise, since samples go to events, logs and the commit log.
 """
@@ -29,7 +29,7 @@ class RowFailures:
 class ShownValue:
     """A value of a sample: its type as Spark writes it; ``size`` in ``unit``, where the type has sizes.
 
-    ``text`` is None where values are masked, and then was never taken out of the row.
+    ``text`` is None where values are masked: then the text was never taken out of the row.
     """
 
     type_text: str
@@ -39,7 +39,7 @@ class ShownValue:
 
 
 def choose_columns(spec: DatasetSpec, policies: Iterable[RowPolicySpec], names: Sequence[str]) -> list[str]:
-    """Primary key, watermark, then what the checks speak of: those of ``names``, in that order, each once."""
+    """Primary key, watermark, then the columns of the checks: those of ``names``, in that order, each once."""
     watermark = spec.watermark
     wanted = [*spec.primary_key]
     if watermark is not None:
@@ -51,7 +51,7 @@ def choose_columns(spec: DatasetSpec, policies: Iterable[RowPolicySpec], names: 
 
 
 def unit_of(type_text: str) -> str | None:
-    """In what a value of the type has a size; None: it has none."""
+    """The unit in which values of the type have a size; None: they have no size."""
     if type_text == "string":
         return "characters"
     if type_text == "binary":

@@ -1,8 +1,8 @@
 """One schema for files that were written under several: the newest says which columns there are, and in which order.
 
-A column's type is the narrowest that holds every value of all of them (``column_types``); where there is none, the
-files can't be read together, and no attempt writes such a file. All columns come back as nullable: a file may lack one
-that others have.
+A column's type is the narrowest that holds every value of all of them (``column_types``). If there is no such type, the
+files can't be read together, and no attempt writes such a file. All columns come back as nullable: a file may lack a
+column that others have.
 """
 
 import json
@@ -19,7 +19,7 @@ from gobblin_assets.rows.column_types import describe_holders, join_all, join_ty
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """What two schemas say of one place, such as ``address.zip``; of structs, arrays and maps their innermost parts."""
+    """What two schemas have at one place, such as ``address.zip``; structs, arrays and maps are taken apart."""
 
     place: str
     newer: t.DataType
@@ -61,8 +61,8 @@ def require_joinable(
 ) -> None:
     """Refuse to write files of the schema ``new`` beside active ones of ``stored`` if a value would be lost by it.
 
-    A type that holds every value of those stored is a widening and needs no leave. With ``allow_retyped`` it may be
-    any type for which there is one that holds all. One that active files have already makes nothing worse.
+    A type that holds every value of the stored types is a widening, and is always allowed. With ``allow_retyped``, a
+    type is allowed if some type holds all values. A type that active files already have makes nothing worse.
     """
     found: dict[str, list[_Pair]] = {}
     for schema in stored:
@@ -97,10 +97,10 @@ def require_joinable(
 
 
 def type_to_read(stored: t.DataType, wanted: t.DataType) -> t.DataType:
-    """As which type a file's column is read so that a cast to ``wanted`` is all that remains.
+    """The type to read a file's column as, so that only a cast to ``wanted`` remains.
 
-    Parquet finds the fields of a struct by name and gives NULL for those that the file lacks, so that added
-    ones are asked for as they are wanted; everything else is read as it was stored, by the name that it has there.
+    Parquet finds the fields of a struct by name and gives NULL for fields that the file lacks. So added fields are
+    read as they are wanted; everything else is read as it was stored, by its name in the file.
     """
     match stored, wanted:
         case t.StructType(), t.StructType():

@@ -1,7 +1,7 @@
-"""How one source of a kind is reached: fields that variables of the environment and Dagster's resource give.
+"""How one source of a kind is reached: the fields that variables of the environment and Dagster's resource give.
 
 A kind's class names its fields once. ``sources.environment`` reads them from variables; Dagster's resource of the kind
-has the same ones.
+has the same fields.
 """
 
 from abc import abstractmethod
@@ -17,10 +17,10 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 class SourceConnection(BaseModel):
-    """Subclasses add the fields. Those that are texts or numbers can stand in variables.
+    """Subclasses add the fields. Fields that are texts or numbers can be given by variables.
 
-    ``ADDRESS`` is the field that says where the connection leads to, ``ADDRESS_IS`` what it is called in sentences, and
-    ``ADDRESS_HINT`` what to set it to. ``SECRETS`` are never shown, nor taken from code.
+    ``ADDRESS`` is the field with the place that the connection leads to; ``ADDRESS_IS`` names it in sentences, and
+    ``ADDRESS_HINT`` says what to set it to. ``SECRETS`` are never shown, nor taken from code.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -38,29 +38,29 @@ class SourceConnection(BaseModel):
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:  # noqa: ARG003  for those who need them
         """Spark's connectors (``spark.settings.COORDINATES``) that the connection ``name`` needs.
 
-        ``address``: where it leads to; None where nothing says so yet.
+        ``address``: the place that the connection leads to; None where it is not known yet.
         """
         return ()
 
     @classmethod
     def list_job_capabilities(cls, job: JobSpec) -> Sequence[str]:  # noqa: ARG003  the same
-        """Spark's connectors that a job needs by what it says."""
+        """Spark's connectors that a job's options need."""
         return ()
 
     @classmethod
     def list_jars(cls, source: SourceSpec) -> tuple[Sequence[str], Sequence[str]]:  # noqa: ARG003  the same
-        """What Spark needs besides: Maven coordinates, and jar files by path."""
+        """Further jars for Spark: Maven coordinates, and jar files by path."""
         return (), ()
 
     @classmethod
     def find_shown_kind(cls, address: str | None) -> str | None:  # noqa: ARG003  the same
-        """What Dagster shows as the kind of the asset that is read, such as postgres. None: nothing tells."""
+        """The kind that Dagster shows for the asset that is read, such as postgres. None: it is not known."""
         return None
 
 
 class LogConnection(SourceConnection):
-    """To a source of logs."""
+    """A connection to a source of logs."""
 
     @abstractmethod
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
-        """What looks at the job's logs without reading them, each question bounded. Nothing is connected to yet."""
+        """A watch that looks at the job's logs without reading them, in bounded time. Nothing is connected to yet."""

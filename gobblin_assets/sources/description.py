@@ -1,4 +1,4 @@
-"""What a source can say of a dataset before it is read, for the person who writes the job. The port of `discover`."""
+"""A source's description of a dataset before it is read, for the author of the job. The port of `discover`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 
 @dataclass(frozen=True, slots=True)
 class ColumnDescription:
-    """``spark_type``: in the dataset, by Spark's name, before converters; None where Spark can't hold the column.
+    """``spark_type``: Spark's type in the dataset, before converters; None where Spark can't hold the column.
 
-    Then ``problem`` says why, and ``cast`` is what to write for it under ``casts``. ``key_place``: in the primary key,
-    from 1; None: not in it. ``watermark_type``: how its values compare as positions; None: not in a usable way.
+    Then ``problem`` says why, and ``cast`` is the text to write under ``casts``. ``key_place``: the place in the
+    primary key, from 1, or None. ``watermark_type``: how the values compare as positions; None: they can't be used so.
     """
 
     name: str
@@ -32,9 +32,9 @@ class ColumnDescription:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """``table``: its full name at the source. ``watermark``: a column that may be one, by its type and its name alone.
+    """``table``: its full name at the source. ``watermark``: a column that may be one, judged by type and name alone.
 
-    ``error``: why the source could not tell; the table then has no columns here.
+    ``error``: why the source could not describe the table, which then has no columns here.
     """
 
     urn: DatasetUrn
@@ -51,16 +51,16 @@ class TableDescription:
 
     @property
     def casts(self) -> dict[str, str]:
-        """What to add to the dataset's ``casts``."""
+        """The entries to add to the dataset's ``casts``."""
         return {column.name: column.cast for column in self.columns if column.cast is not None}
 
 
 @runtime_checkable
 class DescribedSource(Protocol):
-    """A source that knows the columns of its datasets before they are read."""
+    """A source that can list the columns of its datasets before they are read."""
 
     def describe(
         self, spark: Callable[[], SparkSession], datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Sequence[TableDescription]:
-        """What the source says of each dataset's table, some questions each: for those that a person asks about."""
+        """The source's description of each dataset's table. Costs some questions each, so ask for few tables."""
         ...

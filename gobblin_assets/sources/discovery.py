@@ -1,7 +1,7 @@
 """Which tables or topics a connection has: asked once by ``gobblin-assets discover``, then read from a file.
 
-Nothing connects while definitions load, so they read this file. Patterns are applied when it is read, and not
-when it is written: changing a pattern needs no new discovery.
+Nothing connects while definitions load, so definitions read this file. Patterns are applied when the file is read, and
+not when it is written: changing a pattern needs no new discovery.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _SHOWN_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found: the names of all tables of ``connection``, sorted, and the patterns that were asked for."""
+    """What was found: the names of all tables of ``connection``, sorted, and the patterns of that time."""
 
     connection: str
     include: tuple[str, ...]
@@ -37,7 +37,7 @@ class Discovery:
     def selected(self, source: SourceSpec) -> tuple[str, ...]:
         """The tables that the source's present patterns choose.
 
-        Another connection than the one that was asked is a RejectedError: its tables are unknown.
+        RejectedError for another connection than the discovered one, since its tables are unknown.
         """
         if source.connection != self.connection:
             raise RejectedError(
@@ -64,7 +64,7 @@ def select_tables(names: Iterable[str], source: SourceSpec) -> tuple[str, ...]:
 
 
 def find_changes(known: Discovery, now: Iterable[str], source: SourceSpec) -> str | None:
-    """A sentence on the chosen tables that came or went since ``known``; None when there are none."""
+    """A sentence on the chosen tables that were added or removed since ``known``; None when there are none."""
     changes = describe_changes(known.selected(source), select_tables(now, source))
     if changes is None:
         return None

@@ -1,6 +1,6 @@
 """Connections by the environment: GOBBLIN_<KIND>_<NAME>_<FIELD>, such as GOBBLIN_JDBC_SHOP_URL.
 
-Only texts and numbers stand in variables. What a variable holds is read when something connects, not before.
+Only texts and numbers can be given by variables. A variable's value is read when something connects, not before.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from gobblin_assets.spec.source_spec import SourceSpec
 
 
 def connection_class(kind: SourceKind) -> type[SourceConnection]:
-    """What opens connections of the kind. RejectedError where its package is broken."""
+    """The class that opens connections of the kind. RejectedError where its package is broken."""
     return _load(kind.connection, kind.name)
 
 
@@ -43,22 +43,22 @@ def _load(place: str, name: str) -> type[SourceConnection]:
 
 
 def variable_prefix(source: SourceSpec) -> str:
-    """What the variables of a connection begin with."""
+    """The prefix of a connection's variables."""
     return f"GOBBLIN_{source.type.upper()}_{source.connection.upper()}_"
 
 
 def address_variable(source: SourceSpec) -> str:
-    """Where it stands what the connection leads to."""
+    """The variable of the place that the connection leads to."""
     return variable_prefix(source) + connection_class(kind_of(source)).ADDRESS.upper()
 
 
 def list_text_fields(fields: type[SourceConnection]) -> list[str]:
-    """Those whose values are texts."""
+    """The fields whose values are texts."""
     return [name for name, field in fields.model_fields.items() if _plain_type(field.annotation) is str]
 
 
 def read_numbers(source: SourceSpec, environment: Mapping[str, str]) -> dict[str, float]:
-    """The fields that are numbers and whose variables are set. RejectedError names the variable."""
+    """The fields that are numbers and whose variables are set. RejectedError names a variable with another value."""
     fields, prefix = connection_class(kind_of(source)), variable_prefix(source)
     names = [name for name, field in fields.model_fields.items() if _plain_type(field.annotation) is float]
     given = {name: environment.get(prefix + name.upper()) for name in names}
@@ -74,7 +74,7 @@ def read_connection(source: SourceSpec, environment: Mapping[str, str]) -> Sourc
     try:
         return fields.model_validate({**given, **read_numbers(source, environment)})
     except ValidationError as error:
-        # Without its cause and its text: they repeat what was found, secrets included.
+        # Without its cause and its text: they repeat the values, secrets included.
         name = str(error.errors()[0]["loc"][0]) if error.errors()[0]["loc"] else fields.ADDRESS
         raise RejectedError(
             f"can't be used: {error.errors()[0]['msg']}", field=prefix + name.upper(), hint="Correct it."
@@ -82,7 +82,7 @@ def read_connection(source: SourceSpec, environment: Mapping[str, str]) -> Sourc
 
 
 def require_address(source: SourceSpec, environment: Mapping[str, str]) -> None:
-    """RejectedError that names the variable which says where the connection leads to, if it is not set."""
+    """RejectedError that names the address variable of the connection, if the variable is not set."""
     fields, variable = connection_class(kind_of(source)), address_variable(source)
     if not environment.get(variable):
         raise RejectedError(
@@ -106,7 +106,7 @@ def list_capabilities(jobs: Iterable[JobSpec], environment: Mapping[str, str]) -
 
 
 def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
-    """Spark's configuration for the jars that the jobs' sources bring themselves, by coordinates and paths."""
+    """Spark's configuration for the jars that the jobs' sources need themselves, by coordinates and paths."""
     packages: list[str] = []
     jars: list[str] = []
     for job in jobs:
@@ -117,7 +117,7 @@ def plan_driver_jars(jobs: Iterable[JobSpec]) -> dict[str, str]:
 
 
 def find_shown_kind(source: SourceSpec, environment: Mapping[str, str]) -> str | None:
-    """What Dagster shows of the connection, such as postgres; None where that is not known."""
+    """The kind that Dagster shows for the connection, such as postgres; None where it is not known."""
     return connection_class(kind_of(source)).find_shown_kind(environment.get(address_variable(source)))
 
 

@@ -1,4 +1,4 @@
-"""Looking at logs without reading them: what is new in them, and which there are. The port, for sensors."""
+"""What is new in logs, and which logs there are, without reading records. The port, for sensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from gobblin_assets.sources.port import SourceRequest
 class LogNews:
     """What a run would find in a log now.
 
-    ``begins``: some position is still to be set, by the rule for a log's first run. ``unread`` does not count what
-    that rule finds by a time, which is not asked for here. ``mark`` tells whether a run has got any further: it is
-    another one as soon as a position with something unread behind it has moved.
+    ``begins``: some position is still to be set, by the rule for a log's first run. ``unread`` omits offsets that this
+    rule finds by a time, since no time is asked for here. ``mark`` tells whether a run got any further: it changes
+    whenever a position with something unread behind it moves.
     """
 
     unread: Unread
@@ -33,10 +33,10 @@ class LogNews:
 
 
 class LogWatch(Protocol):
-    """Over one connection. Nothing is connected to before the first question."""
+    """Over one connection, which is opened by the first question."""
 
     def find_news(self, requests: Sequence[SourceRequest]) -> dict[DatasetUrn, LogNews | GobblinError]:
-        """By URN, what is new; or the error that planning would end with. One question to the source.
+        """By URN, what is new, or the error that planning would end with. One question to the source.
 
         Raises:
             RejectedError: the source refuses the login.

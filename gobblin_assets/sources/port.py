@@ -1,8 +1,8 @@
-"""The port of a source: it plans WorkUnits from previous states, and gives a DataFrame for some of them.
+"""The port of a source: it plans WorkUnits from previous states, and gives a DataFrame for a part of them.
 
-``open_plan`` gives one planning session for a run. While it is open, a source that can pins what its
-readers see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended. A plan carries its
-``ReadPlan``: how its WorkUnits are read.
+``open_plan`` gives one planning session for a run. While the session is open, a source that can pins what its readers
+see (Postgres: an exported snapshot); so a run keeps it open until its last task has ended. A plan carries its
+``ReadPlan``, which says how its WorkUnits are read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequest(PlanRequest):
-    """A ``PlanRequest`` with what the job says of the dataset, defaults applied."""
+    """A ``PlanRequest`` with the job's options of the dataset, defaults applied."""
 
     spec: DatasetSpec
 
@@ -48,16 +48,16 @@ class Reader(Protocol):
     def read_together(self, spark: SparkSession, parts: Sequence[tuple["ReadPlan", Sequence[WorkUnit]]]) -> SharedRows:
         """The rows of plans that share, this one first, each with its WorkUnits. Only where plans have ``sharing``.
 
-        What the datasets' specifications say of rows and files is equal as well, and mixes no rows.
+        The datasets' options for rows and files are equal as well, and none of them mixes rows.
         """
         ...
 
     def learn(self, error: Exception) -> None:
-        """Look at what a try raised, before ``explain``: the next try may read in another way."""
+        """Note what a try raised, before ``explain``: the next try may then read in another way."""
         ...
 
     def explain(self, error: Exception) -> Exception:
-        """What Spark or the driver raised, as one of the families, naming table and column if it can. Pure."""
+        """An error of Spark or the driver as one of the families, naming table and column if it can. Pure."""
         ...
 
 
@@ -65,10 +65,10 @@ class Reader(Protocol):
 class ReadPlan:
     """The payload of a source's plans: how they are read.
 
-    ``late_key``: the columns that, with the watermark column, tell a late row from one that was published; set when
-    some WorkUnit has ``reread_from``. ``may_fail_rows``: what is read may turn out to be no row, and is a dead letter
-    then. ``arrow``: how they are read without Spark, where that can be; ``needs_arrow``: the job wants no other way.
-    ``comments`` are what people wrote at the source about the table and its columns, by the source's names.
+    ``late_key``: the columns that, with the watermark column, tell a late row from a published one; set when
+    some WorkUnit has ``reread_from``. ``may_fail_rows``: a record that is read may turn out to be a dead letter.
+    ``arrow``: how the WorkUnits are read without Spark, where this is possible; ``needs_arrow``: the job wants no other
+    way. ``comments`` are people's comments at the source on the table and its columns, by the source's names.
     """
 
     spec: DatasetSpec
@@ -84,7 +84,7 @@ class ReadPlan:
 def read_plan_of(plan: UnitPlan) -> ReadPlan:
     """CorruptionError for a plan that no source made."""
     if not isinstance(plan.payload, ReadPlan):
-        raise CorruptionError(f"{plan.urn}: its plan says not how it is read")
+        raise CorruptionError(f"{plan.urn}: its plan does not say how it is read")
     return plan.payload
 
 
@@ -105,9 +105,9 @@ class Source(Protocol):
         say: Callable[[str], None],
         requests: Sequence[SourceRequest] = (),
     ) -> AbstractContextManager[PlanSession]:
-        """``requests``: what will be planned, for sources that ask about all of it at once, or share a bound.
+        """``requests``: all requests to plan, for sources that ask about all at once, or share a limit.
 
-        What can't be done for one of them is raised when that one is planned.
+        An error of one request is raised when that request is planned.
         """
         ...
 

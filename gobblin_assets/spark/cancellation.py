@@ -2,11 +2,11 @@
 
 Connect keeps a running operation on the server: ``interruptTag`` reaches it from any thread or process that
 knows the session's id. In a classic session ``interruptTag`` does nothing across threads, so jobs are
-tagged in the thread that starts them and cancelled by the tag. That call forgets: a job that is submitted
-a moment later runs (seen: a write that had made its directory and not yet its job). So ``cancel`` repeats
-it until the tagged blocks have ended. A Connect server interrupts an operation's thread once: in that same
-moment Hadoop may swallow it (seen), and the write goes on to its end. It raises all the same, so that what
-it wrote is never taken for good; ``cancel`` reports that it did not end in time.
+tagged in the thread that starts them and cancelled by the tag. That call does not hold for later jobs: a job that is
+submitted a moment after it runs (seen: a write that had made its directory and not yet its job). So ``cancel`` repeats
+the call until the tagged blocks have ended. A Connect server interrupts an operation's thread once. Hadoop may swallow
+the interrupt at that moment (seen), and the write goes on to its end. The write raises all the same, so its files are
+never accepted; ``cancel`` reports that it did not end in time.
 """
 
 import time
@@ -25,7 +25,7 @@ from gobblin_assets.spark.errors import spark_families
 from gobblin_assets.spark.session import parse_address
 
 CANCEL_S_MAX: Final = 60.0
-"""A task that is interrupted ends at once or at its next row; a block may have some files to look at."""
+"""An interrupted task ends at once or at its next row; a block may have some files to look at."""
 
 CANCEL_REPEAT_S: Final = 0.2
 
@@ -39,8 +39,8 @@ class Cancellation(Protocol):
 
     def cancel(self, tag: str) -> None:
         """Stop all that runs under the tag; the action raises where it was called. Returns when no block of
-        this tag is left, so it is for another thread than theirs; RetryableError if one stays. A block that is
-        entered later is not stopped: whoever cancels also tells its workers to start nothing more.
+        this tag is left, so another thread must call it; RetryableError if a block stays. A block that is entered
+        later is not stopped: the caller also tells its workers to start nothing more.
         """
         ...
 
@@ -56,7 +56,7 @@ class ClassicCancellation:
     def tagged(self, tag: str) -> Iterator[None]:
         with self._blocks.entered(tag):
             self._context.addJobTag(tag)
-            # Without the interrupt a task goes on until its next row, which a slow query may never give.
+            # Without the interrupt, a task goes on until its next row, and a slow query may never give one.
             self._context.setInterruptOnCancel(True)
             try:
                 yield
@@ -119,7 +119,7 @@ class _Blocks:
 
 @dataclass(frozen=True, slots=True)
 class SessionIdentity:
-    """What lets another process reach a session's operations on the server. None of it is a secret."""
+    """With this, another process can reach a session's operations on the server. None of it is a secret."""
 
     session_id: str
     user_id: str
@@ -148,7 +148,7 @@ def describe_interruption(identity: SessionIdentity | None, tag: str) -> Mapping
 def interrupt_described(remote: str | None, described: Mapping[str, object] | None) -> None:
     """End a dead attempt's work on the Connect server at ``remote``. RetryableError if it does not end.
 
-    In a classic session nothing is left: its work ended with its process.
+    In a classic session nothing is left to end: its work ended with its process.
     """
     if remote is None or described is None or not described.get("session_id") or not described.get("tag"):
         return
@@ -157,11 +157,11 @@ def interrupt_described(remote: str | None, described: Mapping[str, object] | No
 
 
 def interrupt_left_behind(remote: str, identity: SessionIdentity, tag: str) -> int:
-    """Stop what a client that is gone left running under ``tag`` on the server at ``remote``.
+    """Stop what a dead client left running under ``tag`` on the server at ``remote``.
 
-    The number of operations that this call interrupted, after they have ended. RetryableError where the server
-    does not answer or one does not end. This keeps the server from working in vain; what makes cleanup safe is
-    that it captures the attempt's directory first, and repeats: a task may still make its file again (seen).
+    Returns the number of operations that this call interrupted, after they have ended. RetryableError where the server
+    does not answer or an operation does not end. This keeps the server from useless work. Cleanup is safe for another
+    reason: it captures the attempt's directory first, and repeats, since a task may still make its file again (seen).
     """
     parse_address(remote)
     return interrupt(remote, session_id=identity.session_id, user_id=identity.user_id, tag=_checked(tag))

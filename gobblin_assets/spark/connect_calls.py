@@ -1,4 +1,4 @@
-"""Single calls to a Spark Connect server, without a session of PySpark's and its minutes of retries."""
+"""Single calls to a Spark Connect server, without a PySpark session and its minutes of retries."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.spark.settings import hide_parameters
 
 ANSWER_S_MAX: Final = 10.0
-"""For one call to a server that may be busy."""
+"""The time for one call to a server that may be busy."""
 
 END_S_MAX: Final = 60.0
 """An interrupted operation ends within a second, unless it swallowed the interrupt: then it goes on to its end."""
@@ -40,9 +40,9 @@ def answers(url: str) -> bool:
 
 
 def interrupt(url: str, *, session_id: str, user_id: str, tag: str) -> int:
-    """Interrupt what runs under ``tag`` in that session, whoever opened it, and wait until it has ended.
+    """Interrupt what runs under ``tag`` in that session, also another client's, and wait until it has ended.
 
-    The number of operations that were interrupted by this call: a server interrupts each once, and does not
+    Returns the number of operations that this call interrupted: a server interrupts each operation once, and does not
     name it again. A session that the server has closed or forgotten runs nothing. RetryableError where the
     server does not answer or an operation does not end.
     """

@@ -1,13 +1,13 @@
 """The warm Spark Connect server of a home: it outlives the process that started it, so a cold start is paid once.
 
-Authoritative is the answer to an authenticated call. ``connect.json`` says where to ask (owner-only, since it
-holds the token); a process id counts only together with the time at which that process started. It is written
-before the server is waited for, so that a starter that is killed leaves a server that ``stop`` can find.
+Only the answer to an authenticated call proves that the server runs. ``connect.json`` says where to ask (owner-only,
+since it holds the token); a process id counts only together with the time at which that process started. The file is
+written before the server is waited for, so that ``stop`` can find the server even if its starter is killed.
 Starts and stops of one home exclude each other by a lock on ``connect.lock``.
 
 The server listens on the loopback address only. Its configuration, with a secret for Spark's own ports, goes through
-an owner-only file and its token through its environment: neither shows in the list of processes. Its temporary files
-are in an owner-only folder, which goes with the server.
+an owner-only file, and its token through its environment: neither shows in the list of processes. Its temporary files
+are in an owner-only folder, which is removed with the server.
 """
 
 import fcntl
@@ -42,22 +42,22 @@ START_S_MAX: Final = 180.0
 """A start takes some 8 s; a first one also downloads jars."""
 
 STOP_S_MAX: Final = 20.0
-"""Given to running queries and shutdown hooks before the server is killed."""
+"""The time that running queries and shutdown hooks get before the server is killed."""
 
 POLL_S: Final = 0.2
 REPORT_EVERY_S: Final = 10.0
 
 PORT_TRIES_MAX: Final = 3
-"""A free port may be taken by another process between the look and the server's start."""
+"""Another process may take a free port between the look at the port and the server's start."""
 
-_HOST: Final = "localhost"  # by this name only does the client send a token without TLS
+_HOST: Final = "localhost"  # the client sends a token without TLS only to this name
 _CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _TAKEN: Final = "BindException"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConnectServer:
-    """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later namesake.
+    """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later one of its id.
 
     ``capabilities``: the connectors that it was started with.
     """
@@ -100,7 +100,7 @@ class _Files:
 
 
 def start_connect(home: Path, settings: SparkSettings, say: Callable[[str], None]) -> ConnectServer:
-    """The server of this home, started if none answers. ``settings.remote`` is left out of account.
+    """The server of this home, started if none answers. ``settings.remote`` is ignored.
 
     RejectedError where one runs with other settings or the settings can't be met; RetryableError where one
     does not answer in ``START_S_MAX``.
@@ -140,7 +140,7 @@ def find(home: Path) -> ConnectServer | None:
 
 
 def stop_connect(home: Path) -> bool:
-    """Stop it and forget it; False when none was running. Only the very process that was started is signalled."""
+    """Stop the server and forget it; False when none was running. Only the process that was started is signalled."""
     files = _Files(home.absolute() / "spark")
     if not files.state.exists():
         return False
@@ -155,7 +155,7 @@ def stop_connect(home: Path) -> bool:
 
 def _keep(files: _Files, running: ConnectServer, digest: str, say: Callable[[str], None]) -> ConnectServer:
     if not answers(running.url) and time.time() - files.state.stat().st_mtime < START_S_MAX:
-        # We hold the lock, so whoever launched it was killed while it was starting.
+        # We hold the lock, so the process that launched it was killed while it was starting.
         _wait(running, say)
     elif not answers(running.url):
         raise RetryableError(
@@ -187,14 +187,14 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
     variables |= {
         "SPARK_HOME": spark_home,
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
-        # Spark asks these before its configuration; Python's workers ask the second.
+        # Spark reads these before its configuration; Python's workers read the second.
         "SPARK_LOCAL_DIRS": str(files.temporary),
         "TMPDIR": str(files.temporary),
         "SPARK_LOCAL_IP": variables.get("SPARK_LOCAL_IP", "127.0.0.1"),
         "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
     }
-    # The shell ends at once and leaves the server to init: it is nobody's child, so that it neither dies with
-    # its starter nor stays behind as a zombie. spark-submit becomes the JVM by exec and keeps its id.
+    # The shell ends at once and leaves the server to init: the server is nobody's child, so it neither dies with its
+    # starter nor stays behind as a zombie. spark-submit becomes the JVM by exec and keeps its id.
     with files.log.open("wb") as log:
         shell = subprocess.run(  # noqa: S603  our own command, handed on as separate words
             ["/bin/sh", "-c", 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!', "sh", str(files.log), *submit],
@@ -225,11 +225,11 @@ def _bind(port: int) -> dict[str, str]:
 
 
 def _secure(conf: Mapping[str, str], temporary: Path) -> dict[str, str]:
-    """What keeps the machine's other users out of a JVM of ours.
+    """Configuration that keeps the machine's other users out of a JVM of ours.
 
-    Its temporary files, shuffled rows and what clients sent among them, lie below ``temporary``, which only we can
-    enter; whoever speaks to the ports of its driver and its block manager has to know a secret. On a cluster the
-    secret is for whoever keeps that to decide.
+    Its temporary files, with shuffled rows and data of clients, lie below ``temporary``, which only we can enter.
+    A process that speaks to the ports of its driver and its block manager must know a secret. On a cluster, the owner
+    of the cluster decides about the secret.
     """
     java = f'"-Djava.io.tmpdir={temporary}" {conf["spark.driver.extraJavaOptions"]}'
     secured = {**conf, "spark.local.dir": str(temporary), "spark.driver.extraJavaOptions": java}
@@ -239,7 +239,7 @@ def _secure(conf: Mapping[str, str], temporary: Path) -> dict[str, str]:
 
 
 def _remove_temporary(files: _Files) -> None:
-    """Of a server that has ended; killed, it removed nothing itself."""
+    """Remove the temporary files of a server that has ended; a killed server removes nothing itself."""
     shutil.rmtree(files.temporary, ignore_errors=True)
 
 
@@ -248,7 +248,7 @@ def _wait(server: ConnectServer, say: Callable[[str], None]) -> None:
     while (now := time.monotonic()) - started < START_S_MAX:
         if find_start_mark(server.pid) != server.start_mark:
             raise explain_failed_start(server.log_path)
-        # A port that nobody listens on is refused at once; the call itself is dearer.
+        # A port that nobody listens on refuses at once; the call itself costs more.
         if _listens(server.port) and answers(server.url):
             return
         if now - reported >= REPORT_EVERY_S:
@@ -284,7 +284,7 @@ def _as_properties(conf: Mapping[str, str]) -> str:
 
 @contextmanager
 def _locked(files: _Files) -> Iterator[None]:
-    """The lock goes with the descriptor, so that a starter that is killed leaves none."""
+    """Hold the lock, which ends with the descriptor, so that a killed starter leaves none."""
     descriptor = os.open(files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -294,7 +294,7 @@ def _locked(files: _Files) -> Iterator[None]:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+    """Write all or nothing, never readable by others, not even for a moment."""
     draft = path.with_suffix(".draft")
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123  the mode has to be given

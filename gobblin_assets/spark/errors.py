@@ -25,8 +25,8 @@ _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(.*)", re.MULTILINE)
 
 
 def spark_raises() -> tuple[type[Exception], ...]:
-    """Whatever comes out of Spark's API; a ConnectionError if the JVM of this process is gone."""
-    # Nothing raises the errors of a library that nobody has imported, and this one takes long.
+    """What Spark's API may raise; a ConnectionError if the JVM of this process is gone."""
+    # A library that nobody has imported raises nothing, and importing this one takes long.
     grpc = sys.modules.get("grpc")
     return (PySparkException, Py4JError, ConnectionError, *(() if grpc is None else (grpc.RpcError,)))
 
@@ -49,7 +49,7 @@ def family_of_spark(error: Exception, *, action: str) -> GobblinError:
 
 
 def session_failure(error: Exception) -> SessionLostError:
-    """A session whose server or JVM died never comes back, and what was set for it is gone with it."""
+    """The error for a session whose server or JVM died: it never comes back, and its settings are gone with it."""
     return SessionLostError(
         f"Spark failed: {first_cause(error)}",
         hint="If its server or JVM is gone, start that again, then repeat this command: it goes on where it ended.",
@@ -57,7 +57,7 @@ def session_failure(error: Exception) -> SessionLostError:
 
 
 def is_server_gone(error: BaseException | None) -> bool:
-    """Whether this, or what it came from, is that a Connect server did not answer for as long as is waited for it."""
+    """Whether the error, or a cause of it, is that a Connect server did not answer within the retries."""
     # An error that was raised from itself is its own cause.
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -70,7 +70,7 @@ def is_server_gone(error: BaseException | None) -> bool:
 
 @contextmanager
 def spark_families(action: str) -> Iterator[None]:
-    """Raise what Spark raises in the block as one of the families."""
+    """Raise Spark's errors in the block as one of the families."""
     try:
         yield
     except spark_raises() as error:

@@ -1,7 +1,7 @@
-"""One process at a time fetches a set of jars: Ivy's cache, which all of a user's Spark processes share, has no lock.
+"""One process at a time fetches a set of jars, since Ivy's cache has no lock; all Spark processes of a user share it.
 
-Two that fetch at once find each other's half-written files, and say that Maven has no such jar. What was fetched once
-is only read later, so a set whose mark stands needs no lock.
+Two processes that fetch at once find each other's half-written files, and report that Maven has no such jar. Jars that
+were fetched once are only read later, so a set that has its mark needs no lock.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-# Where Spark 4 keeps the cache. The marks lie in it, so that they go when a person empties it.
+# Where Spark 4 keeps the cache. The marks lie in it, so that a person who empties it removes them too.
 _DEFAULT_CACHE: Final = "~/.ivy2.5.2"
 _LOCK: Final = "gobblin-fetching.lock"
 
@@ -21,7 +21,7 @@ _LOCK: Final = "gobblin-fetching.lock"
 def fetching_alone(conf: Mapping[str, str], say: Callable[[str], None] | None = None) -> Iterator[None]:
     """Start a JVM with ``conf`` in the block; the block ends when the JVM has its jars, or fails.
 
-    ``say``: told that somebody else is waited for. A cache that can't be written is left to Spark to speak of.
+    ``say`` reports a wait for another process. If the cache can't be written, Spark reports it.
     """
     packages = conf.get("spark.jars.packages", "")
     cache = Path(conf.get("spark.jars.ivy", _DEFAULT_CACHE)).expanduser()

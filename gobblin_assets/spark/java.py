@@ -1,4 +1,4 @@
-"""The Java that Spark is about to run on, looked for where Spark's own scripts look."""
+"""The Java that Spark will run on, looked for in the same places as by Spark's own scripts."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 
 JAVA_VERSIONS: Final = (17, 21)
-"""What Spark 4 is tested on."""
+"""The versions that Spark 4 is tested on."""
 
 JAVA_ANSWER_S: Final = 30.0
 """A JVM prints its version in a tenth of a second; a loaded machine may take a few."""

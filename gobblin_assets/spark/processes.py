@@ -1,4 +1,4 @@
-"""Checks whether a process on this machine, not our child, is still the one that we know, and ends it."""
+"""Checks whether a process on this machine, not our child, is still the same one, and ends it."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from gobblin_assets.errors import RetryableError
 
 POLL_S: Final = 0.1
 KILL_S_MAX: Final = 10.0
-"""After SIGKILL only a process in an uninterruptible read stays."""
+"""After SIGKILL, only a process in an uninterruptible read stays."""
 
 
 def find_start_mark(pid: int) -> str | None:
@@ -32,7 +32,7 @@ def find_start_mark(pid: int) -> str | None:
 def find_started_at_s(pid: int) -> float | None:
     """When the process began, in Unix time, to about a second; None when there is none, or only its zombie.
 
-    Where the system has no /proc, 0.0 for any process: all that is known is that it is there.
+    Where the system has no /proc, 0.0 for any process: only its existence is known.
     """
     mark = find_start_mark(pid)
     if mark is None:
@@ -46,7 +46,7 @@ def find_started_at_s(pid: int) -> float | None:
 
 
 def signal_and_wait(pid: int, start_mark: str, patience_s: float) -> bool:
-    """Terminate it, after ``patience_s`` kill it; False when it was not running. RetryableError if it stays."""
+    """Terminate it, and kill it after ``patience_s``; False when it was not running. RetryableError if it stays."""
     if not start_mark or find_start_mark(pid) != start_mark:
         return False
     for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILL_S_MAX)):
@@ -63,5 +63,5 @@ def signal_and_wait(pid: int, start_mark: str, patience_s: float) -> bool:
 
 
 def _boot_id() -> str:
-    """Start times count from the boot: after the next one, another process may have the same id and time."""
+    """Start times count from the boot: after the next boot, another process may have the same id and time."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -34,18 +34,18 @@ from gobblin_assets.spark.settings import (
 )
 
 CONNECT_ANSWER_S: Final = 10.0
-"""A server that does not even take the connection is reported, before the client's own ten minutes of retries."""
+"""An unreachable server is reported by then, before the client's own ten minutes of retries."""
 
 CONNECT_RETRIES_MAX: Final = 6
 CONNECT_BACK_OFF_MS_MAX: Final = 5_000
-"""A server that died is given up after some 15 s. The client's own ten minutes would be spent under live leases."""
+"""A dead server is given up after some 15 s. The client's own ten minutes would be spent under live leases."""
 
 DRIVER_LOGS_KEPT: Final = 20
-"""One driver's log for each process; older ones are removed when a new one is opened."""
+"""One driver's log for each process; older logs are removed when a new one is opened."""
 
 CONNECT_PORT: Final = 15_002
 
-# PySpark prints each rejected query, with its plan, on stderr before it raises the same.
+# PySpark prints each rejected query, with its plan, on stderr before it raises the same error.
 _REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
@@ -54,7 +54,7 @@ _FATAL_LINE: Final = re.compile(r"Exception|[Ee]rror")
 
 
 class _ThisProcess:
-    """The one classic session that PySpark allows a process, and what its JVM was started with."""
+    """The one classic session that PySpark allows in a process, and the configuration that its JVM was started with."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -69,7 +69,7 @@ def open_session(settings: SparkSettings) -> SparkSession:
     """A session with UTC everywhere; ``stop()`` it when done.
 
     Asked again with equal settings, a process gets its classic session back; a Connect URL gives a new
-    session each time (unless it names a ``session_id``). Raises RejectedError for a missing Java, an unknown
+    session each time (unless the URL names a ``session_id``). Raises RejectedError for a missing Java, an unknown
     capability, a second kind or configuration in one process, or a server outside UTC; RetryableError where
     a server does not answer.
     """
@@ -96,7 +96,7 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
     connected_before = _CONNECT_MODE in os.environ
     try:
         session: SparkSession = SparkSession.builder.remote(remote).create()
-        # Nothing has been sent yet: the configuration follows, so that its call too is repeated within our bounds.
+        # Nothing has been sent yet: the call that sends the configuration is also repeated within our bounds.
         patience = DefaultPolicy(max_retries=CONNECT_RETRIES_MAX, max_backoff=CONNECT_BACK_OFF_MS_MAX)
         cast("Any", session).client.set_retry_policies([patience])
         session.conf._set_all(  # type: ignore[attr-defined]  # noqa: SLF001  only so are static settings passed over
@@ -117,7 +117,7 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
 
 
 def runs_spark_itself() -> bool:
-    """Whether this process has a classic session, beside which it can have no remote one."""
+    """Whether this process has a classic session, so that it can have no remote one."""
     return SparkContext._active_spark_context is not None  # noqa: SLF001  the public ways start a context to answer
 
 
@@ -151,8 +151,8 @@ def _open_classic(settings: SparkSettings) -> SparkSession:
         gateway = _launch(launch_conf, log_path, local=is_local(settings.master))
         _this_process.launched = launch_conf
     else:
-        gateway = None  # the JVM of the session that was stopped takes the new one
-    # Workers on this machine are to find what this process finds, and not what some python3 does.
+        gateway = None  # the JVM of the stopped session takes the new one
+    # Workers on this machine must run this process's Python, and not some other python3.
     python = {"PYSPARK_PYTHON": sys.executable} if is_local(settings.master) else {}
     with _environment(python), spark_families(f"start on {settings.master} (see {log_path})"):
         session = SparkSession(SparkContext(conf=_as_spark_conf(conf), gateway=gateway))
@@ -162,9 +162,9 @@ def _open_classic(settings: SparkSettings) -> SparkSession:
 
 
 def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
-    """Start the JVM with all that it prints, the resolver's lines too, in a file.
+    """Start the JVM with all of its output, the resolver's lines too, in a file.
 
-    Secrets of the configuration are not among ``conf``: it becomes a command line, which anybody can read.
+    Secrets of the configuration are not among ``conf``, since it becomes a command line, which anybody can read.
     They follow through the open connection.
     """
     with (
@@ -181,7 +181,7 @@ def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
 
 
 def explain_failed_start(log_path: Path) -> RejectedError | RetryableError:
-    """What a JVM that ended before it answered left in its log."""
+    """The error for a JVM that ended before it answered, by its log."""
     lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
     unresolved = sorted({found for line in lines for found in _UNRESOLVED.findall(line)})
     if unresolved:
@@ -229,7 +229,7 @@ def _open_driver_log(work_folder: Path) -> Path:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set for what is started in the block; PySpark hands this process's environment on."""
+    """Set variables for processes started in the block; PySpark hands this process's environment on."""
     missing = {key: value for key, value in variables.items() if key not in os.environ}
     os.environ.update(missing)
     try:

@@ -1,4 +1,4 @@
-"""What a Spark session is asked to be, and the configuration that follows from it."""
+"""The settings of a Spark session, and the configuration that follows from them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,33 +29,33 @@ COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
 """Maven coordinates by capability. A session's ``coordinates`` override them and add more."""
 
 EXPERIMENTAL: Final = frozenset({"oracle", "sqlserver"})
-"""Those of databases that were never met: they are read by their documentation."""
+"""Coordinates for databases that were never tested: they are read by their documentation."""
 
 SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.session.timeZone": "UTC",
-        # Spark's own default writes INT96, which has no statistics and which other readers have dropped.
+        # Spark's own default writes INT96, which has no statistics and which other readers no longer accept.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
 )
-"""Held by every session, of either kind."""
+"""Fixed for every session, of either kind."""
 
 SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # None by Spark's own default: every row of a write is then sorted by its directory. Rows and their few dead
-        # letters are two directories; a file that is open holds up to 128 MiB, so that no more than these are.
+        # Spark's own default is none: then every row of a write is sorted by its directory. Rows and their few dead
+        # letters need two directories. An open file holds up to 128 MiB, so there are no more than these.
         "spark.sql.maxConcurrentOutputFileWriters": "2",
-        # Java leaves a method of more bytes uncompiled for ever. Of a stage that has one (JSON of many fields), Spark
-        # then compiles each step for itself, in small methods.
+        # Java never compiles a method of more bytes. If a stage has one (JSON of many fields), Spark then compiles each
+        # step by itself, in small methods.
         "spark.sql.codegen.hugeMethodLimit": "8000",
     }
 )
-"""Of every session, of either kind, where the user gives nothing else."""
+"""For every session, of either kind, where the user gives nothing else."""
 
 _JAR_LISTS: Final = frozenset({"spark.jars", "spark.jars.packages"})
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
-# As Spark's own spark.redaction.regex, a little wider.
+# Like Spark's own spark.redaction.regex, but a little wider.
 _SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key", re.IGNORECASE)
 
 
@@ -63,8 +63,8 @@ _SECRET_KEY: Final = re.compile(r"secret|password|token|credential|access[.]?key
 class SparkSettings:
     """``work_folder`` takes the driver's logs and Spark's warehouse, so that nothing falls into the working directory.
 
-    ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``) and leaves ``master``, ``capabilities``,
-    ``jars`` and what is no ``spark.sql.`` setting in ``conf`` to whoever started that server.
+    ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``). Then the server's starter decides on ``master``,
+    ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``.
     ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, resolved from Maven when the JVM
     starts; a folder of ``jars`` is used instead of the resolver.
     """
@@ -79,13 +79,13 @@ class SparkSettings:
     jars: Path | None = None
 
     def __repr__(self) -> str:
-        """Without values of ``conf`` and the parameters of ``remote``: either may hold a secret."""
+        """Without values of ``conf`` and the parameters of ``remote``: both may hold a secret."""
         where = f"remote={hide_parameters(self.remote)!r}" if self.remote else f"master={self.master!r}"
         return f"SparkSettings({where}, capabilities={self.capabilities!r}, conf={sorted(self.conf)!r})"
 
 
 def merge_jars(*confs: Mapping[str, str]) -> dict[str, str]:
-    """One configuration from several: their lists of jars are joined, of everything else the last one holds."""
+    """One configuration from several: their lists of jars are joined; for every other key the last one counts."""
     merged: dict[str, str] = {}
     for conf in confs:
         for key, value in conf.items():
@@ -116,7 +116,7 @@ def plan_jars(packages: Iterable[str], jars: Iterable[str], *, field: str) -> di
 
 
 def hide_parameters(remote: str) -> str:
-    """A Connect URL without what follows its host and port, where the token stands."""
+    """A Connect URL without its parameters, which hold the token."""
     return remote.partition("/;")[0].rstrip("/")
 
 
@@ -126,7 +126,7 @@ def is_secret(key: str) -> bool:
 
 
 def plan_conf(settings: SparkSettings) -> dict[str, str]:
-    """The whole configuration of a JVM of ours: what the user gave over our defaults, then what we insist on.
+    """The whole configuration of a JVM of ours: the user's values over our defaults, then the values that we insist on.
 
     Looks into ``jars`` only. RejectedError names the field of ``settings`` that can't be met.
     """
@@ -134,7 +134,7 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
     conf = {
         **SESSION_DEFAULTS,
         "spark.ui.enabled": "false",
-        # Spark's own 10,000 lists 20,000 published files by as many tasks: 20 s on two cores, with these 3 s.
+        # Spark's own 10,000 lists 20,000 published files in as many tasks: 20 s on two cores, or 3 s with these.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         "spark.sql.warehouse.dir": (work_folder / "warehouse").as_uri(),
         **(

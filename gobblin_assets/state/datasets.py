@@ -53,7 +53,7 @@ class LapsedRun:
 
 
 class DatasetStore(Protocol):
-    """Previous states by URN, also of datasets that the last run did not touch."""
+    """Previous states by URN, also those of datasets that the last run did not touch."""
 
     def register(self, job: JobName, urns: Sequence[DatasetUrn]) -> Mapping[DatasetUrn, DatasetId]:
         """Make the missing rows; existing rows stay."""
@@ -67,7 +67,7 @@ class DatasetStore(Protocol):
         """The ledger's active intervals by the names of keys, ascending; neighbours are joined.
 
         ``partition``: only intervals that sequences of this asset partition published. Keys of the same name in several
-        partitions are not told apart.
+        partitions are merged.
         """
         ...
 
@@ -93,11 +93,11 @@ class RunStore(Protocol):
     def end(self, run_id: RunId, state: WorkingState, *, error: str | None, figures: Mapping[str, object]) -> None: ...
 
     def forget(self, job: JobName, *, older_than_s: float, limit: int) -> int:
-        """Drop runs that ended, or began and died, this long ago and whose sequences are gone; returns how many."""
+        """Drop runs without sequences that ended this long ago, or began then and died; returns how many."""
         ...
 
     def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
-        """The runs of Dagster's that are RUNNING in the log: begun, and not ended."""
+        """Those of these Dagster runs that are RUNNING in the log: begun, and not ended."""
         ...
 
     def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:

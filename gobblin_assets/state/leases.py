@@ -1,13 +1,13 @@
 """Leases say which process may work on a dataset now.
 
 The promise: of two runners, at most one can pass a guarded transaction for a dataset at a time, because each
-taking raises the dataset's fence and every guarded transaction names its fence. A lease that ran out is not
-taken away; another process may take the dataset over. Only the database's clock decides about expiry. The
-local monotonic clock only makes a holder stop early, at two thirds of the lease, so that transactions are
+taking raises the dataset's fence and every guarded transaction names its fence. A lease that ran out stays with its
+holder until another process takes the dataset over. Only the database's clock decides about expiry. The local
+monotonic clock only makes a holder stop early, at two thirds of the lease, so that transactions are
 seldom refused.
 
 Not promised: that a holder which lost its lease does nothing any more. A paused process may wake up and
-rename what it had planned; the protocol is made so that this is harmless.
+rename what it had planned; the protocol makes this harmless.
 """
 
 import threading
@@ -19,7 +19,7 @@ from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetId, RunId
 
-# With a heartbeat each quarter of the lease, two may fail before work stops at two thirds.
+# With a heartbeat in each quarter of the lease, two may fail before work stops at two thirds.
 HEARTBEATS_PER_LEASE: Final = 4
 LOCAL_LIMIT_FRACTION: Final = 2 / 3
 _STOP_WAIT_S: Final = 10.0

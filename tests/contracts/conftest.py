@@ -28,7 +28,7 @@ def fs(adapter: str) -> FileSystem:
 
 @pytest.fixture(scope="session")
 def shared_engine(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[Engine]:
-    """On one migrated database for all tests that empty its tables first: making one takes longer than the tests."""
+    """An engine on one migrated database, for all tests that empty its tables first: making one takes longer."""
     with postgres.migrated_database(server, database_pool) as name:
         engine = open_external(server.url(name))
         yield engine
@@ -37,7 +37,7 @@ def shared_engine(server: EmbeddedServer, database_pool: DatabasePool) -> Iterat
 
 @pytest.fixture
 def emptied_engine(shared_engine: Engine) -> Engine:
-    """``shared_engine`` with nothing in its tables."""
+    """``shared_engine`` with empty tables."""
     tables = ", ".join(table.fullname for table in metadata.sorted_tables)
     with shared_engine.begin() as connection:
         connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
@@ -46,7 +46,7 @@ def emptied_engine(shared_engine: Engine) -> Engine:
 
 @pytest.fixture(params=["simulated", "postgres"])
 def log(request: pytest.FixtureRequest) -> LogWorld:
-    """The stores of the commit log and of the state, with nothing in their tables."""
+    """The stores of the commit log and of the state, with empty tables."""
     if request.param == "simulated":
         return open_simulated(SimDatabase())
     return open_postgres(request.getfixturevalue("emptied_engine"))

@@ -28,7 +28,7 @@ def take_all(log: LogWorld) -> list[Lease]:
 
 
 def build_all(log: LogWorld) -> list[Built]:
-    """Begun, registered and staged, all by one call each."""
+    """Begin, register and stage all sequences, each step by one call."""
     leases = take_all(log)
     news = [log.plan(lease) for lease in leases]
     log.commits.begin(*news)

@@ -55,7 +55,7 @@ def test_a_sequence_is_begun_once_with_its_work_units(log: LogWorld) -> None:
 
 
 def test_nobody_begins_for_a_run_that_the_log_does_not_have(log: LogWorld) -> None:
-    """As after a failover to an older standby."""
+    """This happens after a failover to an older standby."""
     lease = log.take(log.register("orders"))
     new = replace(log.begin(lease), run_id=RunId(uuid.uuid4()), sequence_id=SequenceId(uuid.uuid4()))
 
@@ -172,7 +172,7 @@ def test_staging_stores_the_segments_and_the_highs_once(log: LogWorld) -> None:
     assert unit_states(log) == ["SUCCESSFUL", "SUCCESSFUL"]
 
     assert log.changes_nothing(lambda: log.commits.stage(staged))
-    # Staged is not sealed: nothing is executed or published of it.
+    # Staged is not sealed: none of its steps is executed or published.
     assert list(log.commits.read_segments(new.sequence_id)) == []
 
 

@@ -1,4 +1,4 @@
-"""What any commit step store hands to cleanup: Postgres and the simulated database alike."""
+"""What any commit step store gives to cleanup: Postgres and the simulated database alike."""
 
 import uuid
 
@@ -139,7 +139,7 @@ def test_retired_files_may_be_removed_after_the_grace(log: LogWorld) -> None:
 
 
 def states(log: LogWorld) -> dict[str, tuple[str, str | None, bool]]:
-    """What the log says of each attempt: its state, its error, and whether an end was told."""
+    """The log's record of each attempt: its state, its error, and whether an end was reported."""
     rows = log.backing.list_rows("attempt", "attempt_id", "state", "error", "ended_at")
     return {str(row[0]): (row[1], row[2], row[3] is not None) for row in rows}
 

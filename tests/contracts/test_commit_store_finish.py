@@ -68,7 +68,7 @@ def test_nobody_finishes_under_a_fence_that_was_replaced(log: LogWorld) -> None:
 
 
 def test_a_sequence_of_an_older_version_is_not_finished(log: LogWorld) -> None:
-    """No way of the protocol leads here: a sequence is open alone. The comparison is the belt of that brace."""
+    """The protocol never leads here, since a dataset has one open sequence. The comparison is a second safeguard."""
     lease = log.take(log.register("orders"))
     built = log.prepare(lease)
     log.backing.set_version(lease.dataset_id, 7)
@@ -111,7 +111,7 @@ def test_active_intervals_of_a_key_never_overlap(log: LogWorld) -> None:
             log.commits.finish(built.sequence_id, fence=lease.fence)
         give_up(log, built)
 
-    # They touch on both sides, and another key or partition has positions of its own.
+    # The intervals touch on both sides; another key or partition has its own positions.
     log.publish(lease, moves=[move(10, 20, low=10), move(None, 15, key="other")])
     log.publish(lease, moves=[move(None, 20, low=0, partition="2013-01")], partition="2013-01")
     log.publish(lease, moves=[move(20, 0, low=-10)])
@@ -230,7 +230,7 @@ def test_an_abandonment_marks_its_capture_before_anything_moves(log: LogWorld, b
     found = log.commits.get(built.sequence_id)
     assert (found.state, found.last_error) == (SequenceState.ABANDONING, "wrong data")
     assert log.commits.list_attempts(built.sequence_id)[0].cleanup_fences == (built.fence,)
-    # Its segments tell which renames must be taken back.
+    # Its segments say which renames must be taken back.
     assert len(list(log.commits.read_segments(built.sequence_id))) == 1
     assert log.commits.is_open_and_held(built.sequence_id, fence=built.fence)
 
@@ -269,7 +269,7 @@ def test_what_was_given_up_is_never_published_and_read_again(log: LogWorld) -> N
 
 
 def bring_to(state: SequenceState, log: LogWorld, built: Built) -> None:
-    """From BUILDING by the shortest way."""
+    """Lead the sequence from BUILDING to the state, by the shortest way."""
     sequence_id, fence = built.sequence_id, built.fence
     if state is SequenceState.ABORTED:
         log.commits.abort(sequence_id, fence=fence, error=None)
@@ -300,7 +300,7 @@ CALLS: dict[SequenceEvent, Callable[[LogWorld, Built, int], object]] = {
 
 
 def outcomes_of(state: SequenceState, event: SequenceEvent) -> set[SequenceState]:
-    """Where a transition may leave a sequence that is in ``state``; empty: it must be refused."""
+    """The states in which a transition may leave a sequence that is in ``state``; empty: it must be refused."""
     if (state, event) in EDGES:
         return {EDGES[state, event]}
     repeated = any(target is state and edge is event for (_source, edge), target in EDGES.items())

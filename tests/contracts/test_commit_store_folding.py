@@ -1,4 +1,4 @@
-"""Folding and forgetting, by any commit step store: whoever asks the log gets the same answers before and after."""
+"""Folding and forgetting, by any commit step store: questions to the log have the same answers before and after."""
 
 from collections import Counter
 from dataclasses import replace
@@ -31,7 +31,7 @@ def start(log: LogWorld) -> Lease:
 
 
 def publish(log: LogWorld, lease: Lease, **options: Any) -> Built:
-    """Published, announced and cleaned."""
+    """Make a publication that is announced and cleaned."""
     built = log.publish(lease, **options)
     log.commits.mark_announced(built.sequence_id)
     clean(log, lease)
@@ -52,7 +52,7 @@ def forget(log: LogWorld, lease: Lease, *, bounds: FoldBounds = ALL, limit: int 
 
 
 def files_of(log: LogWorld, **asked: Any) -> Counter[tuple[Any, ...]]:
-    """What a reader finds: each file with its schema and partition."""
+    """A reader's result: each file with its schema and partition."""
     found: Counter[tuple[Any, ...]] = Counter()
     for role in Role:
         view = log.published.find(JOB, ORDERS, role=role, **asked)
@@ -67,7 +67,7 @@ def files_of(log: LogWorld, **asked: Any) -> Counter[tuple[Any, ...]]:
 
 
 def answers(log: LogWorld, dataset_id: DatasetId) -> tuple[Any, ...]:
-    """All that is asked of the log, but for how many sequences there are."""
+    """The answers to all questions to the log, except the number of sequences."""
     views = [log.published.find(JOB, ORDERS, role=role) for role in Role]
     return (
         files_of(log),

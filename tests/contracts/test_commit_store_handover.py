@@ -1,4 +1,4 @@
-"""What becomes of a sequence that its owner left unsealed: Postgres and the simulated database alike."""
+"""The fate of a sequence that its owner left unsealed: Postgres and the simulated database alike."""
 
 from dataclasses import replace
 

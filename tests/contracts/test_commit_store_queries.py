@@ -24,7 +24,7 @@ def release(log: LogWorld, built: Built) -> None:
 
 
 def prepare_each(log: LogWorld, *urns: str) -> list[Built]:
-    """A sealed sequence of each dataset, a second apart, their leases given back."""
+    """A sealed sequence of each dataset, a second apart, with their leases given back."""
     made = []
     for urn in urns:
         made.append(log.prepare(log.take(log.register(urn))))

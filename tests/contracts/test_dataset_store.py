@@ -136,7 +136,7 @@ def test_positions_of_every_type_come_back_and_can_be_moved_on(log: LogWorld) ->
     state = log.state_of(lease.dataset_id)
     assert {key: state.find_watermark(key, "") for key in starts} == starts
 
-    # The end of the next interval follows the last position seen, as planning makes it.
+    # The next interval ends at the last position seen, as planning makes it.
     ends = {key: at.successor() for key, at in starts.items()}
     log.publish(lease, moves=[move_by(starts[key], ends[key], starts[key], key=key) for key in starts])
     state = log.state_of(lease.dataset_id)

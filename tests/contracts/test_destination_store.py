@@ -1,4 +1,4 @@
-"""Where jobs publish, as Postgres and the simulated log remember it, and the file that tells it on storage."""
+"""Where jobs publish, as Postgres and the simulated log record it, and the file that identifies the place."""
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a destination gets that is full, read-only or badly named: the same answers on every file system."""
+"""The answers for a destination that is full, read-only or badly named: the same on every file system."""
 
 from concurrent.futures import ThreadPoolExecutor
 

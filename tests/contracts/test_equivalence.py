@@ -1,7 +1,7 @@
-"""The simulated database means what Postgres means: the same random calls, right and wrong ones, have the same answers.
+"""The simulated database behaves like Postgres: the same random calls, right and wrong ones, give the same answers.
 
-Arguments are picked from everything that was ever made, so that most calls come from owners that were replaced, name
-sequences that are over, or repeat what happened before. A difference prints the calls that led to it.
+Arguments are picked from all values that were ever made, so that most calls come from replaced owners, name ended
+sequences, or repeat earlier calls. A difference prints the calls that led to it.
 """
 
 import datetime as dt
@@ -34,7 +34,7 @@ from tests.support.commit_log import JOB, ROOT_URI, LogWorld, make_segments, ope
 CALLS_PER_HISTORY = 160
 CALLS_BETWEEN_LOOKS = 8
 URNS = [DatasetUrn("orders"), DatasetUrn("items")]
-# None of them, nor a sum of a few, comes near a lease, a grace or a back-off.
+# None of them, and no sum of a few, comes near a lease, a grace or a back-off.
 PASSING_S = [1.3, 17.7, 63.9, 641.1, 90_001.7]
 
 STARTED_AT = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
@@ -44,7 +44,7 @@ Call = Callable[[LogWorld], Any]
 
 @dataclass
 class History:
-    """One history in two worlds. Whatever was made is kept, so that later calls may hand it in again."""
+    """One history in two worlds. All values that were made are kept, so that later calls may use them again."""
 
     seed: int
     simulated: LogWorld
@@ -71,11 +71,11 @@ class History:
         return uuid.UUID(int=self.random.getrandbits(128))
 
     def pick(self, made: list[Any]) -> Any:
-        """Mostly the last one."""
+        """Mostly the latest one."""
         return made[-1] if self.random.random() < 0.6 else self.random.choice(made)
 
     def both(self, name: str, call: Call) -> Any:
-        """Make the call in both worlds; its answer, or None where both refused it in the same family."""
+        """Make the call in both worlds. Returns its answer, or None if both refused it with the same family."""
         self.calls.append(name)
         answers = [_answer(call, log) for log in (self.simulated, self.real)]
         assert answers[0] == answers[1], f"seed {self.seed}: " + "\n".join(self.calls)
@@ -196,7 +196,7 @@ class History:
 
     def _moves(self, state: DatasetState, new: NewSequence) -> tuple[KeyMove, ...]:
         moves = []
-        # As of a table, whose keys are bounded by partitions, or as of a log, whose keys they share.
+        # Like a table, whose keys belong to partitions, or like a log, whose partitions share the keys.
         partition = new.partition if self.random.random() < 0.7 else ""
         for key in self.random.choice([["id"], ["id"], ["id", "other"], []]):
             old = state.find_watermark(key, partition)
@@ -259,7 +259,7 @@ class History:
         self.both("mark removed", lambda log: log.commits.mark_removed(ids))
 
     def fold(self) -> None:
-        """Mostly by the owner, and of what could be folded: told of and clean."""
+        """Mostly by the owner, and mostly of sequences that can be folded: announced and clean."""
         lease = self.leases[-1] if self.random.random() < 0.8 else self.pick(self.leases)
         bounds = FoldBounds(self.random.choice([0, 2]), 1, self.random.choice([0.0, 600.0]), 86_400.0, 0)
         limit, dataset_id = self.random.randint(1, 9), lease.dataset_id
@@ -273,7 +273,7 @@ class History:
         self.both("forget runs", lambda log: log.runs.forget(JOB, older_than_s=90_000.0, limit=limit))
 
     def run_through(self) -> None:
-        """A run as it should be: so that histories get somewhere."""
+        """A whole run without faults, so that histories get somewhere."""
         self.take()
         self.begin()
         self.register_attempt()
@@ -283,7 +283,7 @@ class History:
         self.both(f"finish {new.sequence_id}", lambda log: log.commits.finish(new.sequence_id, fence=fence))
 
     def recover(self) -> None:
-        """Finish what is open under the newest lease, as the next runner would."""
+        """Finish open sequences under the newest lease, as the next runner would."""
         for found in self.simulated.commits.list_open(JOB, limit=9):
             fences = [lease.fence for lease in self.leases if lease.dataset_id == found.dataset_id]
             finish = partial(_finish, sequence_id=found.sequence_id, fence=max(fences))
@@ -362,7 +362,7 @@ def _record_failure(log: LogWorld, *, sequence_id: SequenceId, fence: int, block
 
 
 def _states(log: LogWorld) -> Any:
-    """All but the numbers of the keys: Postgres leaves gaps between them."""
+    """All states, without the numbers of the keys: Postgres leaves gaps between the numbers."""
     found = log.datasets.load(JOB, URNS)
     positions = {urn: {at: key.watermark for at, key in state.keys.items()} for urn, state in found.items()}
     return {urn: replace(state, keys={}) for urn, state in found.items()}, positions

@@ -1,6 +1,6 @@
 """One suite for every file system: POSIX by the kernel's exclusive rename, by link and unlink, and the simulated one.
 
-What only POSIX has is in ``test_posix``, what only the simulated one has in ``tests.simulation``.
+``test_posix`` tests what only POSIX has, and ``tests.simulation`` what only the simulated one has.
 """
 
 import os
@@ -128,7 +128,7 @@ def test_directories_are_made_while_others_remove_the_empty_parent(place: Place)
             try:
                 place.fs.make_directories(path)
             except RetryableError:
-                continue  # the bound was reached: an answer, and nothing half-made counts as made
+                continue  # the bound was reached: an answer, and no half-made directory counts as made
             assert place.fs.is_directory(path)
             place.remove(path)
     finally:

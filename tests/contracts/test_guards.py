@@ -1,4 +1,4 @@
-"""The contract suites are tested: a simulated database without one of its guards breaks a promise that they hold."""
+"""A test of the contract suites: if the simulated database lacks one of its guards, a promise in them breaks."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the row locks of the Postgres adapters are for: two connections, one held between two of its statements.
+"""Why the Postgres adapters lock rows: two connections, one held between two of its statements.
 
 A takeover locks the lease FOR UPDATE, a guarded transition FOR KEY SHARE, a heartbeat with a plain UPDATE. A transition
 that read the fence without its lock would let a takeover commit between that read and its own writes.
@@ -20,7 +20,7 @@ from gobblin_assets.state.postgres import PostgresLeaseStore
 from tests.support.commit_log import TTL_S, Built, LogWorld, make_segments, open_postgres, staged_of
 from tests.support.interleaving import WAIT_S_MAX, Connections, open_connections
 
-# The statement of each guarded transition before which it is held: the first that writes.
+# For each guarded transition, the statement before which it is held: the first that writes.
 WRITES = {
     "begin": "INSERT INTO gobblin.commit_sequence",
     "continue_building": "UPDATE gobblin.commit_sequence SET fence",
@@ -48,7 +48,7 @@ def two(emptied_engine: Engine) -> Iterator[Connections]:
 
 
 def prepare_for(transition: str, log: LogWorld, lease: Lease) -> Built:
-    """A sequence that the transition can be made with, its lease run out."""
+    """A sequence on which the transition can be made, after its lease ran out."""
     built = log.build(lease)
     if transition in ("finish", "record_failure", "resume", "begin_abandon", "end_abandon"):
         log.commits.seal(built.order)
@@ -174,7 +174,7 @@ def test_a_sequence_ends_only_after_the_staging_that_is_under_way(
 
     staging.result(WAIT_S_MAX)
     ending.result(WAIT_S_MAX)
-    # What came too late to be a winner was stored, and is not sealed.
+    # The late attempt was stored, and is not sealed.
     assert len(list(log.commits.read_segments(built.sequence_id))) == (1 if transition == "seal" else 0)
 
 
@@ -201,7 +201,7 @@ def test_two_seals_of_one_dataset_never_leave_two_open_sequences(log: LogWorld, 
     orders = [replace(built.order, base_version=1, moves=()) for built in (first, second)]
 
     with two.pause("SELECT dataset_id, version", lambda: PostgresCommitStepStore(two.held).seal(orders[0])) as winning:
-        # Sequences are locked one by one; the index is what the second one meets.
+        # Sequences are locked one by one, so the second call meets the index.
         PostgresCommitStepStore(two.other).seal(orders[1])
 
     with pytest.raises(ConflictError, match="open"):

@@ -1,4 +1,4 @@
-"""What the engine asks of a job kind and of a destination: the same answers of every one that there is."""
+"""What the engine requires of a job kind and of a destination: the same answers from each of them."""
 
 import ast
 import uuid

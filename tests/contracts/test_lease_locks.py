@@ -1,4 +1,4 @@
-"""What taking leases locks in Postgres, and what it leaves alone."""
+"""Which rows taking leases locks in Postgres, and which it leaves alone."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,7 @@ from tests.support.commit_log import TTL_S, open_postgres
 
 
 def test_a_taker_does_not_wait_for_what_others_hold(emptied_engine: Engine) -> None:
-    """A heartbeat would wait behind it, for as long as somebody's transition lasts."""
+    """Otherwise a heartbeat would wait behind the taker for as long as another process's transition lasts."""
     log = open_postgres(emptied_engine)
     held, free = log.register("orders"), log.register("clicks")
     log.take(held)

@@ -1,4 +1,4 @@
-"""What a plan reads of a ledger that a stream has made long: the end alone, as Postgres itself tells."""
+"""A plan reads only the end of a ledger that a stream has made long, by Postgres' own statistics."""
 
 import uuid
 from collections.abc import Iterator, Mapping

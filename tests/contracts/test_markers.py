@@ -1,4 +1,4 @@
-"""Small files that are made whole or not at all: what markers of publications rest on, for every file system."""
+"""Small files that are made whole or not at all, as markers of publications need them, on every file system."""
 
 import errno
 import os

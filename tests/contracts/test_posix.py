@@ -155,7 +155,7 @@ def test_an_error_after_the_link_is_an_unknown_outcome(tmp_path: Path, monkeypat
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The paths in the order of their fsync calls, which are really made."""
+    """The paths in the order of their fsync calls; the calls are really made."""
     order: list[str] = []
     lock, fsync = threading.Lock(), os.fsync
 

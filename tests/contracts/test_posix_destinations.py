@@ -1,4 +1,4 @@
-"""Modes, mounts and owners: what a destination on a POSIX system gets, and what it is refused for."""
+"""Modes, mounts and owners: what a destination on a POSIX system gets, and why it is refused."""
 
 import multiprocessing
 import os

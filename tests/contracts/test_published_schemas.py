@@ -1,4 +1,4 @@
-"""Which schemas the log says that a dataset has, by any store: of its active files, else the last one it was told."""
+"""The schemas of a dataset by any store's log: those of its active files, else the last one recorded."""
 
 from gobblin_assets.commit.published.port import ActiveSchema
 from gobblin_assets.commit.segment import encode_empty

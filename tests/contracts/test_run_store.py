@@ -16,7 +16,7 @@ DAY_S = 86_400.0
 
 
 def lapsed(log: LogWorld, *, limit: int = 10) -> dict[str, bool]:
-    """Dagster's runs that look dead, oldest first, each with whether it held a lease to the last."""
+    """Dagster's runs that look dead, oldest first, each with whether it held a lease until its end."""
     found = {run.dagster_run_id: run.lease_ran_out for run in log.runs.list_lapsed(JOB, limit=limit)}
     of_all = {run.dagster_run_id: run.lease_ran_out for run in log.runs.list_lapsed(None, limit=100)}
     assert found.items() <= of_all.items()
@@ -124,7 +124,7 @@ def test_what_lapsed_more_than_a_month_ago_is_left_alone(log: LogWorld) -> None:
 
 
 def test_an_outcome_of_what_the_log_does_not_have_is_a_conflict(log: LogWorld) -> None:
-    """As after a failover to an older standby."""
+    """This happens after a failover to an older standby."""
     run_id, orders = log.start_run(), log.register("orders")
     unknown_run, unknown_sequence = RunId(uuid.uuid4()), SequenceId(uuid.uuid4())
 

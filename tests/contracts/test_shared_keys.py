@@ -19,7 +19,7 @@ def intervals(*edges: tuple[int, int]) -> tuple[PublishedInterval, ...]:
 
 
 def go_on(log: LogWorld, lease: Lease, window: str, old: int | None, *edges: tuple[int, int]) -> Built:
-    """The open window: from the watermark to the last of the edges."""
+    """Publish the open window: from the watermark to the last of the edges."""
     left = None if old is None else long_watermark(old)
     move = KeyMove("t:0", "", left, long_watermark(edges[-1][1]), intervals(*edges))
     return log.publish(lease, partition=window, moves=[move])
@@ -28,7 +28,7 @@ def go_on(log: LogWorld, lease: Lease, window: str, old: int | None, *edges: tup
 def fill(
     log: LogWorld, lease: Lease, window: str, *edges: tuple[int, int], old: int | None = None, replaces: bool = False
 ) -> Built:
-    """A window that leaves the watermark where it is."""
+    """Publish a window that leaves the watermark where it is."""
     left = None if old is None else long_watermark(old)
     move = KeyMove("t:0", "", left, None, intervals(*edges))
     return log.publish(lease, partition=window, moves=[move], replaces=replaces)

@@ -1,4 +1,4 @@
-"""Every case in which a step can be found, on each file system, and what may be done in each."""
+"""Every state in which a step can be found, on each file system, and what is allowed in each."""
 
 import uuid
 from pathlib import PurePosixPath
@@ -44,7 +44,7 @@ def world_of(place: Place) -> StepWorld:
 
 
 def replace(place: Place, path: str, content: bytes = b"stranger") -> None:
-    """Another file under the same name: written while the first is there, so that it has an inode of its own."""
+    """Put another file under the same name. It is written while the first exists, so it has another inode."""
     place.write(f"{path}.other", content)
     place.remove(path)
     place.move(f"{path}.other", path)
@@ -147,7 +147,7 @@ FENCE = 7
 
 
 def capture(place: Place) -> CapturedStaging:
-    """As an abandonment does: the staging gets a name that only its fence knows."""
+    """Capture like an abandonment: the staging gets a name that only its fence knows."""
     staging, fences = place.at("staged"), frozenset({FENCE - 1, FENCE})
     place.fs.rename_no_replace(staging, captured_directory(staging, FENCE))
     return CapturedStaging(SequenceId(uuid.UUID(int=1)), FENCE, {staging: fences})

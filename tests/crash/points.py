@@ -1,4 +1,4 @@
-"""Failpoints in the order in which they are reached: what runs, streams, compactions and recovery have in common."""
+"""Failpoints in the order in which they are reached, for runs, streams, compactions and recovery."""
 
 from gobblin_assets.failpoints import Failpoint
 

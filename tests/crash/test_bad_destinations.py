@@ -1,4 +1,4 @@
-"""Runs whose destination fills up or becomes read-only on the way: nothing half-published, and the next one repairs."""
+"""Runs whose destination fills up or becomes read-only meanwhile: nothing is half published; the next run repairs."""
 
 import subprocess
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_a_disk_that_is_full_fails_the_run_and_the_next_one_publishes_all(small:
 
 
 def test_a_destination_that_turns_read_only_after_the_seal_is_completed_later(small: Lake) -> None:
-    # One dataset: a file that a sibling has open for writing would keep the remount from happening.
+    # One dataset only: a file that a sibling has open for writing would prevent the remount.
     world = World(replace(small, urns=small.urns[:1]))
 
     def lock(point: Failpoint) -> None:

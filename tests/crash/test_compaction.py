@@ -1,4 +1,4 @@
-"""A compaction that is killed, not acknowledged, paused past its lease, or wrong: the rows stay what they are."""
+"""A compaction that is killed, not acknowledged, paused past its lease, or wrong: the rows stay the same."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A user's own kind of step is sealed, carried out, recovered, abandoned, folded and read like ours."""
+"""A user's own kind of step is sealed, executed, recovered, abandoned, folded and read like ours."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -41,7 +41,7 @@ def known() -> Iterator[None]:
 
 @pytest.fixture
 def catalog(lake: Lake, world: World) -> Path:
-    """Where tables are registered. There was a run, so that the log has one."""
+    """Where tables are registered. One run has happened, so that the log has the datasets."""
     world.run()
     return Path(lake.root, "catalog")
 
@@ -246,7 +246,7 @@ def list_paths(world: World, job: JobName, urn: DatasetUrn) -> list[str]:
 
 
 def entry(world: World, name: str) -> Enter:
-    """A step that enters a Parquet file of two rows, which is written here."""
+    """A step that enters a Parquet file of two rows; this function writes the file."""
     path = Path(
         path_of(world.lake.root, JobName(world.lake.job_name), DatasetUrn(world.lake.urns[0])), name, "a.parquet"
     )
@@ -289,7 +289,7 @@ def failing_after_the_first_step() -> AbstractContextManager[None]:
 
 @contextmanager
 def not_installed() -> Iterator[None]:
-    """As in a process that knows no kinds but ours."""
+    """In the block, this process knows only our own kinds."""
     with registered():
         for kind in (REGISTER, ENTER):
             del step_kinds._kinds[kind.name]

@@ -1,4 +1,4 @@
-"""Whoever takes or cleans a dataset ends what its dead owners left in the log."""
+"""A process that takes or cleans a dataset ends what the dataset's dead owners left in the log."""
 
 import signal
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def world(lake: Lake) -> Iterator[World]:
 
 
 class _NoAbort(PostgresCommitStepStore):
-    """The log is away for as long as it takes to give a sequence up."""
+    """The log is out of reach while a sequence is to be abandoned."""
 
     def abort(self, sequence_id: SequenceId, *, fence: int, error: str | None) -> None:
         if error is not None and "the network is gone" in error:
@@ -42,7 +42,7 @@ class _NoAbort(PostgresCommitStepStore):
 
 
 class _NoRelease(PostgresLeaseStore):
-    """And for as long as it takes to give its lease back, which is therefore still ours at the next try."""
+    """The log is also out of reach while the lease is to be released, so that the next try still has the lease."""
 
     failures = 1
 

@@ -1,4 +1,4 @@
-"""Destinations that are first used, and that are not mounted: nothing is hidden, nothing is lost."""
+"""Destinations at their first use, and destinations that are not mounted: nothing is hidden, nothing is lost."""
 
 import dataclasses
 import shutil
@@ -155,7 +155,7 @@ def test_a_file_system_that_goes_away_in_the_middle_of_a_run(
     with failpoints.install(go_away):
         world.run(mode=mode)
     assert left, "the failpoint was never reached"
-    # A write that had begun may have gone on below the mount point; nothing of it is published.
+    # A write that had begun may have continued below the mount point; nothing of it is published.
     assert not [path for path in Path(lake.root).rglob("*") if path.is_file() and ".staging" not in path.parts]
     check_stopped(world.run())
     left[0].__exit__(None, None, None)

@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Shop:
-    """A log, a lake, and a database of somebody else's with the pointers."""
+    """A log, a lake, and a foreign database with the pointers."""
 
     site: Path
     directory: Path
@@ -48,7 +48,7 @@ class Shop:
     pointers: psycopg.Connection[Any]
 
     def run(self, *arguments: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
-        """In a process of its own, in whose environment the package is installed."""
+        """Run in a process of its own whose environment has the package."""
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(self.site),
@@ -79,12 +79,12 @@ class Shop:
         return str(self.directory / "lake")
 
     def pointer(self) -> str | None:
-        """What the pointer names."""
+        """The pointer's target."""
         row = self.pointers.execute("SELECT location FROM pointer WHERE dataset = 'maps/cities'").fetchone()
         return None if row is None else str(row[0])
 
     def cities(self) -> list[str] | None:
-        """The first city of what the pointer names, read from the files there."""
+        """The cities at the pointer's target, read from the files there; None without a pointer."""
         location = self.pointer()
         return None if location is None else pq.read_table(location)["city"].to_pylist()
 
@@ -119,7 +119,7 @@ def test_killed_on_either_side_of_the_step_it_is_completed_by_a_fresh_process(sh
     assert shop.publish("Arles", failpoint="step_before=kill@2").returncode == -signal.SIGKILL
     sequence_id = shop.open_sequence()
 
-    # This process has no such package: nothing but the sequence is stopped by it.
+    # This process does not have the package: only the sequence is stopped.
     shop.log.operations().recover_due(None, on_publication=lambda _publication: None)
     blocked = shop.log.stores.commits.get(sequence_id)
     assert blocked.state == "BLOCKED"
@@ -152,7 +152,7 @@ def test_killed_on_either_side_of_the_step_it_is_given_up_for_good(shop: Shop) -
     assert (shop.pointer(), shop.versions()) == (before, versions)
     table = importlib.import_module("gobblin_postgres_pointer.table")
     with table.open_pointer_table("POINTERS_URL") as opened:
-        # What a process does that was paused before its step, and wakes up now.
+        # A process that was paused before its step wakes up now and does this.
         opened.move(str(never_moved), "maps/cities", "late")
         assert opened.undo(str(never_moved), "maps/cities") == "never_happened"
     assert shop.pointer() == before

@@ -1,6 +1,6 @@
 """Postgres fails over in the middle of a run, to a standby that is up to date or lacks the last transactions.
 
-The primary is killed, the standby promoted under the same address. One failover serves all of these runs.
+The primary is killed, and the standby is promoted under the same address. One failover serves all of these runs.
 """
 
 import shutil
@@ -43,7 +43,7 @@ DONE_AGAIN_BY_THE_RUN = (
     Moment(SEALED, STEPS_DONE),
     Moment(STEPS_DONE, "finish_committed", is_lost=True),
 )
-# Nothing of them is visible, or the new primary knows how it is to go on.
+# Nothing of them is visible, or the new primary knows how to continue them.
 REPAIRED_BY_THE_NEXT_RUN = (
     Moment(BEFORE_THE_RUN, "lease_taken"),
     Moment(BEFORE_THE_RUN, COMMIT_OF_THE_SEAL),
@@ -53,7 +53,7 @@ REPAIRED_BY_THE_NEXT_RUN = (
     Moment(STAGED, SEALED),
     Moment(STEPS_DONE, "finish_committed"),
 )
-# A marker or files are there, and the new primary does not know that they were sealed. Each is mended in one way.
+# There is a marker or a file, and the new primary does not know of the seal. Each case is repaired in one way.
 STOPPED = (
     (Moment(BEFORE_THE_RUN, STEPS_DONE), Way.ADOPT),
     (Moment("sequence_begun", "step_after"), Way.ADOPT),
@@ -103,11 +103,11 @@ def world(survivors: Survivors, moment: Moment, way: Way | None) -> Iterator[Wor
 
 @pytest.fixture
 def way() -> None:
-    """None: no person is asked for anything."""
+    """None: no person has to decide."""
 
 
 def check_exactly_once(world: World) -> None:
-    """But for hidden staging: what the lost history began is nowhere named any more, and a person's to delete."""
+    """Ignores hidden staging: no log names the attempts of the lost history any more; a person may delete them."""
     rows = world.lake.source_rows(URN)
     assert world.published_rows(URN) == Counter(rows)
     assert world.watermark(URN) == len(rows)

@@ -36,7 +36,7 @@ def count_folds(world: World) -> object:
 
 
 def check_nothing_is_strange(world: World) -> None:
-    """What `verify` and `reconcile` say of every dataset."""
+    """Check that `verify` and `reconcile` report nothing on any dataset."""
     job, clock = JobName(JOB), SystemClock()
     fs, root = open_file_system(world.lake.root)
     stores = world.stores
@@ -81,7 +81,7 @@ def test_a_fold_that_is_not_acknowledged_is_done_once(folding: Lake, world: Worl
 
 
 def test_who_is_paused_past_the_lease_folds_nothing_any_more(folding: Lake, world: World) -> None:
-    """It wakes up between two folds, when others have refreshed all that it was about to fold."""
+    """It wakes up between two folds, after others have refreshed all that it was going to fold."""
     worker = start_worker(folding, failpoint=f"{Failpoint.FOLD_COMMITTED}=stop")
     worker.wait_until_stopped()
     world.expire_leases()

@@ -1,4 +1,4 @@
-"""What took effect, but told its caller otherwise."""
+"""Calls that took effect, although their caller got an error."""
 
 from dataclasses import replace
 

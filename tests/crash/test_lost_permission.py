@@ -1,4 +1,4 @@
-"""A right that the runs' user has on the destination is taken away half-way, and given back later."""
+"""A right of the runs' user on the destination is taken away half-way, and given back later."""
 
 import shutil
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def user() -> Iterator[OrdinaryUser]:
 
 @pytest.fixture
 def lake(server: EmbeddedServer, database_url: str, user: OrdinaryUser) -> Iterator[Lake]:
-    """One publication of each dataset is there, and rows for the next."""
+    """A lake with one publication of each dataset, and rows for the next."""
     directory = make_reachable_directory("gobblin-permission-")
     made = Lake(user.url_of(server, database_url, directory), str(directory))
     Path(made.root).mkdir()
@@ -52,7 +52,7 @@ def lake(server: EmbeddedServer, database_url: str, user: OrdinaryUser) -> Itera
 
 @pytest.fixture
 def world(lake: Lake) -> Iterator[World]:
-    """To look only: it would make files that are root's."""
+    """For looking only: its files would belong to root."""
     opened = World(lake)
     yield opened
     opened.close()
@@ -83,7 +83,7 @@ def committed(ran: Ran) -> set[str]:
 
 
 def check_rejected(ran: Ran, action: str, path: str) -> None:
-    """The dataset that lost the right says which and where; the other one was published."""
+    """The report of the dataset that lost the right says which right and where; the other dataset was published."""
     assert ran.was_lost, "the place was never reached"
     assert committed(ran) == {OTHER}
     failed = ran.datasets[LOSER]
@@ -99,7 +99,7 @@ def open_sequences(world: World) -> list[str]:
     return [str(sequence.state) for sequence in world.stores.commits.list_open(None, limit=10)]
 
 
-# By what is lost and when: what it then can't do. The other dataset is published first, in two steps as this one.
+# By the moment and the lost right, the action that fails. Both datasets have two steps; the other one goes first.
 AFTER_THE_SEAL = {
     "before the first step": (dataset_directory, Failpoint.SEALED_BEFORE_EXECUTE, 1, NO_WRITE, "rename"),
     "between two steps": (dataset_directory, Failpoint.STEP_AFTER, 3, NO_WRITE, "rename"),
@@ -140,7 +140,7 @@ def test_what_was_sealed_waits_for_the_right_and_is_then_completed(
 
 
 def test_a_dataset_whose_markers_cannot_be_read_is_not_run(lake: Lake, world: World, user: OrdinaryUser) -> None:
-    """What storage remembers of publications is asked first; not to be able to ask is not an answer."""
+    """Markers are read first; a failure to read them does not mean that there are none."""
     markers = markers_of(lake)
 
     ran = user.do(run, lake, Loss(Failpoint.LEASE_TAKEN, markers, NOTHING))
@@ -205,7 +205,7 @@ def test_a_destination_that_cannot_be_written_is_refused_before_anything_is_read
 def test_staging_that_cannot_be_cleaned_is_cleaned_by_the_next_run(
     lake: Lake, world: World, user: OrdinaryUser
 ) -> None:
-    """The attempts' directories stay there, empty, when what was in them has been published."""
+    """The attempts' directories stay there, empty, after their files were published."""
     staging = staging_of(lake)
 
     ran = user.do(run, lake, Loss(Failpoint.EVENTS_BEFORE_CLEANUP, staging, NO_WRITE))

@@ -82,7 +82,7 @@ def test_a_job_moves_with_its_files(lake: Lake, world: World, how: str) -> None:
     assert not there.run().failed
     for urn in lake.urns:
         assert there.rows_of(urn) == Counter(lake.source_rows(urn))
-    # Files of a generation that is replaced go as well, though a copy has other inodes.
+    # Files of a replaced generation are removed as well, although the copies have other inodes.
     assert not there.run(mode=Mode.REFRESH).failed
     there.run()
     files = [path for path in there.stored_files() if not path.endswith(IDENTITY_NAME)]

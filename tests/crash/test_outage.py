@@ -1,4 +1,4 @@
-"""Recovery after an outage, on a real log and a real disk: one broken dataset holds up none of the others."""
+"""Recovery after an outage, on a real log and a real disk: one broken dataset delays none of the others."""
 
 from dataclasses import replace
 from pathlib import Path

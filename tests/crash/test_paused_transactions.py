@@ -1,4 +1,4 @@
-"""A process paused inside a transaction holds the sequence; the server must take it back for the next owner."""
+"""A process paused inside a transaction holds its sequence; the server must free the sequence for the next owner."""
 
 from collections.abc import Callable
 from dataclasses import replace

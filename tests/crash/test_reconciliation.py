@@ -1,4 +1,4 @@
-"""A log that was put back is brought together with its storage again, in either way, from wherever it was left."""
+"""A restored log is reconciled with its storage, in both ways, from any point at which it was left."""
 
 import dataclasses
 import signal
@@ -41,7 +41,7 @@ OF_EACH_LOST_SEQUENCE = (
     Failpoint.FINISH_COMMITTED,
     Failpoint.LOST_SEQUENCE_ADOPTED,
 )
-# Only the last lost sequence is verified; those before it were replaced by it.
+# Only the last lost sequence is verified; it replaced the ones before it.
 OF_EXECUTION = (
     Failpoint.SEALED_BEFORE_EXECUTE,
     Failpoint.MARKER_WRITTEN,
@@ -82,12 +82,12 @@ def kill(lake: Lake, failpoint: str, mode: Mode = Mode.APPEND, *, of: World | No
 
 
 def only(lake: Lake) -> Lake:
-    """For workers: it is the first one, so that its source stays the same file."""
+    """The lake with this dataset only; it must be the first, so that its source stays the same file."""
     return dataclasses.replace(lake, urns=(LOST,))
 
 
 def ledger(world: World) -> list[tuple[object, ...]]:
-    """What a person would call the state of the dataset: no id that a log makes by itself, no time, no fence."""
+    """The state of the dataset as a person sees it: no id that a log makes, no time, no fence."""
     query = """
         SELECT s.sequence_id::text, s.state, s.mode, s.replaces, s.complete, s.base_version, s.result_version,
                s.digest, s.row_count, s.file_count, s.file_bytes, s.details - 'duration_s',
@@ -121,7 +121,7 @@ def set_aside_rows(world: World) -> Counter[tuple[int, str]]:
 
 
 def check_runs_again(world: World) -> None:
-    """New rows come, a run publishes them, and everything is there once."""
+    """Add rows, publish them by a run, and check that everything is there once."""
     for urn in world.lake.urns:
         world.lake.add_rows(urn, 4)
     report = world.run()
@@ -174,7 +174,7 @@ def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int
     assert done.aside is not None
     assert done.moved
     assert set_aside_rows(restored) == lost, "something was deleted"
-    # A refresh of the lost history retired the log's own files, and cleanup removed them: only a refresh mends that.
+    # A refresh of the lost history retired the log's own files, and cleanup removed them: only a refresh repairs this.
     finding = examine(restored, LOST)
     assert (finding.is_behind, finding.missing_count > 0) == (False, mode is Mode.REFRESH)
     assert not restored.run(mode=mode).failed
@@ -202,7 +202,7 @@ def test_a_lost_history_that_ended_in_the_middle_of_a_publication(
 
 
 def check_runs_again_but_for_staging(world: World) -> None:
-    """What the lost history wrote and never published stays in staging: no log knows whose it is."""
+    """Files that the lost history wrote and never published stay in staging: no log knows their owner."""
     for urn in world.lake.urns:
         assert world.published_rows(urn) == Counter(world.lake.source_rows(urn))
         assert world.watermark(urn) == len(world.lake.source_rows(urn))
@@ -215,7 +215,7 @@ def check_runs_again_but_for_staging(world: World) -> None:
 def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
     lake: Lake, world: World, backup: Backup, point: str, mode: Mode, way: Way
 ) -> None:
-    """Killed at the point, backed up, recovered by a run that publishes more, and then put back."""
+    """Killed at the point, backed up, recovered by a run that publishes more, and then restored."""
     world.run()
     lake.add_rows(LOST, 5)
     worker = start_worker(only(lake), failpoint=f"{point}=kill", mode=mode)
@@ -264,7 +264,7 @@ def test_what_the_backup_has_open_was_decided_by_a_person_in_the_lost_history(
 def test_an_adoption_killed_anywhere_is_completed_by_the_next(
     world: World, backup: Backup, point: Failpoint, count: int
 ) -> None:
-    """Of three lost publications the last one is a refresh: what it replaced is gone, and only sealed and finished."""
+    """The last of three lost publications is a refresh: files that it replaced are gone, so those are only finished."""
     world.run()
     restored = backup(world)
     publish_more(world, runs=2)
@@ -274,7 +274,7 @@ def test_an_adoption_killed_anywhere_is_completed_by_the_next(
     assert worker.reached()
     restored.expire_leases()
 
-    # Before the last one is sealed the dataset is stopped; from then on any run completes it.
+    # Until the last one is sealed, the dataset is stopped; after that, any run completes it.
     between = restored.run()
     if point not in OF_EXECUTION:
         assert [each.outcome for each in between.failed] == [DatasetOutcome.BLOCKED]
@@ -344,7 +344,7 @@ def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
 
 
 def test_whoever_still_acts_in_the_lost_history_is_fenced(lake: Lake, world: World, backup: Backup) -> None:
-    """Its fence would have been given out again; and what it had staged is out of its reach."""
+    """Otherwise its fence would be given out again; its staged files are out of its reach."""
     world.run()
     restored = backup(world)
     publish_more(world, runs=2)

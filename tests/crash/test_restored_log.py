@@ -1,4 +1,4 @@
-"""A Postgres that is put back to an earlier moment: the storage knows more than the log, and nothing may run on."""
+"""A Postgres that is restored to an earlier moment: the storage knows more than the log, and nothing may run on."""
 
 import signal
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ def test_a_log_without_any_memory_of_the_dataset_is_stopped_too(world: World, ba
 def test_a_sequence_that_the_restored_log_has_unsealed_is_not_aborted(
     lake: Lake, world: World, backup: Backup, point: str
 ) -> None:
-    """It was sealed and published in the history that was lost, so that aborting it would read its rows again."""
+    """It was sealed and published in the lost history, so aborting it would read its rows again."""
     worker = start_worker(lake, failpoint=f"{point}=stop")
     worker.wait_until_stopped()
     world.engine.dispose()
@@ -150,7 +150,7 @@ def test_nor_does_a_person(lake: Lake, world: World, backup: Backup, call: str) 
 
 
 def test_a_fence_that_went_back_stops_the_dataset(lake: Lake, world: World, backup: Backup) -> None:
-    """Its sequences are all known: one was sealed before the backup, and carried out under a newer fence after it."""
+    """Its sequences are all known: one was sealed before the backup, and executed under a newer fence after it."""
     kill(lake, "sealed_before_execute")
     world.expire_leases()
     restored = backup(world)

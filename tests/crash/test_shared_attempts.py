@@ -1,4 +1,4 @@
-"""Attempts of several datasets at one read: killed, taken over and failing, each dataset is published by itself."""
+"""Attempts of several datasets by one read: killed, taken over and failing, each dataset is published by itself."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
 
-# All datasets of a shared attempt pass these together, the points after them each for itself.
+# All datasets of a shared attempt pass these points together; each passes the later points by itself.
 TOGETHER = (
     Failpoint.ATTEMPT_REGISTERED,
     Failpoint.ATTEMPT_WRITTEN,
@@ -116,7 +116,7 @@ def test_what_fails_together_is_tried_in_halves(world: World, point: Failpoint, 
 
 
 class FaultyDisk:
-    """Calls of the file system's syncs, one of which fails: the first after ``arm``."""
+    """Wraps the file system's syncs; after ``arm``, the first that ``fails`` chooses fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[list[str]] = []
@@ -126,7 +126,7 @@ class FaultyDisk:
             monkeypatch.setattr(PosixFileSystem, name, self._watch(getattr(PosixFileSystem, name)))
 
     def arm(self, fails: Callable[[str], GobblinError | None]) -> None:
-        """``fails``: what a path's sync ends with. Once an error was raised that is no RejectedError, all is well."""
+        """``fails``: the error of a path's sync, or None. After an error that is no RejectedError, no sync fails."""
         self._fails = fails
 
     def _watch(self, sync: Callable[[PosixFileSystem, Iterable[str]], None]) -> Any:

@@ -1,4 +1,4 @@
-"""A stream: many publications of one run, whatever happens between, within and after them."""
+"""A stream: many publications of one run, with failures between, within and after them."""
 
 import signal
 import threading
@@ -23,15 +23,15 @@ from tests.torture.server import Victim
 
 KILLED = -signal.SIGKILL
 LOOKS_MAX = 2_000
-# A minute of them: a busy machine starts a process in seconds.
+# A minute of them, since a busy machine starts a process in seconds.
 ROUNDS_MAX = 1_200
 
-# Of the second publication: the first one lies behind it. The first of a dataset each, or of an attempt.
+# Points of the second publication, after the first one. Each is reached first for one dataset, or one attempt.
 KILLS = (*OF_A_PUBLICATION, Failpoint.FINISHED_BEFORE_EVENTS, Failpoint.EVENTS_BEFORE_CLEANUP, *OF_CLEANUP)
 
 
 class Looks:
-    """``wait_for_stop`` of a stream: calls one act after the other, each when the one before shows, then stops it."""
+    """``wait_for_stop`` of a stream: calls one act after the other, each once the one before shows, then stops it."""
 
     def __init__(self, *acts: Callable[[], Callable[[], bool] | None]) -> None:
         self._acts = list(acts)
@@ -39,7 +39,7 @@ class Looks:
         self._left = LOOKS_MAX
 
     def __call__(self, seconds: float) -> bool:
-        # Short enough to be quick, long enough for a rest after a failure to be over.
+        # Short enough to be quick, and long enough that the rest after a failure is over.
         threading.Event().wait(min(seconds, 0.01))
         self._left -= 1
         assert self._left > 0, "the stream did not get on"
@@ -64,7 +64,7 @@ def world(lake: Lake) -> Iterator[World]:
 
 
 def add_and_wait(world: World, urn: str, count: int) -> Callable[[], Callable[[], bool]]:
-    """Write rows at the source; done when the dataset's watermark is behind them."""
+    """Write rows at the source; done when the dataset's watermark is at their end."""
 
     def act() -> Callable[[], bool]:
         world.lake.add_rows(urn, count)
@@ -84,7 +84,7 @@ def count_sequences(world: World, urn: str, state: str = "DONE") -> object:
 
 
 def hold(world: World, urn: str) -> None:
-    """Somebody else has the dataset for an hour."""
+    """Let another process hold the dataset for an hour."""
     query = """
         UPDATE gobblin.lease SET owner = 'somebody', expires_at = clock_timestamp() + interval '1 hour'
          WHERE dataset_id = (SELECT dataset_id FROM gobblin.dataset WHERE urn = :urn)
@@ -116,7 +116,7 @@ def test_what_comes_is_published_in_one_sequence_after_the_other_of_one_run(lake
     assert report.state is WorkingState.COMMITTED
     assert outcomes(report) == {first: DatasetOutcome.COMMITTED, second: DatasetOutcome.COMMITTED}
     world.check_exactly_once()
-    # The second dataset's first sequence keeps its position, although there was nothing to read yet.
+    # The first sequence of the second dataset keeps its position, although it had nothing to read.
     assert (count_sequences(world, first), count_sequences(world, second)) == (2, 2)
     assert world.scalar("SELECT count(*) FROM gobblin.run") == 1
     assert world.scalar("SELECT count(*) FROM gobblin.lease WHERE owner IS NOT NULL") == 0
@@ -137,7 +137,7 @@ def test_looks_without_news_write_nothing(lake: Lake, world: World) -> None:
 def test_a_stream_killed_anywhere_is_gone_on_with_by_the_next(lake: Lake, world: World, point: Failpoint) -> None:
     for urn in lake.urns:
         lake.add_rows(urn, 7)
-    # Of the first publication each point is reached twice at least, and no more than four times.
+    # In the first publication each point is reached two to four times.
     worker = start_worker(lake, action="stream", failpoint=f"{point}=kill@5")
     for round_number in range(ROUNDS_MAX):
         if worker.process.exitcode is not None:
@@ -222,7 +222,7 @@ def test_a_publication_that_was_completed_later_is_no_failure_of_the_stream(
 def test_what_passed_with_an_earlier_window_is_no_failure_of_the_stream(
     lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failure of the last moments of a window, which went well in the next one."""
+    """A failure at the end of one window, whose work succeeded in the next window."""
     for urn in lake.urns:
         lake.add_rows(urn, 7)
     windows = [AssetPartition("today")]

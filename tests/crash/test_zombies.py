@@ -22,7 +22,7 @@ AFTER_THE_SEAL = (
 
 
 def require_harmless(world: World, zombie: Worker) -> None:
-    """It wakes up, ends in order, and changes nothing that is published; then all is there once."""
+    """Wake the zombie: it ends in order, and changes no published row; then all rows are there once."""
     before = {urn: world.published_rows(urn) for urn in world.lake.urns}
 
     zombie.wake_up()
@@ -115,7 +115,7 @@ def test_a_paused_run_really_loses_its_lease_by_time_alone(lake: Lake, world: Wo
     zombie.wake_up()
     assert zombie.wait() == 1, "the fenced run must report its datasets as failed"
     patient.close()
-    # What the zombie wrote after it woke up is removed by whoever comes next.
+    # The next process removes the files that the zombie wrote after it woke up.
     world.run()
     world.check_exactly_once()
 

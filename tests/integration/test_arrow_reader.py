@@ -1,4 +1,4 @@
-"""Tables of Postgres that are read without Spark: which are, what is said of the others, and how a read ends early."""
+"""Tables of Postgres that are read without Spark: which ones, the reasons for the others, and reads that end early."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def describe(folder: Path, *datasets: Mapping[str, Any], **source: Any) -> dict[
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fresh_database: Database, database_url: str) -> None:
-    """Variables of a run whose log is one database, and whose source another."""
+    """Variables of a run whose log is in one database, and whose source is another."""
     monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
     monkeypatch.setenv("GOBBLIN_JDBC_SHOP_URL", fresh_database.jdbc_url)
@@ -63,7 +63,7 @@ def no_spark() -> Any:
 
 
 def plan(database: Database, job: Mapping[str, Any], *, with_arrow: bool = True) -> UnitPlan:
-    """The plan of the job's only dataset; its session is over."""
+    """The plan of the job's only dataset; its session is closed."""
     spec = parse_job(job)
     datasets = resolve_datasets(spec, None)
     (urn,) = datasets

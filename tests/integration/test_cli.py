@@ -1,4 +1,4 @@
-"""The command line as a shell sees it: exit codes, one line for an error, data on stdout, and what is left behind."""
+"""The command line as a shell sees it: exit codes, one line for an error, data on stdout, and the files left behind."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def ask(*arguments: str) -> Any:
 
 
 class TestLooking:
-    """Over a log that a killed run left, in this process."""
+    """Commands over a log that a killed run left, in this process."""
 
     @pytest.fixture
     def lake(self, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
@@ -181,7 +181,7 @@ class TestLooking:
 
 
 class TestRefusals:
-    """Nothing connects: the job's file and the options are enough to refuse."""
+    """Nothing connects: the job's file and the options alone make the command refuse."""
 
     @pytest.fixture(autouse=True)
     def job_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -222,7 +222,7 @@ class TestRefusals:
 
 
 class Shell:
-    """The command line in processes of their own, as somebody types it in a folder with the job's file."""
+    """The command line in processes of their own, started in a folder with the job's file."""
 
     def __init__(self, commands: Commands, folder: Path, source: Database, environment: dict[str, str]) -> None:
         self._commands = commands
@@ -249,7 +249,7 @@ class Shell:
         return json.loads(done.stdout) if done.stdout else None
 
     def ask_dagster(self, question: str) -> Any:
-        """Asked in a process that has its DAGSTER_HOME; ``i`` is the instance."""
+        """Ask in a process that has its DAGSTER_HOME; ``i`` is the instance."""
         code = f"import dagster as dg, json; i = dg.DagsterInstance.get(); print(json.dumps({question}))"
         return json.loads(self._commands.ask(code, environment=self.environment))
 
@@ -326,7 +326,7 @@ def test_a_killed_run_is_completed_by_hand_and_told_to_dagster_at_once(shell: Sh
 
 
 def _until_published(recover: Callable[[], Any]) -> Any:
-    """The lease of the killed run has two seconds to live."""
+    """The killed run's lease lasts two more seconds."""
     end = time.monotonic() + 60
     while not (published := recover()["published"]):
         assert time.monotonic() < end, "the dead run's lease never ran out"
@@ -334,7 +334,7 @@ def _until_published(recover: Callable[[], Any]) -> Any:
 
 
 class TestServers:
-    """Those of a home of their own, as somebody types it."""
+    """The servers of a separate home, by commands as a person types them."""
 
     @pytest.fixture(autouse=True)
     def own_home(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

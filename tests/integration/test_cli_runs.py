@@ -1,4 +1,4 @@
-"""What `gobblin-assets run` says that it will do and did, and its exit codes, over Spark and a real Postgres."""
+"""What `gobblin-assets run` announces and reports, and its exit codes, over Spark and a real Postgres."""
 
 import json
 import os
@@ -70,7 +70,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def ask(commands: Commands, folder: Path) -> Run:
-    """A command in a process of its own, since this one may have a classic session."""
+    """Run a command in a process of its own, since this one may have a classic session."""
 
     def ask(*arguments: str, **variables: str) -> Result:
         return commands.run(*arguments, environment={**os.environ, **variables}, folder=folder)
@@ -84,7 +84,7 @@ def run(ask: Run) -> Run:
 
 
 def find_rows(result: Result) -> dict[str, list[str]]:
-    """Of each partition in the table: mode, outcome and rows."""
+    """Mode, outcome and rows of each partition in the table."""
     table, _, _ = result.stdout.partition("rows that failed a policy")
     lines = (line.split() for line in table.splitlines())
     return {words[1]: words[2:5] for words in lines if words[:1] == [ORDERS]}
@@ -120,7 +120,7 @@ def test_a_run_says_what_it_will_do_and_did(folder: Path, ask: Run, run: Run) ->
     assert refused.returncode == 2
     assert "2199-01-01 00:00Z, in the future. Correct it, or ask for the future (--future)" in refused.stderr
     assert find_rows(ahead)["2199-01-01"][1] == "COMMITTED"
-    # Rows of data alone: the newest run first, and what is published now.
+    # Only data rows are counted: the newest run comes first, then what is published now.
     assert [run["figures"]["rows"] for run in json.loads(history.stdout)] == [0, 3, 0, 0, 6]
     assert {line["urn"]: line["rows"] for line in json.loads(status.stdout)} == {ORDERS: 6}
 

@@ -1,4 +1,4 @@
-"""What the command line does on a job without its file, by what the log knows of it: cleanup, verify, commit."""
+"""Commands on a job without its file, by the log's records: cleanup, verify, commit."""
 
 import signal
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_by_name_alone_retired_files_stay_a_day_whatever_the_file_says(lake: Lak
 
 
 def _retire(lake: Lake, world: World) -> None:
-    """All files, by a refresh that dies before it cleans."""
+    """Retire all files by a refresh that dies before it cleans."""
     world.run()
     worker = start_worker(lake, failpoint="events_before_cleanup=kill", mode=Mode.REFRESH)
     assert worker.wait() == -signal.SIGKILL
@@ -94,7 +94,7 @@ def test_without_the_job_s_file_a_sequence_is_held_as_long_at_a_time_as_by_its_o
     world.expire_leases()
     if command == "resume":
         world.execute("UPDATE gobblin.commit_sequence SET state = 'BLOCKED' WHERE state = 'PREPARED'")
-    # What a lease lasts is seen while it is held only.
+    # The length of a lease shows only while the lease is held.
     world.execute(
         "CREATE FUNCTION gobblin.keep_ttl() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " INSERT INTO gobblin.taken SELECT extract(epoch FROM NEW.expires_at - clock_timestamp())"

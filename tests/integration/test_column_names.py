@@ -27,7 +27,7 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
 
 @pytest.fixture
 def spark_says_one(spark: SparkSession) -> SparkSays:
-    """Whether the session's resolver, or the check of names before a write, takes two names for one."""
+    """Whether the session's resolver, or the check of names before a write, treats two names as one."""
     assert spark.conf.get("spark.sql.caseSensitive") == "false"
     resolver = spark._jsparkSession.sessionState().analyzer().resolver()  # type: ignore[attr-defined]  # only the classic session has it
     assert spark._jvm is not None
@@ -43,7 +43,7 @@ def test_letters_that_are_one_to_spark_are_exactly_those_of_the_rule(spark_says_
     def has_case(letter: str) -> bool:
         return len({letter, letter.lower(), letter.upper(), letter.title(), letter.casefold()}) > 1
 
-    # Up to the letters of Unicode 13, which are those that Java 17 knows.
+    # Up to the letters of Unicode 13, which Java 17 knows.
     letters = sorted((c for c in map(chr, range(0x2C00)) if has_case(c)), key=name_key)
     classes = [list(group) for _key, group in groupby(letters, key=name_key)]
     for group in classes:
@@ -63,7 +63,7 @@ def test_two_names_are_one_exactly_where_spark_takes_them_for_one(
     swaps = {"cased": str.upper, "lower": str.lower, "title": str.title, "fold": str.casefold, "same": str}
     other = "".join(swaps[data.draw(st.sampled_from(sorted(swaps)))](letter) for letter in one)
     if "i" in name_key(one) and "\u0307" in one + other + one.lower() + other.lower():
-        # A dot above an i is part of it in one of Spark's ways, and not in the other: the rule takes both.
+        # Only one of Spark's ways takes a dot above an i as a part of the i: the rule follows both ways.
         assert not spark_says_one(one, other) or name_key(one) == name_key(other)
     else:
         assert spark_says_one(one, other) == (name_key(one) == name_key(other))

@@ -91,7 +91,7 @@ def count_files(publisher: Publisher) -> Counter[str]:
 
 
 def test_rows_roles_schemas_and_directories_stay(spark: SparkSession, publisher: Publisher) -> None:
-    """Files of two schemas and two sets of directories, rows set aside, and a map, which has no hash."""
+    """Files of two schemas and two sets of directories, rows set aside, and a map, which can't be hashed."""
     first = "SELECT id, id % 2 AS half, CAST(id AS string) AS v, map('k', id) AS m FROM range({}, {})"
     later = "SELECT id, id % 2 AS half, id AS w, -0.0D AS zero, CAST(NULL AS string) AS v FROM range({}, {})"
     policies = (RowPolicySpec(name="odd", check="id % 5 <> 0", on_failure="err_file"),)
@@ -109,7 +109,7 @@ def test_rows_roles_schemas_and_directories_stay(spark: SparkSession, publisher:
     assert all_rows(spark, publisher) == before
     after = count_files(publisher)
     assert after["day 2"] == files["day 2"]
-    # One in each of two directories and one beside them, of the data; two of what was set aside.
+    # Data: one file in each of two directories, and one beside them. Quarantine: two files.
     assert after["day 1"] == 5 < files["day 1"]
     directories = {path.parents[1].name for path in publisher.files(URN) if publication.sequence_id.hex in str(path)}
     assert directories == {"half=0", "half=1", "day 1", "day%201"} & directories
@@ -161,7 +161,7 @@ def test_the_command_compacts_what_has_come_to_rest(
 
     job["compaction"] = {"files_min": 3, "quiet_s": 0}
     job_file.write_text(json.dumps(job), encoding="utf-8")
-    # In a process of its own: this one has a session of other settings.
+    # In a process of its own, since this one has a session with other settings.
     environment = {**os.environ, "GOBBLIN_SPARK_REMOTE": connect.url}
     done = commands.run("compact", str(job_file), "--json", environment=environment, folder=tmp_path)
 

@@ -1,4 +1,4 @@
-"""Chains of converters on a real Spark session: what they give, and what they refuse before anything is read."""
+"""Chains of converters on a real Spark session: their results, and what they refuse before anything is read."""
 
 import datetime as dt
 import math
@@ -120,7 +120,7 @@ def test_flatten_leaves_arrays_alone_and_gives_null_for_a_null_struct(spark: Spa
 def test_a_link_that_can_not_work_is_refused_before_anything_is_read(
     spark: SparkSession, orders: DataFrame, link: dict[str, object], field: str, said: str
 ) -> None:
-    # A row of this frame can't be read: whoever runs it fails.
+    # A row of this frame can't be read: running the frame fails.
     unreadable = orders.where(f.raise_error(f.lit("was read")).isNull())
     with pytest.raises(RejectedError) as refused:
         _convert(unreadable, {"select": ["id", "amount eur", "address"]}, link)

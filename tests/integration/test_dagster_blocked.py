@@ -52,7 +52,7 @@ class Shop:
         )
 
     def block(self) -> str:
-        """January's run dies between a rename and the watermark, and the file that was next is moved away."""
+        """Kill January's run between a rename and the watermark, and move the next file away."""
 
         class Died(BaseException):
             pass
@@ -84,7 +84,7 @@ class Shop:
             return sensor.evaluate_tick(context)
 
     def checks(self) -> list[tuple[str | None, bool, str | None]]:
-        """Every evaluation, the latest first: partition, result and what it says."""
+        """Every evaluation, the latest first: partition, result and description."""
         found = self.instance.event_log_storage.get_asset_check_execution_history(CHECK, limit=50)
         events = [each.event.dagster_event for each in found if each.event and each.event.dagster_event]
         told = [e.asset_check_evaluation_data for e in events if e.event_type_value == "ASSET_CHECK_EVALUATION"]

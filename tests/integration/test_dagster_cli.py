@@ -1,4 +1,4 @@
-"""From the shell, as a person or a cron job does: `dagster` over the shipped code location, Postgres and Spark."""
+"""From the shell, as a person or a cron job works: `dagster` over the shipped code location, Postgres and Spark."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.support.postgres import Database
 
 KEY = "shop/public.orders"
 JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
-# What no log, table or metadata may show; the URL-encoded spelling differs.
+# No log, table or metadata may show this; its URL-encoded form differs.
 PASSWORD = "s3cret/of the source"
 
 JOB = """
@@ -78,7 +78,7 @@ class Shell:
         return self._read(p for p in self.lake.rglob("*.parquet") if ".staging" not in p.parts)
 
     def in_the_ledger(self) -> Counter[int]:
-        """The ids in the files that the ledger lists: of one generation of each partition."""
+        """The ids in the files that the ledger lists: one generation of each partition."""
         engine = open_external(self._environment["GOBBLIN_DATABASE_URL"])
         found = PostgresPublishedFiles(engine).find(JobName("shop"), DatasetUrn("public.orders"), role=Role.DATA)
         engine.dispose()
@@ -95,7 +95,7 @@ class Shell:
 
 @pytest.fixture
 def shell(fresh_database: Database, database_url: str, tmp_path: Path) -> Iterator[Shell]:
-    # Roles are the server's, which other tests have as well.
+    # Roles belong to the server, which other tests use as well.
     user = f"reader_{uuid.uuid4().hex}"
     with fresh_database.connect() as connection:
         connection.execute("CREATE TABLE orders (id bigint, at timestamptz)")
@@ -128,7 +128,7 @@ def test_runs_killed_at_three_places_are_finished_by_the_next_commands(shell: Sh
     assert shell.published() == ids_of(fresh_database, JANUARY), "the kill came before a file was visible"
     assert shell.partitions() == set()
 
-    # The lease of the dead run lasts for a minute; by hand, a run waits for it only half of that.
+    # The dead run's lease lasts a minute; a run that was started by hand waits only half of that.
     expire_leases(shell)
     done = shell.dagster("job", "execute", "-j", "shop_recovery")
     assert done.returncode == 0, done.stderr
@@ -137,7 +137,7 @@ def test_runs_killed_at_three_places_are_finished_by_the_next_commands(shell: Sh
     sealed = shell.materialize(KEY, "--partition", FEBRUARY, GOBBLIN_FAILPOINT="seal_committed=kill")
     assert sealed.returncode == -signal.SIGKILL, sealed.stdout + sealed.stderr
     expire_leases(shell)
-    # The first time through is the recovery of February, which is told of before March is read.
+    # The first pass is the recovery of February; it is reported before March is read.
     moved = shell.materialize(KEY, "--partition", MARCH, GOBBLIN_FAILPOINT="verified_before_finish=kill@2")
     assert moved.returncode == -signal.SIGKILL, moved.stdout + moved.stderr
     assert shell.partitions() == {JANUARY, FEBRUARY}
@@ -181,7 +181,7 @@ def expire_leases(shell: Shell) -> None:
 
 
 def assert_no_secret(shell: Shell, output: str) -> None:
-    """Neither as it is nor as JSON, in what was printed or in anything that Dagster and we stored."""
+    """No secret, plain or as JSON, in the output or in anything that Dagster and we stored."""
     spellings = {PASSWORD, json.dumps(PASSWORD)[1:-1], "s3cret"}
     assert not [spelling for spelling in spellings if spelling in output]
     for path in shell.folder.rglob("*"):

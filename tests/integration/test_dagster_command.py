@@ -1,4 +1,4 @@
-"""What `gobblin-assets dagster dev` refuses before Dagster starts: one line each, and no process that goes on."""
+"""What `gobblin-assets dagster dev` refuses before Dagster starts: one line each, and no process goes on."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`dagster dev` for real, with the instance that we ship: what died is finished with no hand on it."""
+"""`dagster dev` for real, with the instance that we ship: work of dead processes is finished without a person."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class Dev:
         self.wait(self._answers, "the web server answers")
 
     def kill_all(self) -> None:
-        """All of it at once, as when a machine goes down: nobody is left to say that a run is over."""
+        """Kill all of it at once, as when a machine goes down: nothing is left to report the end of a run."""
         if self._process is None:
             return
         tree = psutil.Process(self._process.pid)
@@ -77,7 +77,7 @@ class Dev:
         self._log.close()
 
     def launch(self, **tags: str) -> str:
-        """Through the run queue and the launcher, as the UI's button does; the run's id."""
+        """Launch through the run queue and the launcher, like the UI's button; returns the run's id."""
         answer = self.ask(
             """mutation ($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
                  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }""",
@@ -120,7 +120,7 @@ class Dev:
         self.wait(lambda: self.status_of(run_id) is status, f"run {run_id} is {status}")
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """A bounded wait; what it waits for, and nothing else, is the proof."""
+        """A bounded wait; only the awaited condition proves anything."""
         until = time.monotonic() + WAIT_S_MAX
         while not is_so():
             if time.monotonic() > until:

@@ -1,6 +1,6 @@
-"""A Kafka job in a real Dagster instance, over a real broker: runs, lag, checks, and what its sensors ask for and say.
+"""A Kafka job in a real Dagster instance, over a real broker: runs, lag, checks, requests and reports of its sensors.
 
-A tick is evaluated as the daemon does it, and what it asks for is run with the tags that the daemon gives to it.
+A tick is evaluated as the daemon does it, and the requested runs get the daemon's tags.
 """
 
 import datetime as dt

@@ -231,7 +231,7 @@ class TestRanges:
 
 class TestRecovery:
     def crash(self, shop: Shop, point: Failpoint, job: str = "shop_whole", **arguments: Any) -> None:
-        """Leave a run as its death would: the exception is no Exception, so nothing of ours answers it."""
+        """Leave a run as its death would: the exception is no Exception, so no code of ours handles it."""
 
         class Died(BaseException):
             pass
@@ -274,7 +274,7 @@ class TestRecovery:
 
 
 def expire_leases(engine: Engine) -> None:
-    """What waiting does: the leases of dead owners run out, a while ago."""
+    """Let the leases of dead owners run out, some time ago."""
     with engine.begin() as connection:
         connection.execute(text("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 minute'"))
 

@@ -1,4 +1,4 @@
-"""The recovery sensor, tick by tick: what it asks for, how often, and whom it reports as dead."""
+"""The recovery sensor, tick by tick: its requests, how often it makes them, and the runs that it reports as dead."""
 
 import datetime as dt
 import json
@@ -76,7 +76,7 @@ class Shop:
             return sensor.evaluate_tick(context)
 
     def start_run(self, *, take: bool, config: Mapping[str, object] | None = None) -> tuple[dg.DagsterRun, RunId]:
-        """A run that Dagster and the log both say is at work; ``take``: and that holds the dataset."""
+        """A run that is at work in Dagster and in the log; ``take``: it also holds the dataset."""
         job = self.definitions.resolve_job_def("shop_whole")
         run_config = {"ops": {"shop": {"config": dict(config or {})}}}
         run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, run_config=run_config)
@@ -88,7 +88,7 @@ class Shop:
         return run, run_id
 
     def look_for_dead(self, cursor: str | None, seconds: float) -> str:
-        """So long after the first look; 300 s without a lease are too long."""
+        """Look so long after the first look; 300 s without a lease are too long."""
         moment = NOW + dt.timedelta(seconds=seconds)
         return report_dead_runs(self.instance, self.stores, JOB, cursor, moment, idle_s_max=300)
 
@@ -219,7 +219,7 @@ class TestLostRuns:
 
     def test_one_that_is_slow_to_make_its_resources_lives_until_it_is_killed(self, shop: Shop, tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            # It takes the connection and never says a word, as a database does that hangs.
+            # It accepts the connection and never answers, like a database that hangs.
             url = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/nothing"
             environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "DAGSTER_HOME": str(tmp_path)}
             child = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path), url], env=environment)

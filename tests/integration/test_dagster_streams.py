@@ -1,4 +1,4 @@
-"""Runs of Dagster that follow topics, over a real broker: how they end, and what they tell."""
+"""Dagster runs that follow topics, over a real broker: their ends and their reports."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.support.spark import wait_until
 
 
 def in_thread(*steps: Callable[[], object]) -> threading.Thread:
-    """Begin them, one after the other, beside what comes next."""
+    """Begin the steps, one after the other, in a thread of their own."""
     thread = threading.Thread(target=lambda: [step() for step in steps])
     thread.start()
     return thread
@@ -48,7 +48,7 @@ def test_a_stream_ends_when_its_time_is_over_and_a_run_has_the_rest(
 def test_a_stream_whose_run_is_terminated_ends_at_a_published_boundary(
     events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str], by: str
 ) -> None:
-    """As Dagster's launcher does it for a person, after a word in the storage; and as a machine that goes down does."""
+    """Terminated by Dagster's launcher for a person, after a note in the storage; and by a machine that goes down."""
     views = topic("views", 2)
     events.define({"topic": views, "kafka": {"value": {"format": "string"}}}, stream={"publish_every_s": 0.2})
     produce(kafka_broker.bootstrap, views, [b"one", b"two"])
@@ -83,7 +83,7 @@ def test_a_stream_whose_run_is_terminated_ends_at_a_published_boundary(
 def test_a_stream_that_fails_while_it_is_terminated_is_not_tried_again(
     events: Events, kafka_broker: KafkaBroker, topic: Callable[..., str]
 ) -> None:
-    """As when a machine goes down, and Spark's server with it."""
+    """The machine goes down, and Spark's server with it."""
     views = topic("views")
     events.define({"topic": views, "kafka": {"value": {"format": "string"}}}, stream={"publish_every_s": 0.2})
     produce(kafka_broker.bootstrap, views, [b"one"])

@@ -1,4 +1,4 @@
-"""A Kafka job's sensors, tick by tick, over brokers whose logs stand still: who counts as busy, and what is written."""
+"""A Kafka job's sensors, tick by tick, over brokers whose logs never change: which topics are busy, what is written."""
 
 import uuid
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ A, B = dg.AssetKey(["events", "a"]), dg.AssetKey(["events", "b"])
 
 @dataclass
 class FixedConnection:
-    """In the place of the connection resource."""
+    """Takes the place of the connection resource."""
 
     cluster: FixedCluster
 

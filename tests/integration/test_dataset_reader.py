@@ -1,4 +1,4 @@
-"""A dataset is exactly its published files, with the types that it was published with."""
+"""A dataset is exactly its published files, with the types that the files were published with."""
 
 import datetime as dt
 from collections import Counter
@@ -32,14 +32,14 @@ def publisher(engine: Engine, tmp_path: Path) -> Publisher:
 
 @pytest.fixture(params=["by directory", pytest.param("by path", marks=pytest.mark.rotating)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How values of directories are found: by Spark, or, where directories are many, from each row's path."""
+    """How values of directories are found: by Spark, or, if there are many directories, from each row's path."""
     if request.param == "by path":
         monkeypatch.setattr(dataset_reader, "DIRECTORIES_MAX", 0)
     return str(request.param)
 
 
 def _numbers(spark: SparkSession, *numbers: int) -> DataFrame:
-    # By SQL: rows that come from Python start a Python worker, which takes longer than all the rest.
+    # By SQL: rows from Python start a Python worker, which takes longer than all other work here.
     return spark.sql(f"SELECT explode(CAST(array({', '.join(map(str, numbers))}) AS array<int>)) AS id")
 
 
@@ -214,7 +214,7 @@ def test_rows_set_aside_are_published_with_the_rest_and_read_by_role(spark: Spar
 
 
 def test_what_a_plain_reader_of_the_directory_finds(spark: SparkSession, publisher: Publisher) -> None:
-    """As docs/ARCHITECTURE.md tells it."""
+    """As docs/ARCHITECTURE.md describes it."""
     fs, _root = open_file_system(str(publisher.root))
     directories = {urn: fs.to_uri(path_of(str(publisher.root), publisher.job, DatasetUrn(urn))) for urn in (URN, "by")}
     publisher.publish(_numbers(spark, 1, 2), URN)

@@ -1,4 +1,4 @@
-"""Dead letters on a real Spark session: what a decoder could not read passes converters and policies by."""
+"""Dead letters on a real Spark session: undecodable records pass converters and policies unchanged."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,7 +22,7 @@ HIDDEN = ["gobblin_dead_letter", "gobblin_dead_letter_offset"]
 
 @pytest.fixture
 def records(spark: SparkSession) -> DataFrame:
-    """Three good records, and two letters; one of them has columns that no cast takes."""
+    """Three good records, and two letters; one of the letters has columns that no cast accepts."""
     rows = [
         ("1", [1, 2], None, None),
         ("2", [3], None, None),

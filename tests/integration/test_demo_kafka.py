@@ -1,4 +1,4 @@
-"""`make demo-kafka`, small, in a clone of its own: its verdict, its exit code, and what it leaves."""
+"""`make demo-kafka`, small, in a clone of its own: its verdict, its exit code, and the files it leaves."""
 
 import os
 import re
@@ -21,7 +21,7 @@ VIEWS = 1_500
 
 @pytest.fixture
 def clone() -> Iterator[Path]:
-    """Not below pytest's own folder, which the user that root runs Postgres as can't pass through."""
+    """Not below pytest's own folder: root runs Postgres as a user who can't pass through that folder."""
     folder = Path(tempfile.mkdtemp(prefix="gobblin-demo-"))
     folder.chmod(0o755)
     shutil.copytree(CLONE / "demo", folder / "demo", ignore=shutil.ignore_patterns("__pycache__"))

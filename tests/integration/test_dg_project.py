@@ -1,4 +1,4 @@
-"""In a project as `dg` makes it: `dg` scaffolds a component, and what it wrote is materialized as it is."""
+"""In a project made by `dg`: `dg` scaffolds a component, which is materialized without changes."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def project(
     connect: ConnectServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """With one component that `dg` scaffolded, and the variables that its file asks for."""
+    """A project with one component that `dg` scaffolded, and the variables that its file needs."""
     with fresh_database.connect() as connection:
         connection.execute("CREATE TABLE customers AS SELECT n AS id FROM generate_series(1, 5) n")
     root = make_project(tmp_path)
@@ -54,7 +54,7 @@ def run_dg(root: Path, *arguments: str) -> str:
 
 
 def test_a_scaffolded_component_is_materialized_on_the_warm_spark_of_the_home(project: Path) -> None:
-    """Where Spark is needed; the file as it is needs none."""
+    """Spark is needed here; the scaffolded file alone needs none."""
     said = in_child(materialize, str(project))
     assert published(project) == [1, 2, 3, 4, 5]
     assert not any("Spark" in line for line in said)
@@ -68,7 +68,7 @@ def test_a_scaffolded_component_is_materialized_on_the_warm_spark_of_the_home(pr
 
 
 def materialize(project: str) -> list[str]:
-    """The lines of the run's log. A process has Spark inside or on a server, and so this is a process of its own."""
+    """The lines of the run's log. A process has Spark inside or on a server, so this is a process of its own."""
     with imported(Path(project)), dg.instance_for_test() as instance:
         definitions = dg.ComponentTree.for_project(Path(project, "src", "warehouse")).build_defs()
         result = definitions.resolve_job_def("shop_whole").execute_in_process(instance=instance)

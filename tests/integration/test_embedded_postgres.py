@@ -1,4 +1,4 @@
-"""The embedded server survives its starter, its own death, and whatever else shares the machine with it."""
+"""The embedded server survives its starter, its own death, and other processes of the machine."""
 
 import os
 import shutil
@@ -140,7 +140,7 @@ def test_the_server_survives_its_killed_starter(home: Path) -> None:
     url = starter.stdout.readline().strip()
     before = postmaster_pid(home)
 
-    # The whole process group, as a terminal's Ctrl-C and a supervisor's kill do.
+    # The whole process group, like a terminal's Ctrl-C or a supervisor's kill.
     os.killpg(starter.pid, signal.SIGKILL)
     assert starter.wait(WAIT_S_MAX) == -signal.SIGKILL
 
@@ -169,7 +169,7 @@ def test_a_stale_pid_of_a_living_process_stops_nothing_and_harms_nobody(home: Pa
     files = embedded.files_of(home)
     stale = files.pid_file.read_text(encoding="utf-8").splitlines()
     kill_postmaster(home)
-    # Of the server's own user: of anybody else Postgres itself would know that it can't be its server.
+    # Of the server's own user: Postgres itself would know that another user's process can't be its server.
     bystander = subprocess.Popen(
         ["/bin/cat"],
         **(find_account(files.data).process_arguments() | {"stdin": subprocess.PIPE}),
@@ -389,7 +389,7 @@ def test_a_home_removed_under_its_server_begins_anew(home: Path) -> None:
 
     with postgres.maintenance(server) as connection:
         assert connection.execute("SELECT to_regclass('kept')").fetchone() == (None,)
-    # It would notice by itself within a minute.
+    # The server would notice by itself within a minute.
     signal.pidfd_send_signal(orphan, signal.SIGINT)
     os.close(orphan)
 
@@ -423,7 +423,7 @@ class TestRoot:
         assert server.data_directory.owner() == "nobody"
         assert Path(f"/proc/{postmaster_pid(home)}").owner() == "nobody"
         assert [(path, path.stat().st_mode) for path in (home, *home.parents)] == parents_before
-        # Whoever starts it next goes on with the owner of the data, even without the variable.
+        # The next start goes on with the owner of the data, even without the variable.
         monkeypatch.delenv(account.USER_VARIABLE)
         embedded.stop(home)
         start(home)

@@ -1,4 +1,4 @@
-"""The embedded Postgres comes back when it died, and stays down when somebody stopped it."""
+"""The embedded Postgres is restarted after it died, and stays down after somebody stopped it."""
 
 import os
 import signal
@@ -211,7 +211,7 @@ def count_ticks(home: Path) -> Callable[[], int]:
 
 
 def test_a_code_server_alone_brings_it_back(home: Path, tmp_path: Path) -> None:
-    """Whoever runs `dagster-daemon` and `dagster-webserver` by other means has our resources in a code server."""
+    """A person who runs `dagster-daemon` and `dagster-webserver` otherwise still has our resources in a code server."""
     start(home)
     code = (
         "import time\nfrom gobblin_assets.dagster.resources import gobblin_resources\ngobblin_resources({})\n"

@@ -1,4 +1,4 @@
-"""What has no row to publish: its columns, and the words for what failed beside it."""
+"""Datasets without a row to publish: their columns, and the errors of datasets beside them."""
 
 from collections import Counter
 
@@ -26,7 +26,7 @@ def test_empty_tables_are_read_as_empty_frames_of_their_columns(ingestion: Inges
     assert ingestion.read("public.customers").schema.simpleString() == "struct<id:int,name:string>"
     assert ingestion.rows("public.customers") == Counter()
 
-    # Nothing has to be kept of columns without rows; that a table is still empty is no reason to say them again.
+    # Columns without rows bind nothing; a table that is still empty does not publish them again.
     with shop.connect() as connection:
         connection.execute("ALTER TABLE orders ALTER COLUMN amount TYPE text USING ''")
     assert [d.error for d in ingestion.run(mode=Mode.APPEND).datasets] == [None, None], ingestion.lines

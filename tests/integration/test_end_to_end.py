@@ -88,7 +88,7 @@ def test_appends_continue_and_a_late_row_is_published_once(ingestion: Ingestion,
 
 
 def test_late_rows_are_told_by_what_was_compacted(ingestion: Ingestion, shop: Database) -> None:
-    """The late window compares with published rows: their positions are what they were, in fewer files."""
+    """The late window compares with published rows. Compaction keeps their positions, in fewer files."""
     window = {**ORDERS["watermark"], "late_window": 86_400 * 40}
     ingestion.datasets = [{**WHOLE_ORDERS, "watermark": window, "writer": {"file_rows_max": 100}}]
     ingestion.run()

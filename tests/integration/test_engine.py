@@ -1,4 +1,4 @@
-"""Who gets an engine, on which schema, and that no password leaves it."""
+"""Who gets an engine, on which schema, and that no password shows."""
 
 import secrets
 import threading
@@ -26,12 +26,12 @@ PASSWORD = "s3cr3t/with+odd characters"
 
 
 def quiet(_line: str) -> None:
-    """Progress is not what these tests are about."""
+    """Ignores progress."""
 
 
 @pytest.fixture
 def external(server: EmbeddedServer, fresh_database: Database) -> Iterator[str]:
-    """A URL with a password in it, of an ordinary role that may create schemas in one empty database."""
+    """A URL with a password, of an ordinary role that may create schemas in one empty database."""
     role = f"ordinary_{secrets.token_hex(4)}"
     with postgres.maintenance(server) as connection:
         connection.execute(

@@ -1,4 +1,4 @@
-"""Directories by event time on a real Spark session: what every kind of value becomes, and where the rest goes."""
+"""Directories by event time on a real Spark session: the result of every kind of value, and of rows without one."""
 
 import datetime as dt
 from itertools import pairwise
@@ -40,7 +40,7 @@ def _spec(**options: object) -> EventTimeSpec:
 
 
 def _directories(frame: DataFrame, spec: EventTimeSpec) -> dict[object, object]:
-    """What each row's ``id`` is put to."""
+    """The directory of each row, by its ``id``."""
     found = add_event_time(frame, spec, dataset="d", now=NOW)
     return {row["id"]: row[spec.name] for row in found.select("id", spec.name).collect()}
 
@@ -122,7 +122,7 @@ def test_no_value_of_any_type_fails_the_job(
 ) -> None:
     rows = ", ".join(f"named_struct('id', {n}, 'at', CAST({sql} AS {data_type}))" for n, sql in enumerate(values))
     nothing = f"named_struct('id', -1, 'at', CAST(NULL AS {data_type}))"
-    # Not inline alone: constants would be computed by the planner, not by the tasks.
+    # Not only inline: the planner, and not the tasks, would compute constants.
     frame = spark.sql(f"SELECT inline(array({rows}, {nothing}))").repartition(1)
     found = _directories(frame, _spec(unit=unit, zone="America/New_York", **TO_DIRECTORIES))
     assert found == {**dict(enumerate(values.values())), -1: "missing"}
@@ -207,7 +207,7 @@ def test_directories_are_those_of_pythons_calendar(
     spark: SparkSession, seconds: list[int], combinations: list[tuple[str, str]]
 ) -> None:
     frame = spark.createDataFrame([(second,) for second in seconds], "at BIGINT")
-    # The same second read as a wall clock: some of these no clock of the zone ever shows, and some it shows twice.
+    # The same second read as a wall clock: the zone's clocks never show some of these, and show some twice.
     frame = frame.withColumn("clock", f.timestamp_seconds("at").cast("timestamp_ntz")).coalesce(1)
     for number, (zone, granularity) in enumerate(combinations):
         options = {"unit": "s", "zone": zone, "granularity": granularity}
@@ -299,7 +299,7 @@ def test_dead_letters_have_a_role_a_reason_and_no_event_time(spark: SparkSession
     frame = spark.createDataFrame(rows, "id INT, region STRING, at STRING")
     writer = WriterSpec(partition_by=("region",), event_time=_spec(**TO_DEAD_LETTERS))
     divided, columns = add_output_partitions(frame, writer, dataset="d", now=NOW)
-    # Each of the bad rows fails the first policy, and the good one of the second is set aside.
+    # The first policy fails each bad row, and the second policy sets the good row aside.
     policies = [
         RowPolicySpec(name="good", check="id in (1, 5)"),
         RowPolicySpec(name="first", check="id < 2", on_failure="err_file"),

@@ -1,4 +1,4 @@
-"""One contract for all databases: what is in a table comes out, unchanged and once, or is refused with the way out."""
+"""One contract for all databases: a table's rows come out unchanged and once, or are refused with the way out."""
 
 import datetime as dt
 from collections import Counter
@@ -44,7 +44,7 @@ MOMENTS = (
 
 
 def few(*often: str, among: Iterable[str] = KINDS) -> pytest.MarkDecorator:
-    """``often`` in their share of the runs, the others in the thorough ones: each is a dozen queries."""
+    """``often`` run in their share of the runs, the others in thorough runs only: each case is a dozen queries."""
     kinds = [
         pytest.param(kind, marks=pytest.mark.rotating if kind in often else pytest.mark.thorough) for kind in among
     ]
@@ -63,7 +63,7 @@ def bench(database: Database) -> Bench:
 
 
 def show(moment: str) -> str:
-    """As Spark writes it: without the zeros at the end."""
+    """A moment as Spark writes it: without trailing zeros."""
     whole, _, fraction = moment.partition(".")
     return f"{whole}.{fraction.rstrip('0')}".removesuffix(".")
 
@@ -86,7 +86,7 @@ def test_hostile_names_and_texts_come_through(database: Database, bench: Bench) 
     plan, rows = run(bench, request_for({"urn": "u", "table": names[0]}))
     assert list(plan.columns) == ["id", column]
     assert rows == Counter([*((str(n), text) for n, text in enumerate(TEXTS)), ("99", None)])
-    # Nothing is known of how texts compare in a database that is not known.
+    # In an unknown database, nothing is known of how texts compare.
     for key in ("a", "a ", "A", "a\\b", "it's") if database.kind != "h2" else ():
         keyed = {"urn": "u", "table": names[0], "partitions": {"kind": "static", "keys": [key], "column": column}}
         _, rows = run(bench, request_for(keyed, partition=AssetPartition(key)))
@@ -111,7 +111,7 @@ def test_a_table_is_described_by_key_watermark_and_what_people_wrote(database: D
     )
     names = [name_of(database, database.folded(name)) for name in ("t", "u", "w", "x", "none")]
     t, u, w, x, none = describe(bench, *({"urn": name} for name in names))
-    # Derby's keys stand in tables of its own, which nothing here asks.
+    # Derby keeps its keys in tables of its own, which nothing here queries.
     knows_keys, knows_comments = (
         database.kind not in ("h2", "derby"),
         database.kind in ("postgres", "mariadb", "duckdb"),
@@ -177,7 +177,7 @@ def test_instants_are_instants_whatever_zone_server_and_sessions_are_in(database
     table = name_of(database, "t")
     data = {"urn": table, "extract": "append_only", "watermark": {"column": "seen"}}
     plan, rows = run(bench, request_for(data))
-    # The zone of the session that wrote was two hours east of UTC; the ninth is younger than the commit lag.
+    # The session that wrote was two hours east of UTC; the ninth row is younger than the commit lag.
     assert rows == Counter([
         ("0", "2020-01-01 10:00:00.000001"), ("1", "2020-03-29 00:30:00.5"), ("2", "2020-01-01 10:00:00"),
     ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""The JDBC source on Derby, reached through Spark alone: nothing may be Postgres-only by accident."""
+"""The JDBC source on Derby, reached only through Spark: nothing may be Postgres-only by accident."""
 
 import datetime as dt
 import uuid
@@ -19,7 +19,7 @@ APPEND = {"urn": "APP.T", "extract": "append_only"}
 
 
 class Derby:
-    """An in-memory database inside Spark's JVM, which the readers share."""
+    """An in-memory database inside Spark's JVM; the readers share it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.url = f"jdbc:derby:memory:{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""The JDBC source on a real Postgres: what is promised of bounds, snapshots, types, NULLs and bad input."""
+"""The JDBC source on a real Postgres: its promises on bounds, snapshots, types, NULLs and bad input."""
 
 import datetime as dt
 import threading
@@ -42,7 +42,7 @@ def sql(fresh_database: Database) -> Iterator[Any]:
 
 @pytest.fixture(params=["jdbc", "arrow"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    """Where rows go that are read without Spark; None: Spark reads them."""
+    """The folder of rows that are read without Spark; None: Spark reads them."""
     return tmp_path if request.param == "arrow" else None
 
 
@@ -188,7 +188,7 @@ def test_a_domain_that_spark_cannot_hold_is_refused(
     with pytest.raises(RejectedError, match=said) as refused:
         bench.plan(request_for({"urn": "public.t"}))
     assert refused.value.field == "datasets[public.t].casts"
-    # What the message offers works.
+    # The fix in the message works.
     offered = f'"c"::{cast}'
     assert f"'{offered}'" in refused.value.hint
     (described,) = describe(bench, {"urn": "public.t"})
@@ -253,7 +253,7 @@ def check_types(types: dict[str, str], found: list[dict[str, Any]]) -> None:
     assert (types["wall"], types["instant"], types["wide"]) == ("timestamp_ntz", "timestamp", "decimal(38,10)")
     assert (types["walls"], types["decimals"]) == ("array<timestamp_ntz>", "array<decimal(10,2)>")
     rows = {row["id"]: row for row in found}
-    # Postgres' own text of each value is the judge, in the spelling that Spark uses for its type.
+    # The judge is Postgres' own text of each value, in the spelling that Spark uses for its type.
     assert rows["9223372036854775807"] == {
         **{name: text for name, (_, text) in TYPES.items()},
         "instant": "1969-12-31 23:59:59.999999",
@@ -352,7 +352,7 @@ def test_the_commit_lag_and_the_clock_leave_young_rows_for_later(sql: Connection
     assert column(bench.run(request_for(data))[1]) == [1]
     data = {**APPEND, "watermark": {"column": "at", "commit_lag_s": 0}}
     assert column(bench.run(request_for(data))[1]) == [1, 2]
-    # Of dates only whole days count: today's rows are still coming.
+    # With dates, only whole days count: today's rows are still coming.
     assert column(bench.run(request_for({**APPEND, "watermark": {"column": "day"}}))[1]) == [1]
 
 
@@ -363,14 +363,14 @@ def test_a_slow_transaction_is_found_by_the_late_window(
     late = {"column": "at", "commit_lag_s": 0, "late_window": 600}
     data = {**APPEND, "primary_key": ["id"], "watermark": late}
     with fresh_database.connect(autocommit=False) as slow:
-        slow.execute("INSERT INTO t VALUES (1)")  # its position is taken now, and committed later
+        slow.execute("INSERT INTO t VALUES (1)")  # takes its position now, and is committed later
         sql.execute("INSERT INTO t VALUES (2)")
         plan, rows = bench.run(request_for(data))
         assert column(rows) == [2]
         slow.commit()
     state = publish(new_state("public.t"), plan)
     plan, rows = bench.run(request_for(data, state))
-    # Nothing is newer, and the late row is read all the same, with what was published beside it.
+    # Nothing is newer; the late row is read all the same, and so are the published rows beside it.
     unit = plan.work_units[0]
     assert unit.interval is not None
     assert unit.interval.is_empty
@@ -485,7 +485,7 @@ def test_hours_of_clocks_that_are_set_back_by_two_hours_hold_each_row_once(
     zone = "Antarctica/Troll"
     sql.execute(f"SET TimeZone = '{zone}'")
     sql.execute(f"CREATE TABLE t (id int, at {type_text} NOT NULL)")
-    # A row each five minutes of the seven hours around it, as the clocks there showed them.
+    # A row for each five minutes of the seven hours around it, as the zone's clocks showed them.
     sql.execute(
         "INSERT INTO t SELECT row_number() OVER (ORDER BY at), at"
         " FROM generate_series('2024-10-26 22:00Z', '2024-10-27 04:55Z'::timestamptz, '5 minutes') at"
@@ -524,7 +524,7 @@ def test_rows_whose_time_is_to_come_are_left_out_and_counted(sql: Connection, be
     plan, rows = bench.run(request_for(data))
     assert column(rows) == [1]
     assert list(plan.notes) == [f"2 rows of public.t.at {later}", endless]
-    # Nothing of it is said of windows that are over; of the open one, what lies in it.
+    # Notes do not cover past windows; for the open window they count its own rows.
     monthly = {**data, "partitions": {"kind": "monthly", "start": "2020-03-01"}}
     spec = request_for(monthly).spec
     assert bench.plan(request_for(monthly, partition=asset_partition(spec, "2020-03-01"))).notes == ()
@@ -577,7 +577,7 @@ def test_text_positions_compare_byte_by_byte_whatever_the_database_does(sql: Con
     sql.execute("INSERT INTO t VALUES ('B'), ('a'), ('é'), ('it''s \\'), ('Z')")
     with pytest.raises(RejectedError, match="expected a number, a date or a timestamp"):
         bench.plan(request_for({**APPEND, "watermark": {"column": "code"}}))
-    # The embedded server knows no other order than the bytes', so that the words of the query are the witness.
+    # The embedded server has only the order of bytes, so the query's text is the evidence.
     assert PostgresDialect().in_order("code", WatermarkType.STRING) == 'code COLLATE "C"'
     data = {**APPEND, "watermark": {"column": "code", "type": "string"}}
     plan, rows = bench.run(request_for(data))
@@ -617,7 +617,7 @@ def test_columns_that_come_go_or_change_are_noticed(sql: Connection, bench: Benc
     sql.execute("ALTER TABLE t ADD COLUMN fresh date")
     assert bench.plan(request_for({"urn": "public.t"}, state)).notes == ("public.t has a new column fresh (date)",)
     sql.execute("ALTER TABLE t ALTER COLUMN kept TYPE bigint")
-    # Whether the values go together with those of published files is looked at where they are written.
+    # The types are compared with those of published files when the rows are written.
     assert "public.t.kept was integer and is bigint now" in bench.plan(request_for({"urn": "public.t"}, state)).notes
     sql.execute("ALTER TABLE t DROP COLUMN gone")
     with pytest.raises(RejectedError, match=r"public\.t\.gone \(text\) is gone") as refused:
@@ -625,7 +625,7 @@ def test_columns_that_come_go_or_change_are_noticed(sql: Connection, bench: Benc
     assert refused.value.field == "datasets[public.t].schema_change"
     allowed = {"urn": "public.t", "schema_change": {"allow_dropped": True}}
     assert len(bench.plan(request_for(allowed, state)).notes) == 3
-    # What the dataset itself leaves out did not change at the source.
+    # The columns that the dataset itself leaves out did not change at the source.
     narrow = {"urn": "public.t", "columns": ["id"], "schema_change": {"allow_dropped": True}}
     assert "public.t.kept is no longer read" in bench.plan(request_for(narrow, state)).notes
 
@@ -698,7 +698,7 @@ def test_columns_that_differ_only_by_case_are_refused(sql: Connection, bench: Be
     with pytest.raises(RejectedError, match="Spark can't tell apart"):
         bench.plan(request_for({"urn": "public.t"}))
     assert bench.plan(request_for({"urn": "public.t", "columns": ["ID"]})).columns == {"ID": "integer"}
-    # One name where Spark looks for fields, two in files; and two everywhere, though casefold makes one of them.
+    # s and \u017f are one name where Spark looks for fields, and two in files; masse and maße are two everywhere.
     sql.execute('ALTER TABLE t DROP COLUMN "ID", ADD COLUMN s int, ADD COLUMN "\u017f" int')
     with pytest.raises(RejectedError, match="columns 's' and '\u017f', which Spark can't tell apart"):
         bench.plan(request_for({"urn": "public.t"}))
@@ -753,7 +753,7 @@ def test_position_predicates_can_use_an_index(sql: Connection, bench: Bench) -> 
     sql.execute("CREATE INDEX ON t (at, id)")
     sql.execute("ANALYZE t")
     data = {**APPEND, "watermark": {"column": "at", "key_column": "id", "start": "2020-02-04"}}
-    # Of the index that was just made, whose building read the whole table: else it may be counted after the reset.
+    # The index was just made, and its building read the whole table: count that read before the reset.
     sql.execute("SELECT pg_stat_force_next_flush()")
     sql.execute("SELECT pg_stat_reset()")
     _, rows = bench.run(request_for(data))
@@ -761,7 +761,7 @@ def test_position_predicates_can_use_an_index(sql: Connection, bench: Bench) -> 
     session = sql.execute("SELECT 1 FROM pg_stat_user_tables WHERE relname = 't'").fetchone()
     assert session == (1,)
     limit = time.monotonic() + 30
-    # Statistics arrive when the readers' sessions end; a scan of the whole table would be counted there.
+    # Statistics arrive when the readers' sessions end; they would count a scan of the whole table.
     while (
         found := sql.execute("SELECT seq_scan, idx_scan FROM pg_stat_user_tables WHERE relname = 't'").fetchone()
     ) == (0, 0):
@@ -785,7 +785,7 @@ def test_a_database_without_a_dialect_of_its_own_is_reached_by_standard_sql(
     assert table is not None
     nullable = {column.name: column.nullable for column in table.columns}
     assert nullable == {"id": False, "at": True, "v": True, "w": True}
-    # How it writes instants nobody knows; that its wall clocks survive a probe has shown.
+    # Its way of writing instants is unknown; a probe has shown that its wall clocks survive.
     kinds = [column.watermark_type for column in table.columns]
     assert kinds == [WatermarkType.LONG, None, None, WatermarkType.LOCAL_TIMESTAMP]
     assert catalog.find_table(TableName("public", "none")) is None

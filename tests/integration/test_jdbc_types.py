@@ -1,4 +1,4 @@
-"""Each database's own types: the value that goes in comes out, or the column is refused with the cast that would do."""
+"""Each database's own types: a value comes out as it went in, or the column is refused with a cast that works."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -107,7 +107,7 @@ TABLES = {
     **dict.fromkeys(MARIADB, MARIADB_TYPES), "sqlite": SQLITE_TYPES, "duckdb": DUCKDB_TYPES, "h2": H2_TYPES,
 }  # fmt: skip
 
-# Declared type, a value in SQL or None where the type itself is refused, the cast to write, what it gives.
+# Declared type, a value in SQL (None if the type itself is refused), the cast to write, its result.
 REFUSED = (
     *((kind, *row) for kind in MARIADB for row in (
         ("time(3)", None, "CAST(`v` AS CHAR)", "'-838:59:59.5'", "-838:59:59.500"),
@@ -141,7 +141,7 @@ REFUSED = (
 
 
 def kinds_of(names: Iterable[str]) -> list[Any]:
-    """MariaDB by its own driver, of which the contract has the most, only in the thorough tests."""
+    """MariaDB by its own driver, which the contract mostly covers, is tried only in the thorough tests."""
     slow = [pytest.mark.thorough]
     return [pytest.param(name, marks=slow if name == "mariadb-by-mariadb" else []) for name in names]
 
@@ -224,7 +224,7 @@ def test_newest_rows_of_every_precision_are_read_once(database: Database, bench:
         database.execute("SET time_zone = '+00:00'", f"INSERT INTO {name} (seen) VALUES ('2020-01-01 11:00:00')")
         plan, rows = run(bench, request_for(data, state))
         assert [row[0] for row in rows] == ["4"]
-        # An unsigned key is a position as far as 64 bits go.
+        # An unsigned key is a position as long as it fits 64 bits.
         keyed = {**data, "watermark": {"column": "id"}}
         assert len(run(bench, request_for(keyed))[1]) == 4
         database.execute(f"INSERT INTO {name} VALUES (9223372036854775808, '2020-01-01 12:00:00')")

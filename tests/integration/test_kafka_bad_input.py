@@ -1,4 +1,4 @@
-"""Records and settings that are wrong: a record is set aside or fits, a setting is named, and siblings go on."""
+"""Wrong records and settings: a record is set aside or fits, an error names the setting, and other topics go on."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The broker that tests, demo and benchmarks run: it keeps its data, can be lost, and outlives nobody."""
+"""The broker that tests, demo and benchmarks run: it keeps its data, can be lost, and never outlives its starter."""
 
 import os
 import signal

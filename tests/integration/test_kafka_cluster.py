@@ -1,4 +1,4 @@
-"""What a real broker says of its topics and offsets, and what is said of one that does not answer."""
+"""A real broker's answers on topics and offsets, and the errors for a broker that does not answer."""
 
 import datetime as dt
 import shutil
@@ -41,7 +41,7 @@ _RIGHTS = {
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[KafkaBroker]:
-    """Where ann may do all, and bob nothing."""
+    """A broker on which ann may do everything, and bob nothing."""
     folder = Path(tempfile.mkdtemp(prefix="gobblin-kafka-"))
     with start_broker(folder, settings=_RIGHTS, users=_USERS, tls=True) as broker:
         make_topic(broker.bootstrap, "kept")
@@ -72,7 +72,7 @@ def _offsets(bootstrap: str, topic: str, isolation: Isolation = "read_committed"
 
 
 def _range(bootstrap: str, topic: str, isolation: Isolation = "read_committed") -> tuple[int, int]:
-    """Of partition 0."""
+    """The offsets of partition 0."""
     found = _offsets(bootstrap, topic, isolation).partitions[0]
     return found.earliest, found.end
 

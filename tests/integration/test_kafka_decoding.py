@@ -103,7 +103,7 @@ def test_a_dead_letter_keeps_where_it_stood_and_every_byte(spark: SparkSession) 
     assert tuple(bad[f"{REASON}_headers"][0]) == ("trace", bytearray(b"\xff"))
     assert split.schemas[Role.DATA].names == ["value", "kafka_key"]
     assert "dead_letter_value" in split.schemas[Role.DEAD_LETTER].names
-    # Where headers are not read there is nothing to say of them.
+    # Where headers are not read, there is no column for them.
     without = decode(kafka_frame(spark, values, keys).drop("headers"), plan)
     assert set(frame.columns) - set(without.columns) == {f"{REASON}_headers"}
 

@@ -1,4 +1,4 @@
-"""What happens to brokers, logs and topics while they are read: nothing is ever silently shorter, or doubled."""
+"""Changes of brokers, logs and topics while they are read: the published rows are never silently fewer, or doubled."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +31,11 @@ from tests.support.topics import Ingestion, Open, between_planning_and_reading
 TEXT = {"value": {"format": "string"}}
 RULES = ("fail", "nearest", "earliest", "latest", "skip")
 
-# Read so slowly, in pieces so small, that what happens meanwhile happens in the middle of the read.
+# So slow a read, in such small pieces, that the test's act happens in the middle of it.
 SLOW = {"converters": [{"sql": {"slept": "java_method('java.lang.Thread', 'sleep', 200L)"}}]}
 SMALL_FETCHES = {"max.partition.fetch.bytes": "20000", "fetch.max.bytes": "20000", "max.poll.records": "1"}
 SHORT_WAITS = {"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"}
-# Producers and brokers keep some 1 MB of records together, which is always fetched as a whole: these are ten fetches.
+# Producers and brokers keep some 1 MB of records together, which is always fetched at once: these are ten fetches.
 SLOW_RECORDS = [b"%05d" % number + b"." * 300_000 for number in range(30)]
 
 
@@ -48,11 +48,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @contextmanager
 def amid_reading(ingestion: Ingestion, act: Callable[[], object]) -> Iterator[None]:
-    """``act`` once, when Spark has begun with the stage that reads."""
+    """Call ``act`` once, when Spark has begun the stage that reads."""
     tracker = ingestion.spark.sparkContext.statusTracker()
 
     def is_reading() -> bool:
-        # Its number of active tasks is not asked for: it may be told only when the stage ends.
+        # The number of active tasks is no use: Spark may tell it only when the stage ends.
         return bool(tracker.getActiveStageIds())
 
     def watch() -> None:

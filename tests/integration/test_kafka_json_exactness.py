@@ -1,4 +1,4 @@
-"""JSON records as rows of exactly what was sent, or dead letters: beside a parser that keeps numbers as text."""
+"""JSON records as rows of exactly the values sent, or dead letters; checked by a parser that keeps numbers as text."""
 
 import datetime as dt
 import json
@@ -114,7 +114,7 @@ _values = st.recursive(_scalars, lambda inner: _object(inner) | _array(inner), m
 
 
 def _fitting(data_type: t.DataType) -> st.SearchStrategy[str]:
-    """Values that often fit the type."""
+    """Values of which many fit the type."""
     match data_type:
         case t.StructType():
             fields = [
@@ -141,7 +141,7 @@ def _fitting(data_type: t.DataType) -> st.SearchStrategy[str]:
 
 @st.composite
 def _documents(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A schema, and many records for it, of which most have no more wrong than one thing."""
+    """A schema, and many records for it; most of them have at most one fault."""
     ddl = draw(st.sampled_from(SCHEMAS))
     schema = t.StructType.fromDDL(ddl)
     after = st.sampled_from([" ", "\n", "}", "{}", '],"x":[1', ']},"x":{"y":[2', ",1"])

@@ -21,7 +21,7 @@ KILLED = -signal.SIGKILL
 TOPIC = "MyTopic"
 DAYS = (dt.datetime(2013, 1, 30, 12, tzinfo=dt.UTC), dt.datetime(2013, 1, 31, 12, tzinfo=dt.UTC))
 
-# The numbers of the records by partition and day: of one day in the one, of both in the other.
+# The numbers of the records by partition and day: the first partition has records of one day, the second of both.
 EXAMPLE = {(0, DAYS[0]): range(100), (1, DAYS[0]): range(100, 220), (1, DAYS[1]): range(220, 300)}
 SENT = Counter((number,) for numbers in EXAMPLE.values() for number in numbers)
 
@@ -32,7 +32,7 @@ DATASET = {
     "split": {"max_multi_work_units": 2, "task_rows_min": 1},
 }
 
-# In the order in which a run reaches them, once it has planned. The second time is the other partition's, or file's.
+# In the order in which a run reaches them after planning. The second time is for the other partition, or file.
 KILLS = (
     (Failpoint.SEQUENCE_BEGUN, 1),
     (Failpoint.ATTEMPT_REGISTERED, 1),
@@ -58,7 +58,7 @@ KILLS = (
     (Failpoint.CLEANUP_REMOVED, 1),
 )
 
-# A kill here leaves what one at a neighbour of these leaves, with nothing more of it visible.
+# A kill here leaves the same as a kill at a neighbouring point, with nothing more visible.
 BETWEEN = {
     Failpoint.SEQUENCE_BEGUN,
     Failpoint.ATTEMPT_REGISTERED,
@@ -80,7 +80,7 @@ def _param(point: Failpoint, count: int) -> object:
 
 @pytest.fixture(scope="module")
 def example(kafka_broker: KafkaBroker) -> str:
-    """The broker's address, once it has the records."""
+    """The broker's address, once the broker has the records."""
     make_topic(kafka_broker.bootstrap, TOPIC, partitions=2)
     for (partition, day), numbers in EXAMPLE.items():
         at = round(day.timestamp() * 1000)

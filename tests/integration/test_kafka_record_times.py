@@ -1,4 +1,4 @@
-"""Records whose own time no timestamp of Spark's holds: rows without a time, never a failed topic."""
+"""Records whose own time does not fit Spark's timestamp: rows without a time, never a failed topic."""
 
 import json
 from collections import Counter

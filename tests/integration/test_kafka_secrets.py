@@ -1,4 +1,4 @@
-"""A login reaches both clients, and shows nowhere: in no message, no table and no log."""
+"""A login reaches both clients, and shows in no message, no table and no log."""
 
 import os
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def open_source(job: JobSpec) -> Source:
 
 
 def open_with_spark_refused(job: JobSpec) -> Source:
-    """The password is changed between planning and reading: what the brokers' offsets were asked by is not Spark's."""
+    """A source whose password changes after planning: Spark reads with a wrong one."""
     given = read_connection(job.source, os.environ)
     assert isinstance(job.source, KafkaSourceSpec)
     assert isinstance(given, ClusterConnection)

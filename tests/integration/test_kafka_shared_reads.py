@@ -1,4 +1,4 @@
-"""Many small topics are read by one consumer and written by one job of Spark's, and stay datasets of their own."""
+"""Many small topics are read by one consumer and written by one Spark job, and stay separate datasets."""
 
 import json
 from collections import Counter
@@ -46,7 +46,7 @@ def records(topic: str, count: int, partitions: int = 1) -> list[Record]:
 
 
 def count_tags(ingestion: Ingestion) -> int:
-    """How many reads there were: all attempts of one read have its tag."""
+    """The number of reads: all attempts of one read have its tag."""
     with ingestion.engine.connect() as connection:
         found = connection.execute(text("SELECT count(DISTINCT tag) FROM gobblin.attempt")).scalar()
     assert isinstance(found, int)
@@ -98,7 +98,7 @@ class TestConsumer:
         produce(kafka_broker.bootstrap, name, [b"plain"])
         produce_committed(kafka_broker.bootstrap, name, [b"committed"])
         produce_aborted(kafka_broker.bootstrap, name, [b"never"] * 5)
-        # plain, committed, its marker, five aborted ones and theirs.
+        # plain, committed, the marker, five aborted ones, and their marker
         ranges = {TopicPartition(name, 0): (0, 9)}
         connection = KafkaConnection(kafka_broker.bootstrap)
 

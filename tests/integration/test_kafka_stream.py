@@ -1,4 +1,4 @@
-"""``gobblin-assets stream`` as a shell sees it: a real broker, real Spark, producers that write all the while."""
+"""``gobblin-assets stream`` as a shell sees it: a real broker, real Spark, producers that write all the time."""
 
 import json
 import os
@@ -33,7 +33,7 @@ JOB = "events"
 KILLS = 3
 END_S_MAX = 120.0
 
-# It has imported everything when it is told what to do.
+# It has imported everything before it gets its arguments.
 WAITING = """
 import json, os, sys
 from gobblin_assets.cli import main
@@ -64,7 +64,7 @@ class Command:
         self.process.stdin.close()
 
     def end(self, number: signal.Signals | None = None) -> int:
-        """The exit code, after this signal."""
+        """Send the signal, and return the exit code."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(END_S_MAX)
@@ -75,7 +75,7 @@ class Command:
 
 
 class Standby:
-    """Always one command ahead, so that nobody waits for its imports."""
+    """Always has one command ready, so that no test waits for its imports."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -102,7 +102,7 @@ def standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standby]:
 
 
 class Shop:
-    """Two topics of a broker, the job that reads them, and what it has published."""
+    """Two topics of a broker, the job that reads them, and its published rows."""
 
     def __init__(
         self, folder: Path, broker: KafkaBroker, engine: Engine, standby: Standby, variables: Mapping[str, str]
@@ -133,13 +133,13 @@ class Shop:
         return command
 
     def count(self, condition: str = "s.state = 'DONE'") -> int:
-        """Sequences with rows, published so far unless told otherwise."""
+        """Count sequences with rows; by default the published ones."""
         query = f"SELECT count(*) FROM gobblin.commit_sequence s WHERE {condition}"
         with self._engine.connect() as connection:
             return int(connection.execute(text(query)).scalar_one())
 
     def await_publications(self, command: Command, more: int) -> None:
-        """Until so many more are done than now."""
+        """Wait until so many more are published than now."""
         goal = self.count() + more
 
         def are_done() -> bool:
@@ -149,7 +149,7 @@ class Shop:
         wait_until(are_done, f"{more} more publications; the stream said: {command.said}")
 
     def await_all(self) -> None:
-        """Until the watermarks are at the ends of the logs: nobody writes any more."""
+        """Wait until the watermarks are at the ends of the logs. Nothing is written any more."""
         ends = {topic: find_ends(self.broker.bootstrap, topic) for topic in self.topics}
         wait_until(lambda: self.watermarks() == ends, f"watermarks at {ends}")
 
@@ -157,7 +157,7 @@ class Shop:
         return {topic: watermarks_of(self._stores, JOB, topic) for topic in self.topics}
 
     def check(self) -> None:
-        """What was published is what was sent below the watermarks, record for record; nothing is left open."""
+        """Check that exactly the records below the watermarks are published, and that nothing is left open."""
         assert self.count("s.state NOT IN ('DONE', 'ABORTED')") == 0
         for topic, marks in self.watermarks().items():
             sent = sent_facts(self.broker.bootstrap, topic)
@@ -165,7 +165,7 @@ class Shop:
             assert dict(published_facts(self._stores, JOB, topic)) == below, topic
 
     def check_end(self) -> None:
-        """All that was ever sent is published; some of it was broken, and some was aborted before."""
+        """Check that all records ever sent are published; some were broken, and some were aborted before."""
         self.check()
         assert self.watermarks() == {topic: find_ends(self.broker.bootstrap, topic) for topic in self.topics}
         assert self.producing.aborted > 0

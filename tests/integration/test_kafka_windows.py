@@ -24,7 +24,7 @@ MakeTopic = Callable[..., str]
 
 
 class WindowClock(SystemClock):
-    """Stands in the middle of an hour, counted from the first."""
+    """A clock in the middle of an hour, counted from the first."""
 
     hour = 0
 
@@ -37,7 +37,7 @@ def key_of(hour: int) -> str:
 
 
 class Windows:
-    """A topic of two partitions with hourly windows, and what was sent to it."""
+    """A topic of two partitions with hourly windows, and the records sent to it."""
 
     def __init__(self, ingest: Open, broker: KafkaBroker, name: str, **kafka: Any) -> None:
         self.clock = WindowClock()
@@ -52,7 +52,7 @@ class Windows:
         self.ingestion: Ingestion = ingest(dataset, clock=self.clock)
 
     def produce(self, hour: int, *texts: str) -> None:
-        """Records whose time lies in the hour, one after the other into the two partitions."""
+        """Send records whose time lies in the hour, alternately into the two partitions."""
         at_ms = int((FIRST + hour * HOUR + HOUR / 4).timestamp() * 1000)
         records = [Record(each.encode(), None, n % 2, at_ms) for n, each in enumerate(texts)]
         produce(self._broker.bootstrap, self.name, records)
@@ -74,7 +74,7 @@ class Windows:
         return Counter({value: count for (value,), count in self.ingestion.rows(self.name, "value").items()})
 
     def rows_by_hour(self) -> dict[str, int]:
-        """By asset partition, the rows of the segments that are read."""
+        """Rows of the active segments, by asset partition."""
         query = text(
             "SELECT g.partition, sum(g.row_count)::int FROM gobblin.segment g JOIN gobblin.commit_sequence s"
             " USING (sequence_id) WHERE g.sealed AND g.retired_by IS NULL AND s.state = 'DONE' GROUP BY g.partition"
@@ -97,7 +97,7 @@ def test_windows_are_continued_filled_and_read_again_and_every_record_is_there_o
     windows.run(now=0)
     assert windows.rows_by_hour() == {key_of(0): 3}
 
-    # Nobody ran at one o'clock.
+    # No run happened at one o'clock.
     windows.produce(1, "b0", "b1")
     windows.produce(2, "c0", "c1", "c2", "c3")
     windows.run([1], now=2)
@@ -110,7 +110,7 @@ def test_windows_are_continued_filled_and_read_again_and_every_record_is_there_o
     assert windows.rows_by_hour() == {key_of(0): 3, key_of(1): 2, key_of(2): 4}
     assert windows.watermarks() == {f"{name}:0": "5", f"{name}:1": "4"}
 
-    # Late records by their time, which belong to the window that reads them.
+    # Late records by their time; they belong to the window that reads them.
     windows.produce(0, "late")
     windows.run(now=3)
     windows.run([0, 1, 3], now=4)

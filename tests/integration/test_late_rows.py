@@ -1,4 +1,4 @@
-"""The late window on a real Spark session: told by key and position, whatever their types."""
+"""The late window on a real Spark session: rows are told by key and position, whatever the types."""
 
 import datetime as dt
 from collections import Counter
@@ -19,7 +19,7 @@ def _minute(number: int) -> dt.datetime:
 
 
 def _wall(number: int) -> dt.datetime:
-    # Around the hour that Berlin has twice, so that a detour over a session's zone would show.
+    # Around the hour that Berlin has twice, so that a conversion through a session's zone would show.
     return dt.datetime(2013, 10, 27, 2, 30) + dt.timedelta(minutes=number, microseconds=1)  # noqa: DTZ001  a wall clock's
 
 
@@ -108,7 +108,7 @@ def test_composite_positions_compare_time_then_key(spark: SparkSession) -> None:
         low=position(2, 2),
         reread_from=position(1, 0),
     )
-    # Below (2, 2) all are published; those before the window are no part of what is read in a real run.
+    # All rows below (2, 2) are published; a real run does not read rows before the window.
     found = sorted((row["at"].minute, row.id) for row in kept.collect() if row["at"] >= _minute(1).replace(tzinfo=None))
     assert found == [(2, 2), (2, 3), (3, 0), (3, 1), (3, 2), (3, 3)]
 

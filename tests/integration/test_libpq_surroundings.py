@@ -32,7 +32,7 @@ QUESTION = "SELECT current_setting('TimeZone') || ' ' || current_setting('DateSt
 
 @pytest.fixture
 def role(server: EmbeddedServer, fresh_database: Database) -> Iterator[Database]:
-    """The empty database, with a role that is nobody else's."""
+    """The empty database, with a role of its own."""
     name, password = f"plain_{secrets.token_hex(4)}", secrets.token_hex(8)
     with postgres.maintenance(server) as connection:
         connection.execute(
@@ -85,7 +85,7 @@ def test_the_command_line_starts_the_embedded_server_under_all_of_them(home: Pat
         check=False,
     )
     assert (done.returncode, json.loads(done.stdout or "null")) == (0, []), done.stderr
-    # libpq warns about a password file that is none.
+    # libpq warns about a password file that is not a file.
     assert "WARNING" not in done.stderr
 
 
@@ -98,7 +98,7 @@ def test_dagster_s_storage_works_under_all_of_them(home: Path) -> None:
         "    print(json.dumps(list(instance.get_dynamic_partitions('tenants'))))\n"
     )
     environment = {**os.environ, **HOSTILE, **own}
-    # As `gobblin-assets dagster` hands it on.
+    # As `gobblin-assets dagster` passes it on.
     forget_unasked_variables(environment)
     done = subprocess.run(
         [sys.executable, "-c", code, own[HOME_VARIABLE]],

@@ -147,7 +147,7 @@ def test_the_bound_on_rows_follows_the_schema() -> None:
 
 
 def test_pages_bear_checksums_whatever_the_site_has_set(spark: SparkSession, tmp_path: Path) -> None:
-    """A damaged byte still decodes without compression: nothing but the checksum tells."""
+    """Without compression a damaged byte still decodes: only the checksum shows the damage."""
     name = "parquet.page.write-checksum.enabled"
     spark.conf.set(name, "false")
     try:

@@ -1,4 +1,4 @@
-"""What docs/PYTHON.md shows runs as it stands, and shows every public name."""
+"""The examples in docs/PYTHON.md run as they are, and the page shows every public name."""
 
 import ast
 import os

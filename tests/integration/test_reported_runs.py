@@ -1,4 +1,4 @@
-"""Dagster is told of a run that it did not start: as a run of its own, from what the log keeps."""
+"""Dagster is told of a run that it did not start: as a run of its own, from the log's records."""
 
 import shutil
 import uuid
@@ -51,7 +51,7 @@ def layout(tmp_path: Path) -> JobLayout:
 
 @pytest.fixture
 def latest(tmp_path: Path, database_url: str, engine: Engine) -> Sequence[DatasetReport]:
-    """What the log has of two months and a whole table, published by Dagster's runs in another instance."""
+    """The log's records of two months and a whole table, published by Dagster's runs in another instance."""
     for month, number in ((JANUARY, 1), (FEBRUARY, 2)):
         write_numbers(tmp_path / "source", MONTHLY, month, [number])
     write_numbers(tmp_path / "source", WHOLE, None, [3])

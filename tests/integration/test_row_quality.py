@@ -75,7 +75,7 @@ def test_data_has_no_column_of_policies_where_none_is_optional(rows: DataFrame) 
 def test_one_write_gives_both_roles_their_directories_and_counts(
     rows: DataFrame, spark: SparkSession, tmp_path: Path
 ) -> None:
-    # The source may be read once only: a second read finds the counter used up.
+    # The source may be read only once: a second read finds the counter used up.
     reads = spark.sparkContext.accumulator(0)
     counted = spark.createDataFrame(rows.rdd.map(lambda row: (reads.add(1), row)[1]), rows.schema)
     split = split_rows(counted, [_policy("positive", "amount > 0", "err_file")], dataset="d")
@@ -101,7 +101,7 @@ def test_a_failing_row_fails_the_task_and_names_the_policy_but_no_value(rows: Da
         split.frame.write.parquet(str(tmp_path / "attempt"))
     explained = explain_row_failure(raised.value, dataset="public.orders")
     assert explained is not None
-    # Of the task alone: other tasks of the dataset may well be published.
+    # The error is the task's alone: other tasks of the dataset may well be published.
     assert explained.hint.startswith("Nothing that its task read was published.")
     assert explained.fields["policy"] == "positive"
     assert "'positive'" in str(explained)

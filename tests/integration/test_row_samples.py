@@ -1,4 +1,4 @@
-"""Rows that fail a policy are counted and shown: by three of them, whose values stay where they are."""
+"""Rows that fail a policy are counted, and three of them are shown, with masked values."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def figures_of(report: RunReport, name: str = "short") -> dict[str, Any]:
 
 
 def find_secrets(ingestion: Ingestion, report: RunReport, output: str) -> list[str]:
-    """Where a value of a row stands outside of the data."""
+    """The places outside of the data that show a value of a row."""
     with ingestion.engine.connect() as connection:
         errors = connection.execute(text("SELECT error FROM gobblin.attempt")).scalars().all()
         details = connection.execute(text("SELECT details::text FROM gobblin.commit_sequence")).scalars().all()

@@ -192,7 +192,7 @@ def test_what_a_killed_client_left_running_is_ended_under_its_session_and_tag(
     assert interrupt_left_behind(connect.url, identity, "attempt-9") == 0
     assert interrupt_left_behind(connect.url, identity, "attempt-7") == 1
     assert interrupt_left_behind(connect.url, identity, "attempt-7") == 0
-    # Its twin goes on without its client, and takes as long as the interrupted one would have taken.
+    # Its twin goes on without its client, for as long as the interrupted one would have taken.
     wait_until((tmp_path / "attempt-8" / "_SUCCESS").exists, "the other write is complete")
     assert not (tmp_path / "attempt-7" / "_SUCCESS").exists()
 
@@ -233,7 +233,7 @@ def test_a_wrong_token_a_dead_port_and_a_second_kind_are_refused_without_showing
 
 
 def _work_until_the_way_is_gone(server: ConnectServer) -> tuple[int, str]:
-    """A client that reaches the server through a door of ours, which is then shut."""
+    """A client that reaches the server through a proxy of ours, which is then closed."""
     door = socket.create_server(("127.0.0.1", 0))
     ends: list[socket.socket] = []
 
@@ -269,7 +269,7 @@ def _work_until_the_way_is_gone(server: ConnectServer) -> tuple[int, str]:
 
 
 def test_a_client_whose_server_is_gone_gives_up_in_bounded_tries(connect: ConnectServer) -> None:
-    """PySpark's own bound is ten minutes, for which a run would hold its leases."""
+    """PySpark's own bound is ten minutes, during which a run would hold its leases."""
     assert in_child(_work_until_the_way_is_gone, connect) == (1, "RetryableError")
 
 
@@ -308,7 +308,7 @@ def test_spark_s_own_ports_want_a_secret_and_its_temporary_files_are_the_owners_
 
 
 def _is_of(server: ConnectServer, path: Path) -> bool:
-    """Whether the server's process has something of it open."""
+    """Whether the server's process has a file below the path open."""
     opened = [str(each.readlink()) for each in Path(f"/proc/{server.pid}/fd").iterdir() if each.is_symlink()]
     return any(each.startswith(str(path)) for each in opened)
 
@@ -341,7 +341,7 @@ def test_a_server_survives_its_killed_starter_and_starts_at_once_give_one_server
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
     try:
-        # While it is still starting: they wait for it, too.
+        # They wait for the server, too, while it is still starting.
         starters = [_start(tmp_path), _start(tmp_path)]
         said = [starter.communicate()[0].splitlines()[-1] for starter in starters]
         server = connect_server.find(tmp_path)

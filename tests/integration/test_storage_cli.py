@@ -37,7 +37,7 @@ def world(lake: Lake) -> Iterator[World]:
 
 @pytest.fixture
 def backup(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backup]:
-    """From its restore on, commands work on the log that was put back."""
+    """From its restore on, commands work on the restored log."""
     with backups(server) as take:
 
         def restore(world: World) -> World:
@@ -64,7 +64,7 @@ def faults_of(lake: Lake, *arguments: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def flip_a_byte_of_a_page(path: Path) -> None:
-    """As a disk does it: neither length nor time change, and the file still decodes."""
+    """Damage a byte like a disk: neither length nor time change, and the file still decodes."""
     column = pq.read_metadata(path).row_group(0).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
     before = path.stat()
@@ -199,7 +199,7 @@ def test_a_file_damaged_between_seal_and_finish_blocks_its_dataset_alone_and_is_
 class TestReconcile:
     @pytest.fixture
     def restored(self, world: World, backup: Backup) -> World:
-        """Two publications of one dataset were lost; the log that was put back does not know them."""
+        """Two publications of one dataset are missing in the restored log."""
         world.run()
         restored = backup(world)
         for _run in range(2):

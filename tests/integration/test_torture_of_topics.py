@@ -1,4 +1,4 @@
-"""The arena of topics under test: its producer loses and doubles nothing, and a record lost or doubled is said."""
+"""The arena of topics under test: its producer loses and doubles nothing, and a lost or doubled record is reported."""
 
 import uuid
 from collections.abc import Callable

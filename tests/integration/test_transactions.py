@@ -1,4 +1,4 @@
-"""What a caller may believe of a transaction after its connection broke, at every place where it can break."""
+"""A caller's knowledge of a transaction after its connection broke, at every place where it can break."""
 
 import os
 import socket
@@ -48,7 +48,7 @@ def count(engine: Engine) -> int:
 
 
 def no_sleep(_seconds: float) -> None:
-    """Waiting proves nothing here: what is waited for has happened."""
+    """No wait: the awaited event has already happened."""
 
 
 class LoseAcknowledgement:
@@ -74,7 +74,7 @@ def test_a_lost_acknowledgement_is_resolved_by_running_the_body_again(table: Eng
     with failpoints.install(LoseAcknowledgement(2)):
         result = transact(table, "seal", body, committed=Failpoint.SEAL_COMMITTED, sleep=no_sleep)
 
-    # The first try did it; the later ones found it done.
+    # The first try did the work; the later ones found it done.
     assert (seen, result, count(table)) == ([1, 0, 0], 0, 1)
 
 
@@ -151,7 +151,7 @@ def test_a_restart_in_the_middle_of_the_body_is_survived(own: tuple[EmbeddedServ
     def start_again(_seconds: float) -> None:
         embedded.start(home, lambda _line: None)
 
-    # The stop is noticed by the COMMIT itself: whether it arrived is unknown until the second try.
+    # The COMMIT itself fails by the stop: whether it arrived is unknown until the second try.
     transact(engine, "stage", body, sleep=start_again)
 
     assert len(set(backends)) == 2
@@ -185,7 +185,7 @@ def test_a_connection_broken_under_a_raw_copy_is_repeated_too(table: Engine) -> 
         tries.append(raw.info.backend_pid)
         with raw.cursor() as cursor, cursor.copy("COPY public.done (id) FROM STDIN") as copy:
             if len(tries) == 1:
-                # As a network does it: libpq finds out while it copies, behind SQLAlchemy's back.
+                # Like a network: libpq notices while it copies, and SQLAlchemy does not.
                 with socket.socket(fileno=os.dup(raw.fileno())) as wire:
                     wire.shutdown(socket.SHUT_RDWR)
             copy.write_row([uuid.uuid4()])

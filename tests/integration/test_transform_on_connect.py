@@ -1,4 +1,4 @@
-"""The same chain over Spark Connect, in a process of its own: convert, judge, compare with what is published, read."""
+"""The same chain on Spark Connect, in a process of its own: convert, judge, compare with published rows, read."""
 
 from pathlib import Path
 

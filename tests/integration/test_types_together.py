@@ -19,7 +19,7 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.publishing import Publisher
 
-# The values of each type that are the hardest to keep, as Spark's SQL writes them and as Python has them.
+# The values of each type that are hardest to keep, as Spark's SQL writes them and as Python has them.
 VALUES: dict[str, list[tuple[str, Any]]] = {
     "tinyint": [("-128", -128), ("127", 127)],
     "smallint": [("-32768", -32768), ("32767", 32767)],
@@ -52,7 +52,7 @@ TOGETHER = [
     ("decimal(10,4)", "decimal(38,19)", "decimal(38,19)"),
     ("date", "timestamp_ntz", "timestamp_ntz"),
 ]
-# How a value may be wrapped, and what Python has of it.
+# How a value may be wrapped, and Python's form of the result.
 WRAPPED: dict[str, tuple[str, Any]] = {
     "plain": ("{0}", lambda value: value),
     "field": ("named_struct('f', {0})", lambda value: value[0]),
@@ -138,7 +138,7 @@ def test_a_column_that_comes_back_with_another_type_is_compared_with_all_active_
     assert "a decimal with at least 8 digits before the point and 2 behind it" in refused.error
     assert ingestion.rows("public.prices", "id", "price") == Counter({(1, Decimal("19.99")): 1, (2, None): 1})
     assert not [path for path in Path(ingestion.root).rglob("*.parquet") if ".staging" in str(path)]
-    # Widened instead, it goes on without leave; narrowed, it needs leave, and the dataset stays as wide as it was.
+    # A widening is allowed. A narrowing needs allow_retyped, and the dataset stays as wide as it was.
     alter(shop, "ALTER TABLE prices ALTER COLUMN price TYPE numeric(14, 3)")
     ingestion.datasets = [prices()]
     assert not ingestion.run(mode=Mode.APPEND).failed

@@ -1,7 +1,7 @@
 """The built wheel, in an environment that holds nothing of this checkout.
 
-`make test` looks into it. `make proof` gives it the locked dependencies, and the newest ones that it allows, for every
-Python it names.
+`make test` looks at its files. `make proof` installs it for every Python that it names, with the locked dependencies
+and with the newest ones that it allows.
 """
 
 import json
@@ -35,7 +35,7 @@ datasets: [{{urn: public.orders}}]
 
 
 def run(command: list[str | Path], *, cwd: Path, seconds: int = COMMAND_S_MAX, **variables: str) -> str:
-    # PYTHONPATH could bring the checkout in through the back door.
+    # PYTHONPATH could make the checkout visible.
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "GOBBLIN")) and k != "VIRTUAL_ENV"
     }
@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def binaries(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``bin`` of an environment with the wheel, and with the locked dependencies but not the editable project."""
+    """``bin`` of an environment with the wheel and the locked dependencies, without the editable project."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
@@ -126,7 +126,7 @@ def test_dg_finds_the_component(binaries: Path, tmp_path: Path) -> None:
 
 def find_python(version: str) -> str:
     found = sys.executable if sys.version.startswith(f"{version}.") else shutil.which(f"python{version}")
-    # A version manager puts names on PATH that answer only for the versions that are turned on.
+    # A version manager's names on PATH answer only for versions that are turned on.
     if found is None or subprocess.run([found, "--version"], capture_output=True).returncode != 0:
         pytest.skip(f"this machine has no Python {version}")
     return found
@@ -138,7 +138,7 @@ def find_python(version: str) -> str:
 def test_with_the_newest_versions_that_it_allows_it_publishes_a_table(
     wheel: Path, version: str, fresh_database: Database, tmp_path: Path
 ) -> None:
-    """As ``pip install`` of the wheel resolves them today, in an empty environment."""
+    """In an empty environment, with the versions that ``pip install`` of the wheel chooses today."""
     run([find_python(version), "-m", "venv", tmp_path / "environment"], cwd=tmp_path)
     binaries = tmp_path / "environment" / "bin"
     install = [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
@@ -167,7 +167,7 @@ def test_with_the_newest_versions_that_it_allows_it_publishes_a_table(
 
 
 def test_every_version_of_spark_that_it_allows_is_of_the_line_that_is_tested() -> None:
-    """A connector fits the minor line that it was built for, and no other."""
+    """A connector fits only the minor line that it was built for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (spark,) = (each for each in map(Requirement, project["project"]["dependencies"]) if each.name == "pyspark")
     lines = {

@@ -1,4 +1,4 @@
-"""Rows read = rows in data, quarantine and dead letters, or nothing is sealed: on Spark, with files that are lost."""
+"""Rows read = rows in data, quarantine and dead letters, or nothing is sealed: on Spark, with lost files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ def ingestion(spark: SparkSession, database_url: str, shop: Database, tmp_path: 
 
 
 def losing(collect: Collect, kind: str, times: int = 1) -> Collect:
-    """What a file system does that forgets a file of a write: the first whose path has ``kind`` in it."""
+    """A file system that forgets a file of a write: the first whose path has ``kind`` in it."""
     left = [times]
 
     def lose(fs: FileSystem, directory: str) -> Sequence[WrittenDirectory]:
@@ -63,7 +63,7 @@ def losing(collect: Collect, kind: str, times: int = 1) -> Collect:
 
 
 def unobserved(_self: ObservedPositions) -> None:
-    """What Connect gives when its server was too busy."""
+    """Connect's answer when its server was too busy."""
 
 
 @pytest.mark.parametrize("kind", ["gobblin_role=data", "gobblin_role=quarantine"])

@@ -1,8 +1,8 @@
 """``SimCommitStepStore(db)``: the port ``CommitStepStore`` over a ``SimDatabase``.
 
-Each method is one atomic transaction on the shared tables: it happens wholly, or raises and has changed nothing. It
-raises the families that the Postgres adapter raises, and repeating it finds its own work done in the same way. Faults
-are not made here: whoever simulates them wraps the port.
+Each method is one atomic transaction on the shared tables: it happens completely, or raises and has changed nothing. It
+raises the families that the Postgres adapter raises, and a repeated call finds its own work done in the same way.
+Faults are not made here: the world that simulates them wraps the port.
 """
 
 import uuid
@@ -71,7 +71,7 @@ class SimCommitStepStore:
         return log_queries.get(self._db, sequence_id)
 
     def read_segments(self, sequence_id: SequenceId) -> Iterator[StoredSegment]:
-        """All of one moment: of the call."""
+        """All segments of one moment, that of the call."""
         return iter(log_queries.read_segments(self._db, sequence_id))
 
     def load_sealed(self, *sequence_ids: SequenceId) -> Sequence[SealedSequence]:

@@ -20,9 +20,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def combination(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The job kind and the destination of the worlds that are made: each suite runs over every pair.
+    """The job kind and the destination of new worlds: each suite runs over every pair.
 
-    Hypothesis' machines, which take no parameters, run over the first.
+    Hypothesis' machines, which take no parameters, run over the first pair.
     """
     before, world.COMBINATION = world.COMBINATION, getattr(request, "param", COMBINATIONS[0])
     yield

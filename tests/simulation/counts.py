@@ -1,4 +1,4 @@
-"""How often each port is called by the process of each scenario: the measure of what is tried."""
+"""How often the process of each scenario calls each port: this measures what is tried."""
 
 import json
 from collections import Counter

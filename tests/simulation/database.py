@@ -7,11 +7,11 @@
     db.fingerprint()                         equal for equal tables, in every process; times count from now
 
 The tables are public (``db.sequences``, ``db.ledger``, …: dicts of the frozen rows of ``tests.simulation.rows``, in
-the order of their making), for those who look; only the stores write. ``SimCommitStepStore``, ``SimLeaseStore``,
+the order of their making), for code that looks; only the stores write. ``SimCommitStepStore``, ``SimLeaseStore``,
 ``SimDatasetStore``, ``SimRunStore`` and ``SimPublishedFiles`` are made from one ``SimDatabase`` and share it.
 
-Nothing here draws a random number, reads a real clock or makes an id. The clock stands still while nobody moves it;
-"oldest first" then means first made.
+This module draws no random number, reads no real clock and makes no id. The clock moves only when it is moved;
+otherwise "oldest first" means first made.
 """
 
 import hashlib
@@ -48,21 +48,21 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 _ABSENT: Final = object()
-# A segment's digest speaks for its payload.
+# A segment's digest stands for its payload.
 _LEFT_OUT: Final = frozenset({"payload"})
 
 
 class ConstraintError(Exception):
-    """Postgres would refuse this by a constraint that its adapter turns into no family: a mistake of the caller."""
+    """A constraint of Postgres for which the adapter has no family: the caller made a mistake."""
 
 
 def json_text(value: object) -> str:
-    """What a jsonb column keeps of a value, as one text for equal values."""
+    """A value as a jsonb column keeps it, as one text for equal values."""
     return json.dumps(json.loads(to_jsonb(value)), sort_keys=True)
 
 
 class Table(dict[K, R], Generic[K, R]):
-    """Rows by primary key. ``put`` and ``drop`` are undone when their transaction is refused."""
+    """Rows by primary key. If their transaction is refused, ``put`` and ``drop`` are undone."""
 
     def __init__(self, rows: "Table[K, R] | None" = None) -> None:
         super().__init__(() if rows is None else rows)
@@ -125,7 +125,7 @@ class SimDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """All or nothing: whatever leaves the block by an exception has changed nothing."""
+        """All or nothing: if an exception leaves the block, nothing has changed."""
         self._undo.clear()
         try:
             yield self
@@ -140,7 +140,7 @@ class SimDatabase:
             self._undo.clear()
 
     def copy(self) -> "SimDatabase":
-        """The same tables, clock and guards; neither sees what happens to the other from now on."""
+        """The same tables, clock and guards; from now on neither sees changes of the other."""
         twin = SimDatabase(now_s=self.now_s, without=self.without)
         twin.restore(self)
         return twin
@@ -152,7 +152,7 @@ class SimDatabase:
         self._join_tables()
 
     def fingerprint(self) -> str:
-        """A digest of all tables. The clock counts only as the distance to what is written in them."""
+        """A digest of all tables. The clock counts only by its distance to times in the tables."""
         digest = hashlib.sha256()
         for name, table in self._tables():
             digest.update(f"\n{name}\n".encode())

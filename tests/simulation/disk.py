@@ -1,31 +1,31 @@
-"""A disk in memory that knows what a power cut would leave. Several file systems may share one disk.
+"""A disk in memory that knows its state after a power cut. Several file systems may share one disk.
 
 Inodes. A name is an entry of a directory's inode and points to another inode, so that a directory which is
-renamed takes its entries along, those that are durable and those that are not. Every directory has two sets of
-entries, what programs see and what is on the platter; every file has two contents in the same way.
+renamed keeps its entries, durable or not. Every directory has two sets of entries: those that programs see, and those
+on the platter. In the same way, every file has two contents.
 
-Pending changes. Between the two stands a list, in order, of what was not synced: an entry that came, an entry
-that went, a rename (one change over both directories, as a journal writes it), a file's content. ``power_cut``
-asks ``keep`` about each, in order, and then everybody sees what is on the platter. ``keep`` can't break what no
-disk breaks; a change is lost, whatever ``keep`` says, when
+Pending changes. The difference between the two is a list of unsynced changes, in order: an entry that was added, an
+entry that was removed, a rename (one change over both directories, as a journal writes it), a file's content.
+``power_cut`` asks ``keep`` about each, in order; then programs see what is on the platter. ``keep`` can't break rules
+that no disk breaks. A change is lost, whatever ``keep`` says, if
 - an earlier change of the same name is lost (a rename of a file whose own entry was lost);
 - it removes a directory of which an earlier removal or rename is lost (that directory is not empty);
 - it is a rename into a directory that the power cut takes away: the file stays under its old name;
-- it is a rename of a directory into one that is below it without the changes lost before.
-Any other entry in a directory that is gone is gone. A file whose entry survives without its content holds what
-``Unsynced`` says. So a file that was durable is always under its old name or its new one, never under neither.
+- it is a rename of a directory into one that, without the changes lost before, is below it.
+Any other entry in a lost directory is lost. A file whose entry survives without its content holds what
+``Unsynced`` says. So a durable file is always under its old name or its new one, never under neither.
 
 Syncs promise as little as they can. ``sync_directory`` makes the entries of that inode durable, not the
 directory's own name. A rename between two directories is durable once both were synced after it and the target's
-own name and those of its parents are durable, which may come later than its own sync; a sync of one side alone
-promises nothing. ``sync_file`` covers the content and the name of one file, no other names beside it.
-What a synced change depends on goes to the platter with it; if that is a rename whose target is not
-reachable there yet, then everything before it goes too, as a journal that is written in order would do it.
+own name and those of its parents are durable; that may happen after its own sync. A sync of one side alone
+promises nothing. ``sync_file`` covers the content and the name of one file, and no other names.
+Changes that a synced change depends on go to the platter with it. If one of them is a rename whose target is not
+reachable there yet, then all earlier changes go too, as from a journal that is written in order.
 
-Lag. With ``listing_lag_calls`` = N a name that came is missing in listings during the next N calls of the file
-systems on this disk, and so is all below it; looking at the name itself is always current.
+Lag. With ``listing_lag_calls`` = N, a new name is missing in listings during the next N calls of the file
+systems on this disk, and so are all names below it; a look at the name itself is always current.
 
-Nothing here reads a clock or draws a number: inodes and mtimes come from one counter of the disk.
+This module reads no clock and draws no number: inodes and mtimes come from one counter of the disk.
 """
 
 import errno
@@ -42,7 +42,7 @@ from tests.simulation.inodes import ROOT, Inodes
 from tests.simulation.pending_changes import ChangeKind, Entry, PendingChange, Unsynced
 
 DIRECTORY_BYTES: Final = 4_096
-"""What a directory takes of ``capacity_bytes``."""
+"""The size of a directory, counted against ``capacity_bytes``."""
 NAME_BYTES_MAX: Final = 255
 
 
@@ -53,8 +53,8 @@ def _lose_all(_change: PendingChange) -> bool:
 class SimDisk:
     """The storage of one world; it outlives the processes that use it. Paths are absolute.
 
-    What a person, a writer or a test does to it directly is no call of a file system: it is as volatile, but no
-    lag counts it. ``lock`` makes each call of a file system one moment.
+    Direct changes by a person, a writer or a test are no calls of a file system: they are as volatile, but no
+    lag counts them. ``lock`` makes each call of a file system one moment.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SimDisk:
 
     @property
     def pending(self) -> tuple[PendingChange, ...]:
-        """What a power cut may undo now, in the order in which it was done."""
+        """The changes that a power cut may undo now, in the order in which they were made."""
         return tuple(self._inodes.pending)
 
     def copy(self) -> "SimDisk":
@@ -87,7 +87,7 @@ class SimDisk:
         return other
 
     def fingerprint(self) -> str:
-        """Equal for disks that behave in the same way from now on, in whatever process they were made.
+        """Equal for disks that behave in the same way from now on, whichever process made them.
 
         Inodes and mtimes count, since a commit log may know them; the counters behind them do not.
         """
@@ -102,7 +102,7 @@ class SimDisk:
     def power_cut(
         self, keep: Callable[[PendingChange], bool] = _lose_all, *, unsynced: Unsynced = Unsynced.OLD
     ) -> None:
-        """Go back to what is durable, and to those pending changes that ``keep`` lets survive."""
+        """Go back to the durable state, plus the pending changes that ``keep`` lets survive."""
         self._inodes.power_cut(keep, unsynced)
         self._appeared.clear()
         self._found.clear()
@@ -155,7 +155,7 @@ class SimDisk:
         return {path: self._inodes.files[inode].data for path, inode in sorted(self._walk("", ROOT, lagging=False))}
 
     def durable_files(self) -> dict[str, bytes]:
-        """Every file that is left if the power is cut now and nothing unsynced survives."""
+        """Every file that is left if the power is cut now and no unsynced change survives."""
         other = self.copy()
         other.power_cut()
         return other.files()
@@ -185,7 +185,7 @@ class SimDisk:
     # --- changing, volatile
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and its missing parents; being there already is fine."""
+        """Make a directory and its missing parents; it may exist already."""
         inode, made = ROOT, ""
         for name in path[1:].split("/") if path != "/" else ():
             entries = self._inodes.seen.get(inode)
@@ -202,7 +202,7 @@ class SimDisk:
             raise ConflictError(f"{made} is not a directory", path=path)
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write a file, and make its missing parents. A file that is there keeps its inode and gets a new mtime."""
+        """Write a file, and make its missing parents. An existing file keeps its inode and gets a new mtime."""
         self.mkdir(path.rpartition("/")[0] or "/")
         old = self.find_identity(path)
         self.demand("write", path, further_bytes=len(content) - (old.size_bytes if old else 0))
@@ -214,7 +214,7 @@ class SimDisk:
         self._inodes.write(inode, path, content)
 
     def link(self, source: str, target: str) -> None:
-        """A second name of a file: what a rename by link and unlink leaves when it is cut in the middle."""
+        """A second name of a file, as a rename by link and unlink leaves it if it is cut in the middle."""
         entry, inode = self._entry(target), self.find(source)
         if inode is None or self.exists(target):
             raise ValueError(f"expected a file at {source} and nothing at {target}")
@@ -223,7 +223,7 @@ class SimDisk:
         self._note(entry)
 
     def rename(self, source: str, target: str) -> None:
-        """One change over both directories. The source and the target's parent are there, the target is not."""
+        """One change over both directories. The source and the target's parent exist, the target does not."""
         gone, come = self._entry(source), self._entry(target)
         self.demand("rename to", target)
         if target.startswith(f"{source}/"):
@@ -246,7 +246,7 @@ class SimDisk:
         self._inodes.change(ChangeKind.REMOVE, inode, path, gone=entry)
 
     def remove_tree(self, path: str) -> None:
-        """Remove what is there with all below it, the deepest first."""
+        """Remove a file or directory with all below it, the deepest first."""
         if self.is_directory(path):
             for name in self.list_names(path):
                 self.remove_tree(f"{path}/{name}")
@@ -271,7 +271,7 @@ class SimDisk:
     # --- refusals
 
     def demand(self, action: str, path: str, *, further_bytes: int = 0) -> None:
-        """Refuse what a read-only disk, a full one, or any file system's limit on names refuses."""
+        """Refuse what a read-only disk, a full disk, or any file system's limit on names would refuse."""
         if self.read_only:
             raise self.failure(errno.EROFS, action, path)
         if len(path) > NAME_BYTES_MAX // 4 and len(path.rpartition("/")[2].encode()) > NAME_BYTES_MAX:
@@ -280,7 +280,7 @@ class SimDisk:
             raise self.failure(errno.ENOSPC, action, path)
 
     def failure(self, code: int, action: str, path: str) -> GobblinError:
-        """The family in which a local disk reports this errno."""
+        """The family that a local disk reports for this errno."""
         return translate_error(OSError(code, os.strerror(code)), action=action, path=path, changes=True)
 
     # --- inside

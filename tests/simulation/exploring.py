@@ -1,7 +1,7 @@
-"""Every fault at every call: histories of one fault and of two, each checked while and after it happens.
+"""Every fault at every call: histories of one fault and of two, checked during the faults and afterwards.
 
 A history is: a scenario's process meets its fault; leases run out; another process takes over; and so on until the
-world has come to rest. After each of these the checker looks.
+world has come to rest. After each of these steps the checker looks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ H = TypeVar("H")
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """``power_cut``: the machine loses what was not synced as well."""
+    """``power_cut``: the machine also loses unsynced changes."""
 
     fault: Fault
     power_cut: bool = False
@@ -34,10 +34,10 @@ FAULTS = (*(PlannedFault(fault) for fault in Fault), *(PlannedFault(f, power_cut
 
 @dataclass
 class Tally:
-    """What was tried. ``calls`` counts each kind of call that the scenario's process makes, undisturbed.
+    """Counts of tried histories. ``calls`` counts each kind of call that the scenario's process makes, undisturbed.
 
-    Histories that reach a world in which another one has been before are the same from there on: only ``executed``
-    ones were carried on to their end.
+    Histories that reach a world that another history reached before are the same from there on: only ``executed``
+    histories were carried on to their end.
     """
 
     histories: int = 0
@@ -57,7 +57,7 @@ class Tally:
 
 
 class HistoryError(AssertionError):
-    """A history that breaks the promise; its text can be read by a person."""
+    """A history that breaks the promise; its text is for people."""
 
 
 def list_calls(scenario: Scenario, base: World) -> list[str]:
@@ -68,7 +68,7 @@ def list_calls(scenario: Scenario, base: World) -> list[str]:
 
 
 def explore_singles(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
-    """One fault at each call, each kind of it; of all these, the histories of ``share``."""
+    """One fault at each call, of each kind; of these histories, those of ``share``."""
     tally = tally or Tally()
     base = scenario.prepare()
     calls = list_calls(scenario, base)
@@ -84,7 +84,7 @@ def explore_singles(scenario: Scenario, tally: Tally | None = None, *, share: Sh
 def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tally:
     """A second fault at each call of the process that takes over after the first.
 
-    ``shard`` of ``shards``: only its part of the worlds that first faults leave is carried on.
+    ``shard`` of ``shards``: only its part of the worlds after first faults is carried on.
     """
     base = scenario.prepare()
     tally = Tally()
@@ -108,9 +108,9 @@ def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tal
 
 
 def _explore_second(after_first: World, checker: Checker, story: str, settled: set[object]) -> Tally:
-    """Second faults up to where recovery is over and planning begins: from there on it is a run like any other.
+    """Second faults until recovery is over and planning begins: from there on it is a run like any other.
 
-    Killed before a call is killed after the one before it, and a power cut follows a kill: one run serves them all.
+    A kill before a call equals a kill after the one before it, and a power cut follows a kill: one run serves all.
     """
     trial = after_first.copy().open_process()
     trial.run()
@@ -166,7 +166,7 @@ def _act(
 
 
 def settle_once(world: World, checker: Checker, story: str, settled: set[object]) -> bool:
-    """Carry a history on to its end, unless another one did so from the same state."""
+    """Carry a history on to its end, unless another one has done so from the same state."""
     state = _state(world, checker)
     if state in settled:
         return False
@@ -180,7 +180,7 @@ def _state(world: World, checker: Checker) -> object:
 
 
 def _settle(world: World, checker: Checker, story: str) -> None:
-    """Until nothing is left to do: what stays open now stays open for ever."""
+    """Go on until nothing is left to do: a sequence that is still open now would stay open for ever."""
     world.bad_units = frozenset()
     world.expire_leases()
     world.open_process().run()

@@ -1,20 +1,20 @@
-"""The FileSystem port over a disk in memory. What a power cut leaves, and lag: see ``tests.simulation.disk``.
+"""The FileSystem port over a disk in memory. For power cuts and lag see ``tests.simulation.disk``.
 
     disk = SimDisk()                          the storage, shared, outlives processes
     fs = SimFileSystem(disk)                  the port; as many as there are processes
     fs, path = fs.open("sim:///lake")         fits ``OpenFileSystem``
-    disk.write_file(path, b"...")             as a writer does it: volatile, parents included
-    disk.read(path), disk.files()             what programs see
-    disk.durable_files()                      what is left if the power is cut now
-    disk.pending                              what is not durable, in order: ``PendingChange``
+    disk.write_file(path, b"...")             like a writer: volatile, missing parents are made
+    disk.read(path), disk.files()             the state that programs see
+    disk.durable_files()                      the files left if the power is cut now
+    disk.pending                              changes that are not durable, in order: ``PendingChange``
     disk.power_cut()                          nothing unsynced survives
-    disk.power_cut(lambda change: True)       everything does; no cut at all is a killed process
+    disk.power_cut(lambda change: True)       every change survives; without a cut it is like a killed process
     disk.power_cut(lambda change: change.number != lost)     exactly one change is lost
     disk.copy(), disk.fingerprint()           to fork a world, and to recognise one
-    disk.read_only, disk.capacity_bytes, disk.listing_lag_calls     switches, to be set at any time
+    disk.read_only, disk.capacity_bytes, disk.listing_lag_calls     switches, which can be set at any time
 
 A rename takes effect in one moment and never leaves both names. ``apply_modes`` changes nothing and is noted in
-``modes_applied``. ``probe`` looks whether the disk would take a publication, and writes nothing for it.
+``modes_applied``. ``probe`` checks whether the disk would accept a publication, and writes nothing for it.
 """
 
 import errno
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 
 def path_of(uri: str) -> str:
-    """The path that ``to_uri`` made this URI of."""
+    """The path that ``to_uri`` turned into this URI."""
     prefix = f"{SCHEME}://"
     if not uri.startswith(f"{prefix}/"):
         raise RejectedError(f"expected {prefix}/…, found {uri!r}", field="destination")
@@ -50,7 +50,7 @@ def path_of(uri: str) -> str:
 def _one_moment(
     call: Callable[Concatenate["SimFileSystem", P], R],
 ) -> Callable[Concatenate["SimFileSystem", P], R]:
-    """A call of the port: counted, and with no other in the middle of it."""
+    """A call of the port: it is counted, and no other call happens during it."""
 
     @functools.wraps(call)
     def counted(self: "SimFileSystem", /, *arguments: P.args, **named: P.kwargs) -> R:
@@ -74,7 +74,7 @@ class _Unwritten(io.BytesIO):
 
 
 class SimFileSystem:
-    """Adapters have no state of their own beside ``modes_applied``: all of it is on the disk."""
+    """Adapters have no state except ``modes_applied``: the disk has all other state."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
@@ -88,7 +88,7 @@ class SimFileSystem:
         return f"{SCHEME}://{path}"
 
     def open(self, uri: str) -> tuple[FileSystem, str]:
-        """As ``OpenFileSystem`` has it."""
+        """Like ``OpenFileSystem``."""
         return self, path_of(uri)
 
     @_one_moment
@@ -105,14 +105,14 @@ class SimFileSystem:
 
     @_one_moment
     def open_input(self, path: str) -> BinaryIO:
-        """The bytes of this moment: what is written later is not seen."""
+        """The bytes of this moment: later writes are not seen."""
         try:
             return io.BytesIO(self.disk.read(path))
         except OSError as error:
             raise self.disk.failure(error.errno or 0, "open", path) from error
 
     def create_file(self, path: str) -> BinaryIO:
-        """Written at the moment at which it is closed: no crash falls inside."""
+        """Written at the moment at which it is closed, so that no crash falls into the write."""
         if self.disk.exists(path):
             raise ConflictError(f"{path} is there already", path=path)
         if not self.disk.is_directory(path.rpartition("/")[0] or "/"):
@@ -153,7 +153,7 @@ class SimFileSystem:
     def _make_whole(self, path: str, content: bytes) -> bool:
         """One moment, so that no crash falls between its halves: the port promises the whole file or nothing.
 
-        What is there already may be pending, and stays it.
+        An existing file that is pending stays pending.
         """
         if self.disk.exists(path):
             return False

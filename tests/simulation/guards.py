@@ -4,14 +4,14 @@ from enum import StrEnum
 
 
 class Guard(StrEnum):
-    """``SimDatabase.without`` holds the ones that are switched off. Each says what it holds, and what Postgres has.
+    """``SimDatabase.without`` holds the guards that are switched off. Each names its rule, and its place in Postgres.
 
-    Not here, because the log does not decide it: that a refresh is sealed only when complete
+    Not among them, because the log does not decide it: a refresh is sealed only when complete
     (``model.policy.decide_commit``).
     """
 
     TAKE_REFUSES_LIVE_LEASE = "take-refuses-live-lease"
-    """Nobody takes a lease that another holds and that has not run out: ``_take_one``."""
+    """No process takes a lease that another holds and that has not run out: ``_take_one``."""
     TAKE_RAISES_FENCE = "take-raises-fence"
     """Each taking gets a fence of its own: ``_TAKE``."""
     TAKE_KNOWS_ITS_OWN = "take-knows-its-own"
@@ -21,14 +21,14 @@ class Guard(StrEnum):
     RELEASE_CHECKS_FENCE = "release-checks-fence"
     """Only the holder ends a lease: ``_RELEASE``."""
     RAISE_LEAVES_HELD_ALONE = "raise-leaves-held-alone"
-    """The fence of a dataset that somebody holds is not raised by another: ``_RAISE_FENCE``."""
+    """The fence of a dataset is not raised while another process holds the dataset: ``_RAISE_FENCE``."""
 
     BEGIN_CHECKS_FENCE = "begin-checks-fence"
     """A sequence is begun under the newest fence: ``hold_fence`` in ``begin``."""
     CONTINUE_CHECKS_FENCE = "continue-checks-fence"
     """Only the newest owner goes on building what an earlier one began: ``continue_building``."""
     CONTINUE_CHECKS_BUILDING = "continue-checks-building"
-    """What was sealed or aborted is never built on: ``continue_building``."""
+    """A sealed or aborted sequence gets no more work: ``continue_building``."""
     REGISTER_CHECKS_SEQUENCE = "register-checks-sequence"
     """An attempt starts only in a BUILDING sequence of its own fence: ``share_building``."""
     STAGE_CHECKS_BUILDING = "stage-checks-building"
@@ -38,7 +38,7 @@ class Guard(StrEnum):
     STAGE_KNOWS_ITS_OWN = "stage-knows-its-own"
     """A repeated T1 adds no segment twice: the attempt's state, read under its lock in ``stage``."""
     STAGE_CHECKS_RUNNING = "stage-checks-running"
-    """An attempt that was given up (FAILED, CANCELLED) is never staged: ``_ATTEMPT_STATE``."""
+    """An abandoned attempt (FAILED, CANCELLED) is never staged: ``_ATTEMPT_STATE``."""
     ONE_WINNER_PER_WORK_UNIT = "one-winner-per-work-unit"
     """At most one STAGED attempt of a MultiWorkUnit: the index ``attempt_one_winner``."""
 
@@ -47,9 +47,9 @@ class Guard(StrEnum):
     SEAL_CHECKS_SEQUENCE_FENCE = "seal-checks-sequence-fence"
     """T2 names the fence that the sequence was begun under: ``_SEAL``."""
     SEAL_CHECKS_BUILDING = "seal-checks-building"
-    """Only a BUILDING sequence is sealed, never one that somebody aborted: ``lock_sequence`` and ``_SEAL``."""
+    """Only a BUILDING sequence is sealed, never an aborted one: ``lock_sequence`` and ``_SEAL``."""
     SEAL_KNOWS_ITS_OWN = "seal-knows-its-own"
-    """A repeated T2 finds its own digest and is content: ``seal``."""
+    """A repeated T2 finds its own digest and succeeds: ``seal``."""
     SEAL_CHECKS_VERSION = "seal-checks-version"
     """The dataset is at the version that the plan was made from: ``_VERSION`` and ``_SEAL``."""
     SEAL_CHECKS_WINNERS = "seal-checks-winners"
@@ -61,7 +61,7 @@ class Guard(StrEnum):
     ABORT_CHECKS_FENCE = "abort-checks-fence"
     """Only the newest owner aborts: ``lock_for``."""
     ABORT_CHECKS_BUILDING = "abort-checks-building"
-    """What was sealed is rolled forward, never aborted: ``lock_for``."""
+    """A sealed sequence is rolled forward, never aborted: ``lock_for``."""
 
     FINISH_CHECKS_FENCE = "finish-checks-fence"
     """T3 holds the newest fence: ``lock_for``."""
@@ -83,18 +83,18 @@ class Guard(StrEnum):
     FAILURE_CHECKS_FENCE = "failure-checks-fence"
     """Only the newest owner counts a try: ``lock_for``."""
     FAILURE_BLOCKS_AFTER_TRIES_MAX = "failure-blocks-after-tries-max"
-    """So many failed tries leave the sequence to a person: ``_RECORD_FAILURE``."""
+    """A certain number of failed tries leaves the sequence to a person: ``_RECORD_FAILURE``."""
     DEFERRAL_CHECKS_FENCE = "deferral-checks-fence"
     """Only the newest owner puts a sequence off: ``defer``."""
     RESUME_CHECKS_FENCE = "resume-checks-fence"
     """Only the newest owner resumes: ``lock_for``."""
     ABANDON_CHECKS_FENCE = "abandon-checks-fence"
-    """Only the newest owner gives up, at the beginning and at the end: ``lock_for``."""
+    """Only the newest owner abandons, at the beginning and at the end: ``lock_for``."""
     ABANDON_MARKS_FOR_CAPTURE = "abandon-marks-for-capture"
     """The fence of a capture is in the log before the capture happens: ``_MARK_FOR_CAPTURE``."""
 
     FIND_UNFINISHED_RETURNS_BLOCKED = "find-unfinished-returns-blocked"
-    """A BLOCKED sequence stops whoever takes the dataset: ``_FIND_UNFINISHED``."""
+    """A BLOCKED sequence stops any process that takes the dataset: ``_FIND_UNFINISHED``."""
     RECOVERABLE_WAITS_FOR_BACK_OFF = "recoverable-waits-for-back-off"
     """A failed sequence is left alone until its next try is due: ``_LIST_RECOVERABLE``."""
     RECOVERABLE_LEAVES_HELD_ALONE = "recoverable-leaves-held-alone"
@@ -111,11 +111,11 @@ class Guard(StrEnum):
     FOLD_WAITS_FOR_OPEN = "fold-waits-for-open"
     """Nothing is folded while a sequence of the dataset is open: ``_IS_OPEN``."""
     FOLD_WAITS_FOR_EVENTS = "fold-waits-for-events"
-    """What Dagster was not told of is not folded: ``_MEMBERS``."""
+    """Publications that Dagster was not told of are not folded: ``_MEMBERS``."""
     FOLD_WAITS_FOR_CLEANUP = "fold-waits-for-cleanup"
-    """What attempts may have left is removed before the attempts are forgotten: ``_MEMBERS``."""
+    """Files that attempts may have left are removed before the attempts are forgotten: ``_MEMBERS``."""
     FOLD_LEAVES_RETIRED_ALONE = "fold-leaves-retired-alone"
-    """A generation that was replaced is never joined with one that is read: ``_IS_ACTIVE``."""
+    """A replaced generation is never joined with an active one: ``_IS_ACTIVE``."""
     FORGET_WAITS_FOR_REMOVAL = "forget-waits-for-removal"
     """Retired files are removed before the log forgets that they are ours: ``_RETIRED``."""
     REMOVABLE_WAITS_FOR_GRACE = "removable-waits-for-grace"

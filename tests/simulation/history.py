@@ -1,7 +1,7 @@
-"""The checker: what anybody may expect of the published datasets, at every moment and in the end.
+"""The checker: what a reader may expect of the published datasets, at every moment and in the end.
 
-It knows nothing of the code under test. It looks at the database's rows and the disk's files: a sequence's files stand
-in directories that bear its id, and each file says which rows of its source it holds.
+It knows nothing of the code under test. It looks at the database's rows and the disk's files: a sequence's files are
+in directories with its id, and each file lists the rows of its source that it holds.
 """
 
 import json
@@ -26,7 +26,7 @@ _OPEN = (SequenceState.BUILDING, SequenceState.PREPARED, SequenceState.BLOCKED, 
 
 @dataclass
 class Checker:
-    """Remembers what it saw, so that nothing that was acknowledged is ever taken back."""
+    """Remembers what it saw, so that an acknowledged row that is taken back is noticed."""
 
     versions: dict[DatasetId, int] = field(default_factory=dict)
     watermarks: dict[KeyId, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Checker:
         return (tuple(sorted(self.versions.items())), tuple(sorted(self.watermarks.items())), len(self.done))
 
     def look(self, world: World) -> None:
-        """Whatever is being done, a reader sees whole publications, each row once, and nothing goes back."""
+        """At any moment, a reader sees whole publications, each row once, and nothing goes back."""
         done = frozenset(i for i, row in world.db.sequences.items() if row.state is SequenceState.DONE)
         done |= {i for i, row in world.db.past_sequences.items() if row.state is SequenceState.DONE}
         assert done >= self.done, "a finished publication is not finished any more"
@@ -57,7 +57,7 @@ class Checker:
         assert not unknown, f"Dagster was told of what is not published: {unknown}"
 
     def acknowledge(self, world: World, report: RunReport | None) -> None:
-        """What a run says that it published is published."""
+        """Publications that a run reports are published."""
         for dataset in () if report is None else report.datasets:
             if dataset.publication is not None:
                 sequence_id = dataset.publication.sequence_id
@@ -115,7 +115,7 @@ class Checker:
 
 @dataclass(frozen=True)
 class Active:
-    """A finished sequence that no later one has replaced. ``names``: the one that its files' directories bear, or, of a
+    """A finished sequence that no later one has replaced. ``names``: the id in the directories of its files; for a
     fold, the paths of its files.
     """
 
@@ -125,7 +125,7 @@ class Active:
 
 
 def list_active(world: World, dataset: DatasetRow) -> list[Active]:
-    """What a reader reads. The files of a fold stand where they stood, and only its segments tell which they are."""
+    """The sequences that a reader reads. The files of a fold never moved; only its segments list them."""
     active = []
     for row in _list_done(world, dataset):
         segments = [s for s in world.db.segments.values() if s.sequence_id == row.sequence_id and s.sealed]
@@ -157,7 +157,7 @@ def _rows_of(active: list[Active], files: dict[str, Rows]) -> Rows:
 
 
 def _read(disk: SimDisk) -> dict[str, Rows]:
-    """The rows that stand in directories with a sequence's id, by that id and by their files' paths."""
+    """The rows in directories with a sequence's id, by that id and by their files' paths."""
     found: dict[str, Rows] = {}
     for path in _list_paths(disk):
         if _STAGING not in path and _MARKERS not in path:
@@ -174,7 +174,7 @@ def _sequence_of(path: str) -> str:
 
 
 def _list_paths(disk: SimDisk) -> list[str]:
-    """Without the file that says which destination this is."""
+    """All paths except the file that identifies the destination."""
     return [stat.path for stat in SimFileSystem(disk).list_files(ROOT) if not stat.path.endswith(IDENTITY_NAME)]
 
 

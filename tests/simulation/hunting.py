@@ -1,4 +1,4 @@
-"""Who notices a mutant, and after how many histories."""
+"""Where a mutant is noticed, and after how many histories."""
 
 import os
 import re
@@ -21,7 +21,7 @@ SUITE_S_MAX = 900
 
 @dataclass(frozen=True)
 class Catch:
-    """``by`` None: the mutant survived. ``histories`` were tried in the simulated world until then."""
+    """``by`` None: the mutant survived. ``histories`` counts those tried in the simulated world until then."""
 
     name: str
     by: str | None
@@ -35,7 +35,7 @@ def hunt_in_the_simulated_world(mutant: Mutant) -> Catch:
             try:
                 explore(scenario, tally)
             except (TypeError, AttributeError, NameError) as error:
-                # Nobody noticed anything: the mutant does not fit the code any more.
+                # Nothing was noticed: the mutant does not fit the code any more.
                 raise RuntimeError(f"{mutant.name} can't be carried out: mend it") from error
             except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
                 return Catch(mutant.name, str(error) or type(error).__name__, tally.histories)
@@ -43,7 +43,7 @@ def hunt_in_the_simulated_world(mutant: Mutant) -> Catch:
 
 
 def hunt_in_an_adapter(mutant: Mutant) -> Catch:
-    """Exit code 1 of pytest alone says that a test failed; any other is a mistake here."""
+    """Only exit code 1 of pytest means that a test failed; any other is a mistake here."""
     command = [
         sys.executable,
         "-m",
@@ -74,7 +74,7 @@ def hunt_by_a_promise(guard: Guard) -> Catch:
 
 
 def _hunts() -> Iterator[tuple[Callable[[Scenario, Tally], Tally], Scenario]]:
-    """The shortest first. Two owners at once are tried last, since little needs them."""
+    """The shortest first. Two owners at once are tried last, since few mutants need them."""
     by_name = {each.name: each for each in SCENARIOS}
     order = ["fold", "recover", "abandon", "first", "append", "together", "partial", "refresh", "refresh in part"]
     for name in order:

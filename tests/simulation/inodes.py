@@ -1,4 +1,4 @@
-"""The inodes of a disk: what programs see of them, what a power cut would leave, and the changes in between."""
+"""The inodes of a disk: the state that programs see, the state after a power cut, and the changes in between."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from tests.simulation.pending_changes import ChangeKind, Entry, PendingChange, S
 ROOT: Final = 1
 
 Tree = dict[int, dict[str, int]]
-"""Entries by directory. The inner dicts are replaced and never changed, so that a copy may share them."""
+"""Entries by directory. The inner dicts are replaced and never changed, so that copies may share them."""
 
 
 class Inodes:
@@ -36,7 +36,7 @@ class Inodes:
         return other
 
     def describe(self) -> list[object]:
-        """All that decides what may happen next, in an order that does not depend on how it came about."""
+        """All state that decides the future, in an order that does not depend on its history."""
         inodes = {ROOT, *(change.inode for change in self.pending)}
         waiting = list(inodes)
         while waiting:
@@ -138,7 +138,7 @@ class Inodes:
             else:
                 self._synced_sides[change.number] = frozenset((gone[0], come[0]))
         self._commit(due)
-        # What was written down may have made the target of a rename durable; each round takes one off the list.
+        # Written changes may have made the target of a rename durable; each round takes one rename off the list.
         while self._synced_sides and (ready := [c.number for c in self.pending if self._is_ready(c)]):
             self._commit(ready[:1])
 
@@ -157,7 +157,7 @@ class Inodes:
         return inode == ROOT
 
     def _commit(self, numbers: Sequence[int]) -> None:
-        """Write these changes down, in order, with all that they depend on."""
+        """Write these changes to the platter, in order, with all changes that they depend on."""
         if not numbers:
             return
         pending = {change.number: change for change in self.pending}
@@ -189,7 +189,7 @@ class Inodes:
                 self._durable_parents[change.inode] = change.come[0]
 
     def _forget_contents(self, removed: set[int]) -> None:
-        """The content of a file that is durably gone is no pending change any more."""
+        """The content of a file that is durably removed is no pending change any more."""
         writes = {c.inode for c in self.pending if c.kind is ChangeKind.WRITE and c.inode in removed}
         for tree in (self.seen, self.durable) if writes else ():
             for entries in tree.values():

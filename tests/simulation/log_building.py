@@ -1,4 +1,4 @@
-"""From the first row of a sequence to its seal, as ``commit.postgres.building`` does it: begin, attempts, T1, T2."""
+"""From the first row of a sequence to its seal, like ``commit.postgres.building``: begin, attempts, T1, T2."""
 
 import json
 from collections.abc import Mapping

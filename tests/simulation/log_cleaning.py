@@ -1,4 +1,4 @@
-"""What may be removed, as ``commit.postgres.cleaning`` decides it."""
+"""Files that may be removed, by the rules of ``commit.postgres.cleaning``."""
 
 import uuid
 from collections import Counter
@@ -76,7 +76,7 @@ def list_removable(db: SimDatabase, dataset_ids: Sequence[DatasetId], grace_s: f
 
 
 def _first_of_each(rows: Iterable[R], limit: int) -> list[R]:
-    """So many of each dataset."""
+    """Up to ``limit`` rows of each dataset."""
     taken: Counter[DatasetId] = Counter()
     first = []
     for row in rows:

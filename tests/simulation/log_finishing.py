@@ -1,4 +1,4 @@
-"""After the seal, as ``commit.postgres.finishing`` does it: T3, failures, blocking, resuming and abandoning."""
+"""The log after the seal, like ``commit.postgres.finishing``: T3, failures, blocking, resuming and abandoning."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Folding and forgetting, as ``commit.postgres.folding`` and ``commit.postgres.forgetting`` do them."""
+"""Folding and forgetting, like ``commit.postgres.folding`` and ``commit.postgres.forgetting``."""
 
 import json
 from collections import defaultdict
@@ -255,7 +255,7 @@ def _is_clean(db: SimDatabase, row: SequenceRow) -> bool:
 
 
 def _is_forgettable(db: SimDatabase, row: SequenceRow, segment: SegmentRow, old_at: float) -> bool:
-    """Its files are removed, and it is not the last one to tell the columns of its role."""
+    """Whether its files are removed, and another segment has the columns of its role."""
     if segment.removed_at is None and db.holds(Guard.FORGET_WAITS_FOR_REMOVAL):
         return False
     if segment.removed_at is not None and segment.removed_at > old_at:

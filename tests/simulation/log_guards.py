@@ -1,7 +1,7 @@
-"""What every guarded transition of the simulated log asks first, as ``commit.postgres.guards`` does.
+"""The checks at the beginning of each guarded transition of the simulated log, as in ``commit.postgres.guards``.
 
-Transactions here happen one after the other, so that no lock is needed: what the locks of the real adapter are for
-is proved on two connections, in ``tests/contracts/test_interleaving.py``.
+Transactions here happen one after the other, so they need no locks. ``tests/contracts/test_interleaving.py`` proves on
+two connections what the locks of the real adapter are for.
 """
 
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError
@@ -43,7 +43,7 @@ def require_event(
     fence_guard: Guard,
     state_guard: Guard | None = None,
 ) -> SequenceRow:
-    """The row of a sequence that ``event`` starts from, or leads to when it happened before. Any other state:
+    """The row of a sequence in a state that ``event`` starts from, or leads to if it happened before. Any other state:
     ConflictError, unless ``state_guard`` is switched off.
     """
     past = db.past_sequences.get(sequence_id)
@@ -60,7 +60,7 @@ def require_event(
 def require_building(
     db: SimDatabase, sequence_id: SequenceId, fence: int, *, state_guard: Guard, fence_guard: Guard
 ) -> SequenceRow:
-    """The row of a sequence that still takes work under ``fence``; FencedError otherwise."""
+    """The row of a sequence that still accepts work under ``fence``; FencedError otherwise."""
     row = get_sequence(db, sequence_id)
     other_owner = row.fence != fence and db.holds(fence_guard)
     over = row.state is not SequenceState.BUILDING and db.holds(state_guard)
@@ -78,5 +78,5 @@ def unexpected_state(sequence_id: SequenceId, state: SequenceState, wanted: str)
 
 
 def contradiction(what: str, sequence_id: SequenceId) -> CorruptionError:
-    """What a guarded statement of the adapter raises when it changes no row under its lock."""
+    """The error of a guarded statement of the adapter that changes no row under its lock."""
     return CorruptionError(f"{what} changed 0 rows instead of one", sequence_id=str(sequence_id))

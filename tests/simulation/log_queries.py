@@ -42,7 +42,7 @@ def stored(db: SimDatabase, segments: Iterable[SegmentRow]) -> list[StoredSegmen
 
 
 def where(db: SimDatabase, sequence_id: SequenceId) -> tuple[str, tuple[str, str] | None]:
-    """The root that the sequence is at, and from which to which it moved."""
+    """The root that the sequence is at now, and the roots from which and to which it moved."""
     details = json.loads(db.sequences[sequence_id].details)
     moved = details.get("moved")
     return details["root_uri"], None if moved is None else (moved[0], moved[1])
@@ -67,7 +67,7 @@ def look_at(
 
 
 def _order(segment: SegmentRow) -> tuple[bool, uuid.UUID, int, uuid.UUID]:
-    """Those of folds, which have no attempts, come last."""
+    """Segments of folds, which have no attempts, come last."""
     attempt_id = segment.attempt_id
     return attempt_id is None, attempt_id or uuid.UUID(int=0), segment.number, segment.segment_id
 
@@ -106,7 +106,7 @@ def _find_recoverable(db: SimDatabase, jobs: Sequence[JobName] | None) -> list[S
 
 
 def _waits_since(db: SimDatabase, row: SequenceRow) -> tuple[bool, float]:
-    """What was never tried comes first."""
+    """Sequences that were never tried come first."""
     ended = [at for at in (row.next_try_at, db.leases[row.dataset_id].expires_at) if at is not None]
     return (True, max(ended)) if ended else (False, 0.0)
 
@@ -156,7 +156,7 @@ def load_publication(db: SimDatabase, sequence_id: SequenceId) -> Publication:
 
 
 def _count_active_rows(db: SimDatabase, of: SequenceRow) -> int:
-    """Of the partition that the sequence published."""
+    """In the partition that the sequence published."""
     return sum(
         segment.row_count
         for segment in db.segments.values()

@@ -1,4 +1,4 @@
-"""Reading what seals decided, as ``commit.postgres.sealed`` does."""
+"""Reading the decisions of seals, like ``commit.postgres.sealed``."""
 
 import json
 from collections.abc import Sequence

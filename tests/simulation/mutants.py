@@ -1,7 +1,7 @@
-"""Small named changes that break the protocol: a proof that would not notice them would prove nothing.
+"""Small named changes that break the protocol: a proof that does not notice them proves nothing.
 
-``change`` is in force inside of its block. ``catcher`` says who must notice: the simulated world, or tests of an
-adapter, which are run in a process of their own (what lives in an adapter can't be seen in a world of fakes).
+``change`` is in force inside of its block. A mutant must be noticed in the simulated world, or by the tests of an
+adapter in ``suite``, which run in a process of their own (a world of fakes can't show code of an adapter).
 """
 
 import uuid
@@ -62,7 +62,7 @@ def _patch(target: Any, name: str, new: Any) -> Change:
 
 
 def _sql(module: Any, name: str, old: str, new: str) -> Change:
-    """Replace a part of a statement; a statement that has no such part any more is an error."""
+    """Replace a part of a statement. If the statement no longer has this part, that is an error."""
 
     def change() -> AbstractContextManager[Any]:
         statement = str(getattr(module, name))
@@ -73,7 +73,7 @@ def _sql(module: Any, name: str, old: str, new: str) -> Change:
     return change
 
 
-# What the driver, recovery, cleanup and abandonment do ------------------------------------------------------
+# The driver, recovery, cleanup and abandonment --------------------------------------------------------------
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _recovery_deletes_by_name() -> Iterator[None]:
 
 @contextmanager
 def _steps_taken_as_done_when_refused() -> Iterator[None]:
-    """A rename that found something else counts as done, and nobody looks again."""
+    """A rename that found something else counts as done, without a second look."""
     with (
         mock.patch.object(rename_steps, "_expect_renamed", _nothing),
         mock.patch.object(execution.Executor, "_pending", _pending_once(execution.Executor._pending)),
@@ -121,7 +121,7 @@ def _steps_taken_as_done_when_refused() -> Iterator[None]:
 
 
 def _pending_once(pending: Any) -> Any:
-    """The second look of each segment finds nothing to do, whatever there is."""
+    """The second look at each segment finds nothing to do, whatever there is."""
     looked: set[tuple[int, Any]] = set()
 
     def mutant(self: execution.Executor, part: Any, place: Any) -> Any:
@@ -145,7 +145,7 @@ def _extracted_before_recovery() -> Iterator[None]:
 
 
 def _rolled_back(found: SequenceState) -> Any:
-    """What is sealed is aborted by recovery; only what was not sealed may be."""
+    """Recovery aborts a sealed sequence; it may abort only an unsealed one."""
     if found is SequenceState.PREPARED:
         return recovery.RecoveryAction.ABORT
     return _DECIDE_RECOVERY(found)
@@ -162,7 +162,7 @@ _DECIDE_RECOVERY = recovery.decide_recovery
 
 @contextmanager
 def _cleanup_removes_without_marking() -> Iterator[None]:
-    """Marked as clean at once: what a paused writer makes again is never looked at."""
+    """Marked as clean at once: files that a paused writer makes again are never found."""
 
     def mutant(self: Any, fs: Any, attempt: Any, lease: Any) -> bool:
         clear(self, fs, attempt, lease)
@@ -175,11 +175,11 @@ def _cleanup_removes_without_marking() -> Iterator[None]:
         yield
 
 
-# What a run does ---------------------------------------------------------------------------------------------
+# A run -------------------------------------------------------------------------------------------------------
 
 
 def _staging_of_the_try(directory: str, attempt_id: Any) -> str:
-    """The same directory for the same try of another process."""
+    """The same directory for the same try in another process."""
     return _STAGING_DIRECTORY(directory, uuid.UUID(int=attempt_id.int & (2**64 - 1)))  # type: ignore[arg-type]  # an id
 
 
@@ -187,7 +187,7 @@ _STAGING_DIRECTORY = posix_destination.staging_directory
 
 
 class _Late:
-    """The log, but for the record of an attempt: that is kept until ``catch_up``."""
+    """The log, except for the record of an attempt: that is held back until ``catch_up``."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -225,7 +225,7 @@ def _written_before_registered() -> Iterator[None]:
 
 
 def _with_the_suffix(policy: Any, results: Any, *, replaces: bool) -> Decision:
-    """Whatever was read is published, also behind a WorkUnit that failed."""
+    """All rows that were read are published, also behind a WorkUnit that failed."""
     good: list[UnitResult] = [each for each in results if each.succeeded]
     decision = _DECIDE_COMMIT(policy, good, replaces=replaces)
     last = max(good, key=lambda each: each.unit.number, default=None)
@@ -254,11 +254,11 @@ def _told_before_sent() -> Iterator[None]:
         yield
 
 
-# What storage does -------------------------------------------------------------------------------------------
+# Storage -----------------------------------------------------------------------------------------------------
 
 
 def _nothing(*_arguments: Any, **_options: Any) -> None:
-    """Does not do what it promises."""
+    """Does nothing, whatever it promises."""
 
 
 def _replacing(self: Any, source: str, target: str) -> RenameOutcome:

@@ -1,4 +1,4 @@
-"""What a disk holds that was not synced: the changes, one by one, and what becomes of a file without its content."""
+"""Unsynced changes of a disk, one by one, and the content of a file whose content was lost."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -18,23 +18,23 @@ class ChangeKind(StrEnum):
 
 
 class Unsynced(StrEnum):
-    """What a file holds whose content was lost while its name survived; the last two only if it was never synced."""
+    """The content of a file that lost it while its name survived; the last two only if it was never synced."""
 
     OLD = "old"
-    """What was synced last, or nothing."""
+    """The content that was synced last, or nothing."""
     HALF = "half"
     ZEROS = "zeros"
-    """The right length, which an identity does not tell from the right content."""
+    """Other content of the right length; an identity can't tell it from the right content."""
 
 
 class PendingChange(NamedTuple):
-    """One change that a power cut may undo. ``after`` numbers the pending changes it can't survive without."""
+    """A change that a power cut may undo. ``after``: the numbers of pending changes that it can't survive without."""
 
     number: int
     kind: ChangeKind
     inode: int
     path: str
-    """The path at the time: of a rename, the new one."""
+    """The path at the time; for a rename, the new path."""
     gone: Entry | None = None
     come: Entry | None = None
     after: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ class SimFile(NamedTuple):
 
 
 def file_after_cut(file: SimFile, unsynced: Unsynced) -> SimFile:
-    """The file as a power cut leaves it. Its inode and mtime stay, also with other content."""
+    """The file after a power cut. Its inode and mtime stay, also with other content."""
     if file.synced == file.data:
         return file
     if file.synced is not None or unsynced is Unsynced.OLD:

@@ -1,8 +1,8 @@
-"""A process of the simulated world: every call that it makes of a port goes through here, where faults happen.
+"""A process of the simulated world: all of its calls of ports go through here, where faults happen.
 
-The product's code runs unchanged. What it is given as ports are ``Watched`` wrappers of the fakes, which count the
-calls of a process in order; a ``Fault`` is planned for the n-th of them. A killed process raises ``KilledError`` out of
-the call, and again out of every later one: what its ``finally`` blocks still try has no effect, as if it were dead.
+The product's code runs unchanged. Its ports are ``Watched`` wrappers of the fakes, which count a process's calls in
+order; a ``Fault`` is planned for the n-th call. A killed process raises ``KilledError`` out of that call, and again out
+of every later call: what its ``finally`` blocks still try has no effect, as if the process were dead.
 """
 
 import threading
@@ -16,7 +16,7 @@ from gobblin_assets.errors import ConflictError, FencedError, OutcomeUnknownErro
 from gobblin_assets.state.leases import LeaseKeeper
 
 HANDOVER_S_MAX: Final = 60.0
-"""Reached only by a world that hangs."""
+"""Only a world that hangs waits so long."""
 
 
 class Fault(StrEnum):
@@ -34,12 +34,12 @@ class Fault(StrEnum):
 
 
 class KilledError(BaseException):
-    """The process is dead. No ``except Exception`` of the product sees it."""
+    """The process is dead. No ``except Exception`` of the product catches it."""
 
 
 @dataclass
 class Pause:
-    """The process stops before its n-th call, from 0, until somebody wakes it up. ``label``: only such calls count."""
+    """The process stops before its n-th call, from 0, until it is woken up. ``label``: only such calls count."""
 
     call: int
     label: str | None = None
@@ -47,7 +47,7 @@ class Pause:
     woken: threading.Event = field(default_factory=threading.Event)
 
     def is_due(self, calls: Sequence[str]) -> bool:
-        """Whether it stops before the last of ``calls``."""
+        """Whether the process stops before the last of ``calls``."""
         if self.label is None:
             return len(calls) - 1 == self.call
         return calls[-1] == self.label and calls.count(self.label) - 1 == self.call
@@ -55,10 +55,10 @@ class Pause:
 
 @dataclass
 class Process:
-    """``faults`` maps the number of a call, from 0, to what happens there.
+    """``faults`` maps the number of a call, from 0, to its fault.
 
-    ``on_call`` is run between calls: the world's heartbeats, which are calls themselves, and the checker's looks.
-    ``refusals`` are the calls that the log answered by "taken over" or by a contradiction.
+    ``on_call`` runs between calls: the world's heartbeats, which are calls themselves, and the checker's looks.
+    ``refusals`` are the calls that ended with FencedError or ConflictError.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Process:
     _in_hook: bool = False
 
     def call(self, label: str, effect: Callable[[], Any]) -> Any:
-        """Make one call of a port, with the fault that was planned for it."""
+        """Make one call of a port, with the fault that is planned for it."""
         self._require_alive()
         if self.on_call is not None and not self._in_hook:
             self._in_hook = True
@@ -107,7 +107,7 @@ class Process:
             raise
 
     def kill(self) -> None:
-        """From outside: whatever it does next, it finds itself dead."""
+        """Kill it from outside: every later call finds the process dead."""
         self.dead = True
         if self.pause is not None:
             self.pause.woken.set()
@@ -122,7 +122,7 @@ class Process:
 
 
 class Watched:
-    """A port whose calls are the process's. Attributes in ``free`` are none: they look at nothing outside."""
+    """A port whose calls are the process's. Attributes in ``free`` are no calls: they look at nothing outside."""
 
     def __init__(self, process: Process, prefix: str, port: object, free: frozenset[str] = frozenset()) -> None:
         self.watching = process
@@ -145,7 +145,7 @@ class Watched:
 
 
 class WatchedFileSystem(Watched):
-    """Files that are made at the same time are made one by one, so that faults fall between them."""
+    """Files that are made together are made one by one, so that faults fall between them."""
 
     def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
         made: frozenset[str] = frozenset()
@@ -155,7 +155,7 @@ class WatchedFileSystem(Watched):
 
 
 class _Settled(list[Any]):
-    """What a generator gave, read inside of the call."""
+    """A generator's results, read inside of the call."""
 
 
 def _settled(result: Any) -> Any:

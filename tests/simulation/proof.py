@@ -1,6 +1,6 @@
 """``make proof``: every pair of faults, ten thousand random histories, and every mutant; with the counts.
 
-Prints a line for each part as it ends, then the tables. Exit code 1 if a history breaks the promise, a call is no
+Prints a line for each part as it ends, then the tables. Exit code 1: a history breaks the promise, a call is no
 longer reached, or a mutant survives.
 """
 
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _list_parts(workers: int, random_histories: int) -> list[Part]:
-    """The longest first. Made anew in each worker, which is told only a part's number."""
+    """The longest first. Each worker makes the list anew, since it is told only a part's number."""
     parts = [
         Part(
             "pairs",

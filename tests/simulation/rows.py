@@ -49,7 +49,7 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """``watermark`` stands for the two columns of Postgres: the JSON, and the bytes that are compared."""
+    """``watermark`` replaces the two columns of Postgres: the JSON, and the bytes that are compared."""
 
     key_id: KeyId
     dataset_id: DatasetId
@@ -182,7 +182,7 @@ class SegmentRow:
 
 @dataclass(frozen=True, slots=True)
 class MoveRow:
-    """A planned move with its planned intervals. None of these: a snapshot's generation."""
+    """A planned move with its planned intervals. Without intervals: a snapshot's generation."""
 
     sequence_id: SequenceId
     key_id: KeyId

@@ -1,4 +1,4 @@
-"""What is done to a world while faults happen: each scenario is a starting state and one thing that a process does."""
+"""What a process does to a world while faults happen: each scenario is a starting state and one action."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tests.simulation.world import URNS, Runner, World
 
 @dataclass(frozen=True)
 class Scenario:
-    """``prepare`` makes the state that every history starts from; ``act`` is what the first process does."""
+    """``prepare`` makes the starting state of every history; ``act`` is the action of the first process."""
 
     name: str
     prepare: Callable[[], World]
@@ -36,7 +36,7 @@ def _with_new_rows() -> World:
 
 
 def _with_a_bad_unit() -> World:
-    """The first WorkUnit of one dataset can't be read: under ``successful`` nothing of the second may be published."""
+    """One dataset's first WorkUnit can't be read: under ``successful``, nothing of the second may be published."""
     world = _with_new_rows()
     world.policy = CommitPolicy.SUCCESSFUL
     world.bad_units = frozenset({(URNS[0], 0)})
@@ -44,7 +44,7 @@ def _with_a_bad_unit() -> World:
 
 
 def _with_a_bad_unit_to_refresh() -> World:
-    """The second one, of a refresh: it is published whole or not at all."""
+    """The second WorkUnit of a refresh can't be read: a refresh is published whole or not at all."""
     world = _with_a_bad_unit()
     world.bad_units = frozenset({(URNS[0], 1)})
     return world
@@ -57,7 +57,7 @@ def _with_new_rows_to_share() -> World:
 
 
 def _with_publications_to_fold() -> World:
-    """Three of each dataset, the second one a refresh. From here on, all that is published is folded."""
+    """Three publications of each dataset, the second one a refresh. From here on, all publications are folded."""
     world = _published()
     world.open_process().run(Mode.REFRESH)
     world.add_rows()
@@ -85,7 +85,7 @@ def open_sequence(world: World) -> SequenceId:
 
 
 def _empty() -> World:
-    """Nothing is there yet: no destination, no dataset in the log."""
+    """Nothing exists yet: no destination, no dataset in the log."""
     world = World()
     world.add_rows()
     return world

@@ -1,6 +1,6 @@
-"""A process that is paused: it has a thread of its own, and stops where it was told to until somebody wakes it up.
+"""A process that is paused: it has its own thread, and stops where it was told to until it is woken up.
 
-One of them runs at a time: whoever starts or wakes it waits until it stops again or has ended.
+Only one of them runs at a time: a thread that starts or wakes it waits until it stops again or has ended.
 """
 
 import threading
@@ -11,7 +11,7 @@ from tests.simulation.world import Runner
 
 
 class Sleeper:
-    """``runner`` does ``act`` up to ``pause``, or to its end if it never comes so far."""
+    """``runner`` does ``act`` up to ``pause``, or to its end if it never reaches ``pause``."""
 
     def __init__(self, runner: Runner, act: Callable[[Runner], object], pause: Pause) -> None:
         self.runner = runner
@@ -28,12 +28,12 @@ class Sleeper:
 
     @property
     def holds_a_lease(self) -> bool:
-        """Whether it took one before it was paused, and has not given it back."""
+        """Whether it took a lease before it was paused, and has not given it back."""
         made = self.runner.process.calls[:-1]
         return not self.has_ended and made.count("leases.take") > made.count("leases.release")
 
     def wake(self, until: Pause | None = None) -> None:
-        """It goes on, to its end or to the next pause. Nothing happens where it has ended."""
+        """Let it go on, to its end or to the next pause. Does nothing if it has ended."""
         if self.has_ended:
             return
         before, self.runner.process.pause = self._pause, until or _never()
@@ -41,11 +41,11 @@ class Sleeper:
         self._wait()
 
     def step(self) -> None:
-        """It makes the call that it was paused before, and stops before the next one."""
+        """Let it make the call that it was paused before, and stop before the next one."""
         self.wake(Pause(len(self.runner.process.calls)))
 
     def kill(self) -> None:
-        """Its thread ends; nothing that it still tries has an effect."""
+        """End its thread; its later calls have no effect."""
         self.runner.process.kill()
         self._thread.join(HANDOVER_S_MAX)
 

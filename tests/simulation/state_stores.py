@@ -1,7 +1,7 @@
 """``SimLeaseStore(db)``, ``SimDatasetStore(db)``, ``SimRunStore(db)`` and ``SimPublishedFiles(db)``: the state's ports.
 
 They share one ``SimDatabase`` with ``SimCommitStepStore``; only its clock decides about leases. ``take`` is one
-transaction for each dataset, as in Postgres: what was taken before a refusal stays taken.
+transaction for each dataset, as in Postgres: leases taken before a refusal stay taken.
 """
 
 import datetime as dt
@@ -83,7 +83,7 @@ def _take_one(db: SimDatabase, dataset_id: DatasetId, holder: Holder, ttl_s: flo
             return None
     taken = LeaseRow(
         dataset_id=dataset_id,
-        # The first one is raised in any case: a fence of 0 means that nobody ever took the dataset.
+        # The first fence is always raised: a fence of 0 means that no process ever took the dataset.
         fence=row.fence + 1 if db.holds(Guard.TAKE_RAISES_FENCE) else max(row.fence, 1),
         owner=holder.owner,
         run_id=holder.run_id,

@@ -1,4 +1,4 @@
-"""Changes of mutants that lose files, or that don't look where files are."""
+"""Changes of mutants that lose files, or that don't check where files are."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,7 +16,7 @@ from tests.support.numbered_rows import NumberedRows
 
 
 def loses_a_file(times: float = float("inf")) -> AbstractContextManager[Any]:
-    """The last file of a write is gone before anybody counts: as often as said."""
+    """The last file of a write is gone before it is counted; this happens ``times`` times."""
     extract = NumberedRows.do
     left = [times]
 
@@ -49,7 +49,7 @@ def bound_to_no_root() -> Iterator[None]:
 
 @contextmanager
 def never_looked() -> Iterator[None]:
-    """The file at the root says whatever the log has."""
+    """The file at the root always agrees with the log."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(relocation, "decide", return_value=Verdict.IDENTIFY))
         stack.enter_context(mock.patch.object(markers, "_find_misplaced", _do_nothing))
@@ -59,11 +59,11 @@ def never_looked() -> Iterator[None]:
 
 
 def _do_nothing(*_arguments: Any, **_options: Any) -> None:
-    """Does not do what it promises."""
+    """Does nothing, whatever it promises."""
 
 
 def forgets_a_file(parts: Any) -> Any:
-    """One of the steps that a fold joins is left out, and counted all the same."""
+    """A fold leaves out one of the steps that it joins, and counts it all the same."""
     whole = _JOIN(parts)
     steps = decode_segment(whole.payload, whole.digest)
     if len(steps) == 1:

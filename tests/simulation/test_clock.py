@@ -1,4 +1,4 @@
-"""The database's clock is set back by an hour while leases are held: what waits, waits longer; nothing else changes."""
+"""The database's clock is set back by an hour while leases are held: waits get longer, and nothing else changes."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from tests.simulation.world import LEASE_S, SILENT_S_MAX, URNS, Runner, World
 
 HOUR_S = 3_600.0
 STRIDE = 3
-"""Each third call of a run; the random histories set the clock back between any two."""
+"""Each third call of a run; the random histories set the clock back between any two calls."""
 
 modes = pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH])
 
 
 @pytest.fixture(scope="module")
 def published() -> World:
-    """One batch of each dataset is published, another one is there."""
+    """One batch of each dataset is published, another one waits at the source."""
     world = World()
     world.add_rows()
     world.open_process().run()
@@ -32,7 +32,7 @@ def count_calls(published: World, mode: Mode) -> int:
 
 
 def set_back_at(runner: Runner, number: int) -> None:
-    """Before the process's call of this number, heartbeats going on as they do."""
+    """Set the clock back before the process's call of this number; heartbeats go on."""
     beat, db = runner.process.on_call, runner.world.db
     assert beat is not None
 
@@ -106,7 +106,7 @@ def test_the_lease_of_a_dead_run_lives_an_hour_longer_and_its_work_is_then_compl
 def test_one_who_was_taken_over_does_not_own_again_what_an_older_clock_would_give_him(
     published: World, mode: Mode
 ) -> None:
-    """Between two of his calls his leases run out, another one publishes all, and the clock goes back behind that."""
+    """Between two of its calls, its leases run out, another run publishes all, and the clock goes back behind that."""
     taken_over = 0
     for number in range(0, count_calls(published, mode), STRIDE):
         world, checker = published.copy(), Checker()

@@ -14,7 +14,7 @@ from tests.simulation.state_stores import SimDatasetStore
 from tests.support.commit_log import TTL_S, LogWorld, move, open_simulated
 
 JOB = JobName("shop")
-# From where the first publication left the key to positions that it already holds.
+# From where the first publication left the key to positions that the key already holds.
 BACK = move(10, 8, low=5)
 
 IN_ANOTHER_PROCESS = """
@@ -24,7 +24,7 @@ print(known_world().fingerprint())
 
 
 def known_world() -> SimDatabase:
-    """The same rows wherever it is made: nothing of it is drawn by chance."""
+    """The same rows in every process: none of them depends on chance."""
     db = SimDatabase(now_s=5.0)
     SimDatasetStore(db).register(JOB, [DatasetUrn(urn) for urn in ("orders", "items", "Größe")])
     return db
@@ -43,7 +43,7 @@ def log(db: SimDatabase) -> LogWorld:
 def test_a_refused_transaction_leaves_every_table_as_it_was(db: SimDatabase, log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     log.publish(lease)
-    # It is refused by its last table: version, segments and watermark were written before.
+    # Its last table refuses it: version, segments and watermark were written before.
     again = log.prepare(lease, moves=[BACK])
     before = db.fingerprint()
 
@@ -97,7 +97,7 @@ def test_a_restored_backup_forgets_and_its_clock_goes_on(db: SimDatabase, log: L
 
     assert log.state_of(lease.dataset_id).version == 1
     assert not log.leases.get_status(lease.dataset_id).is_live
-    # What is refused after it is taken back in the restored tables, not in the ones before.
+    # A transaction that is refused after the restore is undone in the restored tables, not in the earlier ones.
     with pytest.raises(ConflictError):
         log.prepare(lease, moves=[BACK, BACK])
     fresh = log.take(lease.dataset_id)

@@ -1,4 +1,4 @@
-"""What a power cut leaves of the simulated disk, case by case, and what it never does whatever survives."""
+"""The simulated disk after a power cut, case by case, and states that it never has whichever changes survive."""
 
 import os
 import subprocess
@@ -86,7 +86,7 @@ def test_durable_files_have_contents_and_names_but_no_durable_parents(disk: SimD
 
 def test_parents_that_somebody_else_made_must_be_synced_too(disk: SimDisk, fs: SimFileSystem) -> None:
     other = SimFileSystem(disk)
-    other.make_directories("/lake/final/a/b")  # and its process is gone
+    other.make_directories("/lake/final/a/b")  # then its process ends
     fs.make_directories("/lake/final/a/b/c")
     fs.rename_no_replace(FILE, "/lake/final/a/b/c/file")
     fs.sync_directories(["/lake/staged", "/lake/final/a/b/c", "/lake/final/a/b"])

@@ -1,4 +1,4 @@
-"""A file that a write lost is noticed before the seal, in the simulated world."""
+"""A file that a write loses is noticed before the seal, in the simulated world."""
 
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.simulation.history import Checker

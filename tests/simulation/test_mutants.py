@@ -1,4 +1,4 @@
-"""Each mutant fits the code as it is: `make proof`, which hunts them, is not run every day."""
+"""Each mutant fits the present code. This test is needed since `make proof`, which hunts them, does not run daily."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What holds of the simulated disk whatever is done to it and whichever changes survive."""
+"""Rules that the simulated disk keeps, whatever is done to it and whichever changes survive."""
 
 from random import Random
 
@@ -24,7 +24,7 @@ operations = st.lists(
 
 
 def do(fs: SimFileSystem, operation: tuple[str, str, str]) -> None:
-    """Nothing that would lose a file; what is refused did nothing."""
+    """Do it unless it would lose a file; a refused operation does nothing."""
     match operation:
         case ("rename", source, target):
             parent = target.rpartition("/")[0] or "/"
@@ -49,7 +49,7 @@ def make_tree() -> SimFileSystem:
 
 
 def sync_all(fs: SimFileSystem) -> None:
-    """In whatever order: the root first, and directories in the order of a walk."""
+    """In any order; here the root first, then directories in the order of a walk."""
     fs.make_durable(fs.disk.files())
     directories = ["/"]
     for directory in directories:

@@ -1,6 +1,6 @@
-"""Several runners over several datasets, in any order, with any faults: what hypothesis can think of.
+"""Several runners over several datasets, in any order, with any faults that hypothesis can generate.
 
-``GOBBLIN_PROOF_EXAMPLES`` sets the number of histories, and the seed of the tests which ones they are. A failing one is
+``GOBBLIN_PROOF_EXAMPLES`` sets the number of histories; the tests' seed chooses them. A failing history is
 printed with the fewest steps that still fail.
 """
 
@@ -89,7 +89,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.zombies)
     @rule()
     def a_day_passes(self) -> None:
-        """Not while somebody sleeps: cleanup looks for so long, and no longer, at what a sleeper may still write."""
+        """Not while a process sleeps: cleanup looks only so long for files that a sleeper may still write."""
         self.world.db.advance(90_000.0)
 
     @rule(urn=st.sampled_from(URNS), number=st.integers(0, 1), readable=st.booleans())

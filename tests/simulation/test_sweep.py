@@ -1,4 +1,4 @@
-"""What a sweep over open sequences does when there are many, when some can't be ended, and when time runs out."""
+"""A sweep over open sequences when there are many, when some can't be ended, and when time runs out."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class SteppingClock(SystemClock):
 
 @dataclass
 class Outage:
-    """Datasets with an open sequence each; recovery finishes them, but for those whose way to storage is gone."""
+    """Datasets with an open sequence each; recovery finishes them, except those whose storage is out of reach."""
 
     log: LogWorld
     clock: SteppingClock = field(default_factory=SteppingClock)
@@ -65,7 +65,7 @@ class Outage:
         try:
             yield taken[0]
         except KeyboardInterrupt:
-            # The process is gone: nobody gives the lease back.
+            # The process is gone, so nothing gives the lease back.
             raise
         except RetryableError:
             self.log.leases.release(taken)
@@ -96,7 +96,7 @@ def test_all_that_is_open_is_ended_page_by_page_the_oldest_first() -> None:
 
 
 def test_what_can_not_be_ended_holds_up_nothing() -> None:
-    # More of them than a page holds, and before all others.
+    # More of them than fit a page, and before all others.
     outage = make_outage(NAMES, unreachable=set(NAMES[:10]))
 
     report = outage.sweep(SweepBounds(page=4))

@@ -1,8 +1,8 @@
 """The simulated world: shared storage and database, numbered rows as sources, and processes that run the product.
 
 ``run_request``, ``LogOperations``, the lease keeper, recovery, driver, abandonment and cleanup are the product's own.
-Its two kinds of threads are stepped: tasks run at once where they are submitted, and heartbeats between the calls.
-A world is cheap to copy, so that many faults are tried from one state.
+Its two kinds of threads become steps: a task runs when it is submitted, and heartbeats run between the calls.
+A copy of a world is cheap, so that many faults are tried from one state.
 """
 
 import datetime as dt
@@ -53,25 +53,25 @@ COMBINATION = COMBINATIONS[0]
 """The kind and the destination of new worlds. The suites change it."""
 
 ROWS_PER_BATCH: Final = UNITS * FILES_PER_UNIT
-"""One row a file: the smallest world in which a file can be lost or doubled by itself."""
+"""One row in a file: the smallest world in which a file can be lost or doubled by itself."""
 
 FOLDS_ALL: Final = LogSpec(fold_keep=0, fold_min=1, fold_age_s=0.0)
 
 LEASE_S: Final = 60.0
 BACK_OFF_S_MAX: Final = 3600.0
 SILENT_S_MAX: Final = 2 * 86_400.0
-"""After so long, cleanup has stopped looking for what attempts left that never reported their end."""
+"""After so long, cleanup no longer looks for files of attempts that never reported their end."""
 
 _CALLS_PER_BEAT: Final = 40
 
 guards_off: frozenset[str] = frozenset()
-"""Of new worlds; set by mutants alone."""
+"""The guards that new worlds leave out; only mutants set it."""
 
 
 class SimClock:
-    """A process's own: ids that are a function of the process and a counter, and a time that stands still.
+    """A process's own clock: ids that depend only on the process and a counter, and a time that never moves.
 
-    That is the worst a local clock can do, since the local limit on a lease then never stops a zombie.
+    A local clock can't do worse, since its limit on a lease then never stops a zombie.
     """
 
     def __init__(self, process_number: int, now_s: float) -> None:
@@ -94,7 +94,7 @@ class SimClock:
 
 @dataclass
 class World:
-    """What processes share. ``events`` are the publications that Dagster was told of, with repetitions."""
+    """The state that processes share. ``events`` are the publications that Dagster was told of, with repetitions."""
 
     disk: SimDisk = field(default_factory=SimDisk)
     db: SimDatabase = field(default_factory=lambda: SimDatabase(without=guards_off))
@@ -104,14 +104,14 @@ class World:
     bad_units: frozenset[tuple[DatasetUrn, int]] = frozenset()
     policy: CommitPolicy = CommitPolicy.FULL
     shares: bool = False
-    """Both datasets are read by one task, and so go through the log together."""
+    """One task reads both datasets, so they go through the log together."""
     folds: bool = False
-    """Cleanup folds whatever it may, however new."""
+    """Cleanup folds all that it may, however new."""
     kind: str = field(default_factory=lambda: COMBINATION[0])
     destination: str = field(default_factory=lambda: COMBINATION[1])
 
     def copy(self) -> "World":
-        """Another world in the same state. Processes that live in this one stay here."""
+        """Another world in the same state. The processes of this world stay here."""
         return World(
             self.disk.copy(),
             self.db.copy(),
@@ -127,7 +127,7 @@ class World:
         )
 
     def fingerprint(self) -> object:
-        """Equal for worlds that behave alike from now on."""
+        """Equal for worlds that behave in the same way from now on."""
         events = tuple(sorted((each.int, count) for each, count in self.events.items()))
         return (self.disk.fingerprint(), self.db.fingerprint(), tuple(self.source.items()), events, self.process_count)
 
@@ -136,11 +136,11 @@ class World:
             self.source[urn] += count
 
     def expire_leases(self) -> None:
-        """Longer than a lease lives, and than a failed publication backs off."""
+        """Move the clock by more than a lease lasts and a failed publication waits."""
         self.db.advance(LEASE_S + BACK_OFF_S_MAX)
 
     def list_open(self) -> list[SequenceId]:
-        """Sealed, and not finished."""
+        """The sequences that are sealed and not finished."""
         states = (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
         return [row.sequence_id for row in self.db.sequences.values() if row.state in states]
 
@@ -151,7 +151,7 @@ class World:
 
 @contextmanager
 def stepped() -> Iterator[None]:
-    """For the block, threads of the product are steps: tasks run where they are submitted, heartbeats between calls."""
+    """In the block, threads of the product are steps: tasks run when submitted, heartbeats between calls."""
 
     def start(keeper: LeaseKeeper) -> None:
         keeper._store.watching.keepers.append(keeper)  # type: ignore[attr-defined]  # a Watched port of this world
@@ -164,7 +164,7 @@ def stepped() -> Iterator[None]:
 
 
 class Runner:
-    """A process of the world with the product in it."""
+    """A process of the world that runs the product."""
 
     def __init__(self, world: World, process: Process, number: int) -> None:
         self.world = world
@@ -185,10 +185,10 @@ class Runner:
         )
         self._fs = WatchedFileSystem(self.process, "fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
 
-    # What it can be told to do ---------------------------------------------------------------------------
+    # Its actions -----------------------------------------------------------------------------------------
 
     def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
-        """A whole run; None when the process died in it. A run that fails as a whole is as good as a failed one."""
+        """A whole run; None if the process died in it. A run that fails as a whole counts as a failed run."""
         request = RunRequest(
             job=_job(self.world.policy, FOLDS_ALL if self.world.folds else LogSpec()),
             selection=dict.fromkeys(urns, (WHOLE,)),
@@ -213,14 +213,14 @@ class Runner:
         return self._alive(lambda: run_request(request, ports))
 
     def recover(self) -> None:
-        """What the sensor and the command line do."""
+        """Recover like the sensor and the command line."""
         self._alive(lambda: self._operations().recover_due(None, on_publication=lambda _publication: None))
 
     def abandon(self, sequence_id: SequenceId) -> None:
         self._alive(lambda: self._operations().abandon(sequence_id, reason="somebody said so"))
 
     def clean(self) -> None:
-        """What a person or a schedule has the command line do, dataset by dataset."""
+        """Clean dataset by dataset, as the command line does for a person or a schedule."""
         log = FOLDS_ALL if self.world.folds else LogSpec()
         for row in list(self.world.db.datasets.values()):
             state = DatasetState(row.dataset_id, row.job, row.urn, row.version)
@@ -258,7 +258,7 @@ class Runner:
         return Watched(self.process, prefix, port)
 
     def _beat(self, process: Process) -> None:
-        """The heartbeat's thread, as a call among the others."""
+        """The heartbeat's thread, as one call among the others."""
         if len(process.calls) % _CALLS_PER_BEAT == _CALLS_PER_BEAT - 1:
             for keeper in process.keepers:
                 try:
@@ -292,9 +292,9 @@ class Runner:
             fs = SimFileSystem(self._disk)
             fs.make_directories(target.rpartition("/")[0])
             if fs.rename_no_replace(source, target) is not RenameOutcome.RENAMED:
-                # Put out of the way by whoever took the dataset over while this process slept.
+                # Another process took the dataset over while this one slept, and put the directory aside.
                 raise RetryableError(f"{source} is gone")
-            # As ``SparkExtractor`` does: what it came to is synced by the engine.
+            # Like ``SparkExtractor``: the engine syncs the files that the work produced.
             fs.sync_directories([source.rpartition("/")[0]])
 
         self.process.call("storage.move", rename)
@@ -315,7 +315,7 @@ def _job(policy: CommitPolicy, log: LogSpec) -> JobSpec:
 
 
 class _InlinePool(Executor):
-    """Runs each task when it is submitted, so that the calls of a process have one order."""
+    """Runs each task when it is submitted, so that a process's calls have one order."""
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
         pass

@@ -1,7 +1,7 @@
-"""Histories with a process that is paused anywhere: what others do meanwhile, and when it wakes up.
+"""Histories with a process that is paused anywhere: what other processes do meanwhile, and when it wakes up.
 
-Three kinds. A zombie wakes up after others took over and ended. A visited process has a lease that lives when others
-come: they are refused. An overlapped one wakes up in the middle of the work of the next owner, whose lease lives.
+Three kinds. A zombie wakes up after others took over and ended. A visited process has a live lease when others come,
+so they are refused. An overlapped process wakes up in the middle of the next owner's work, whose lease is live.
 """
 
 import itertools
@@ -58,8 +58,8 @@ def _in_turns(first: Sleeper, second: Sleeper) -> None:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The next owner makes its calls up to the one of this label and number, from 0, or ends if it makes none such.
-    Then the first one wakes up, and both ``go_on``.
+    """The next owner makes its calls up to the one of this label and number, from 0, or ends if it makes no such call.
+    Then the first process wakes up, and both ``go_on``.
     """
 
     label: str
@@ -80,9 +80,9 @@ OVERLAPS: Mapping[str, Overlap] = {
 
 
 def explore_zombies(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
-    """Paused before each call; others take over and finish; then the first one wakes up and goes on.
+    """Paused before each call; others take over and finish; then the first process wakes up and goes on.
 
-    Of all these, the histories of ``share``.
+    Of these, the histories of ``share`` are tried.
     """
 
     def meet(world: World, _first: Sleeper, others: str) -> None:
@@ -93,7 +93,7 @@ def explore_zombies(scenario: Scenario, tally: Tally | None = None, *, share: Sh
 
 
 def explore_visits(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
-    """Paused before each call; others come while its lease lives, if it has one; then it goes on undisturbed."""
+    """Paused before each call; others come while its lease is live, if it has one; then it goes on undisturbed."""
 
     def meet(world: World, first: Sleeper, _others: str) -> Sleeper | None:
         held = first.holds_a_lease
@@ -107,7 +107,7 @@ def explore_visits(scenario: Scenario, tally: Tally | None = None, *, share: Sha
 
 
 def explore_overlaps(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
-    """Paused before each call until its lease has run out; it wakes up in the middle of the next owner's run, which
+    """Paused before each call until its lease has run out. It wakes up in the middle of the next owner's run, which
     goes on undisturbed.
     """
 
@@ -132,8 +132,8 @@ def _explore(
     ways: Iterable[str],
     meet: Callable[[World, Sleeper, str], Sleeper | None],
 ) -> Tally:
-    """``meet`` is what happens while the first process is paused. It gives the one that held a lease that lived, if
-    there was one: that one is refused nothing.
+    """``meet`` is what happens while the first process is paused. It returns the process with a live lease, if
+    there is one: that process must be refused nothing.
     """
     base = scenario.prepare()
     calls = list_calls(scenario, base)

@@ -44,7 +44,7 @@ def invoke(*arguments: str) -> Result:
 
 
 def ask(*arguments: str) -> Any:
-    """The JSON of a command that must succeed."""
+    """The JSON output of a command that must succeed."""
     result = invoke(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

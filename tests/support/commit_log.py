@@ -1,8 +1,8 @@
 """A commit log to write into step by step: the stores over Postgres or over the simulated database, and their clock.
 
 The contract suites of the stores see nothing else. ``LogWorld.build`` leaves a sequence BUILDING with one staged
-attempt, ``prepare`` seals it, ``publish`` finishes it; each returns the values that it was made of, so that a test can
-hand in any of them again.
+attempt, ``prepare`` seals it, ``publish`` finishes it. Each returns the values that it used, so that a test can pass
+any of them again.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ TTL_S = 60.0
 
 
 class Backing(Protocol):
-    """What stands behind the ports, for what they do not show."""
+    """The implementation behind the ports, for facts that the ports do not show."""
 
     def advance(self, seconds: float) -> None: ...
 
@@ -67,7 +67,7 @@ class Backing(Protocol):
     def list_rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]: ...
 
     def set_version(self, dataset_id: DatasetId, version: int) -> None:
-        """Write what no method of the ports would."""
+        """Write a value that no method of the ports would write."""
         ...
 
 
@@ -95,7 +95,7 @@ class PostgresBacking:
     engine: Engine
 
     def advance(self, seconds: float) -> None:
-        """The server's clock can't be moved, so that whatever was written down is made older."""
+        """Make all recorded times older, since the server's clock can't be moved."""
         with self.engine.begin() as connection:
             for table in metadata.sorted_tables:
                 moments = [column.name for column in table.columns if isinstance(column.type, DateTime)]
@@ -129,7 +129,7 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A sequence with one staged attempt, and everything that it was made of."""
+    """A sequence with one staged attempt, and all values that it was made of."""
 
     lease: Lease
     new: NewSequence
@@ -246,7 +246,7 @@ class LogWorld:
     def order(
         self, new: NewSequence, winners: Sequence[StagedAttempt], *, moves: Sequence[KeyMove] | None = None
     ) -> SealOrder:
-        """What the runner would ask for: ``moves`` None continues the key "id" by ten positions."""
+        """The order of a runner. ``moves`` None continues the key "id" by ten positions."""
         state = self.state_of(new.dataset_id)
         if moves is None:
             old = state.find_watermark("id", new.partition)
@@ -291,7 +291,7 @@ class LogWorld:
         )
 
     def changes_nothing(self, call: Callable[[], object]) -> bool:
-        """Make a call, whose error passes through, and compare all tables with what they were before."""
+        """Make a call, and compare all tables with their state before. An error of the call passes through."""
         before = self.backing.digest()
         call()
         return self.backing.digest() == before

@@ -1,4 +1,4 @@
-"""Compaction of the small world of ``tests.support.lake``: a few lines of pyarrow stand for Spark."""
+"""Compaction of the small world of ``tests.support.lake``: a few lines of pyarrow take Spark's place."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ ALL = CompactionSpec(files_min=2, quiet_s=0.0)
 
 
 class ArrowRewriter:
-    """Writes all rows into one file; of these, ``loses`` are left out."""
+    """Writes all rows into one file, except ``loses`` of them."""
 
     def __init__(self, root: str, *, loses: int = 0) -> None:
         self._fs, _root = open_file_system(root)
@@ -43,14 +43,14 @@ class ArrowRewriter:
         pq.write_table(table.slice(self._loses), path, write_page_checksum=True)
         identity = self._fs.find_identity(str(path))
         if identity is None:
-            # Put out of the way by whoever took the dataset over while this process slept.
+            # Another process took the dataset over while this one slept, and put the directory aside.
             raise FileNotFoundError(f"{path} is gone")
         file = DataFile(path.name, identity, table.num_rows - self._loses)
         return [Output(order.role, order.directory, "", (file,))]
 
 
 class CompactingWorld(World):
-    """Its runs and streams compact whatever they may."""
+    """A world whose runs and streams compact everything that they may."""
 
     def _request(self, urns: Sequence[str], *, mode: Mode, by_hand: bool) -> RunRequest:
         request = super()._request(urns, mode=mode, by_hand=by_hand)

@@ -78,7 +78,7 @@ def open_catalogue(name: str) -> Iterator[Catalogue]:
 
 @dataclass(frozen=True, slots=True)
 class Enter(CommitStep):
-    """Enters a file, which stands already, into a catalogue. Nothing takes an entry out again."""
+    """Enters an existing file into a catalogue. Nothing takes an entry out again."""
 
     catalogue: str
     path: str
@@ -132,7 +132,7 @@ ENTER = StepKind(
 
 @contextmanager
 def registered(*kinds: StepKind) -> Iterator[None]:
-    """The kinds are known inside of the block, as in a process of its own."""
+    """In the block, the kinds are known to this process."""
     step_kinds._provider_of.cache_clear()
     known, opened = dict(step_kinds._kinds), dict(step_world._openers)
     for kind in kinds:

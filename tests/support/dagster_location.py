@@ -1,7 +1,7 @@
-"""A code location for `dagster dev`: the small world of ``dagster_world``, whose next run may be told to die.
+"""A code location for `dagster dev`: the small world of ``dagster_world``, whose next run can be made to die.
 
-While a file ``die`` stands in the world's folder, the first process that publishes a file takes it away and then
-kills itself, or stops itself, as the file says: between a rename and the watermark.
+While there is a file ``die`` in the world's folder, the first process that publishes a file removes ``die`` and then
+kills or stops itself, as ``die`` says: between a rename and the watermark.
 """
 
 import os
@@ -29,7 +29,7 @@ def _die_once(reached: Failpoint) -> None:
     os.kill(os.getpid(), signal.Signals[action])
 
 
-# For as long as the process lives.
+# Held for as long as the process lives.
 _armed = ExitStack()
 _armed.enter_context(failpoints.install(_die_once))
 
@@ -44,7 +44,7 @@ _LEASE = {"ttl_s": 4, "wait_s": 0}
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Two jobs: the backfills of one take a single run, those of the other a run for each partition."""
+    """Two jobs: a backfill of one takes a single run, a backfill of the other a run for each partition."""
     single = [{"table": "sales", **_MONTHLY}]
     several = describe_job(_folder, job="store", datasets=[{"table": "visits", **_MONTHLY}], lease=_LEASE)
     return dg.Definitions.merge(

@@ -25,7 +25,7 @@ NEW_DATA = "events_new_data_sensor"
 
 
 class Events:
-    """One job, its Dagster instance, and ticks of its sensors, which keep their cursors as the daemon does."""
+    """One job, its Dagster instance, and ticks of its sensors. Sensors keep their cursors, like the daemon's."""
 
     def __init__(
         self, settings: SparkSettings, database_url: str, bootstrap: str, folder: Path, instance: dg.DagsterInstance
@@ -73,7 +73,7 @@ class Events:
             cursor=self._cursors.get(name),
             repository_def=self.definitions.get_repository_def(),
         ) as context:
-            # What a tick gives goes to the daemon as text.
+            # The daemon gets a tick's results as text.
             given = deserialize_value(serialize_value(sensor.evaluate_tick(context)), SensorExecutionData)
         self._cursors[name] = given.cursor
         for event in given.asset_events:
@@ -91,7 +91,7 @@ class Events:
         assert result.success
 
     def follow(self, topic: str, stream_s: float) -> dg.DagsterRun:
-        """A run that a person starts, and that follows the topic."""
+        """Run the job as a person would who lets it follow the topic."""
         result = self.definitions.resolve_job_def("events_whole").execute_in_process(
             instance=self.instance,
             asset_selection=[self.key(topic)],
@@ -112,7 +112,7 @@ class Events:
         return [{name: value.value for name, value in event.metadata.items()} for event in events if event]
 
     def lag_check(self, topic: str) -> dg.AssetCheckEvaluation:
-        """The latest one."""
+        """The latest evaluation."""
         check = dg.AssetCheckKey(self.key(topic), "lag")
         record = self.instance.get_latest_asset_check_evaluation_record(check)
         assert record is not None

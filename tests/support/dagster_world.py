@@ -1,7 +1,7 @@
 """A small world for Dagster: the real definitions, runs and log over sources that are read without Spark.
 
 Rows are numbers in text files, one file for each dataset and partition; a file that holds a word can't be read.
-The classes are importable, so that code locations in other processes (``dagster dev``, its daemon) use them too.
+The classes can be imported, so that code locations in other processes (``dagster dev``, its daemon) use them too.
 """
 
 import os
@@ -54,7 +54,7 @@ class NumbersResource(dg.ConfigurableResource["NumbersResource"]):
 
 
 class ArrowResource(dg.ConfigurableResource["ArrowResource"]):
-    """What stands in Spark's place."""
+    """A resource in Spark's place."""
 
     folder: str
 
@@ -88,7 +88,7 @@ def read_numbers(folder: Path, urn: str, partition: str | None) -> list[int]:
 
 
 class FolderRows:
-    """``Rows`` that are counted here, and read and written by ``NumbersExtractor``."""
+    """``Rows`` that are counted here; ``NumbersExtractor`` reads and writes them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -139,7 +139,7 @@ class NumbersExtractor:
 
 
 def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitions:
-    """The definitions of a job over ``folder``; ``options`` go over the job's defaults."""
+    """The definitions of a job over ``folder``; ``options`` override the job's defaults."""
     resources = {
         STORES_KEY: CommitStoreResource(database_url=database_url),
         FILE_SYSTEMS_KEY: FileSystemsResource(),
@@ -151,7 +151,7 @@ def build_world(folder: Path, database_url: str, **options: Any) -> dg.Definitio
 
 
 def describe_job(folder: Path, **options: Any) -> dict[str, Any]:
-    """A job's options over ``folder``, with ``options`` over the defaults of this world."""
+    """A job's options over ``folder``; ``options`` override the defaults of this world."""
     return {
         "job": "shop",
         "source": {"connection": "numbers"},
@@ -163,12 +163,12 @@ def describe_job(folder: Path, **options: Any) -> dict[str, Any]:
 
 
 def published_numbers(folder: Path) -> list[int]:
-    """Every number below the destination, as a directory reader sees it; staging and what is hidden left out."""
+    """Every number below the destination, as a directory reader sees it, without staging and hidden files."""
     root = folder / "lake"
     paths = [p for p in root.rglob("*.parquet") if not any(part.startswith(".") for part in p.relative_to(root).parts)]
     return sorted(number for path in paths for number in pq.ParquetFile(path).read()["value"].to_pylist())
 
 
 def read_environment() -> tuple[Path, str]:
-    """Where a code location in another process finds its world."""
+    """The folder and the database of a code location in another process."""
     return Path(os.environ[WORLD_VARIABLE]), os.environ[DATABASE_VARIABLE]

@@ -1,6 +1,6 @@
-"""The databases that the JDBC source is tried on, behind one face: SQL goes in through their own drivers.
+"""The databases that the JDBC source is tested on, behind one interface: SQL goes in through their own drivers.
 
-What a test writes once for all of them it writes in the few words that all of them know; ``kinds`` has the rest.
+A test for all databases uses only the SQL that all of them know; ``WORDS`` has the words that differ.
 """
 
 import itertools
@@ -28,12 +28,12 @@ WORDS: Mapping[str, Mapping[str, str]] = {
     "duckdb": {"text": "varchar", "moment": "timestamp", "instant": "timestamptz"},
     "h2": {"text": "varchar(200)", "moment": "timestamp(6)"},
 }
-"""How each database calls what the contract speaks of."""
+"""Each database's names for the types of the contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """``schema`` is where tables go that are named without one. ``folds`` names in the case of an unquoted word."""
+    """Tables that are named without a schema are in ``schema``."""
 
     kind: str
     connection: JdbcConnection
@@ -47,26 +47,26 @@ class Database:
         return mark + name.replace(mark, mark * 2) + mark
 
     def folded(self, name: str) -> str:
-        """As the database keeps a name that was written without quotes."""
+        """The name that the database keeps for a name without quotes."""
         return name.upper() if self.kind in {"derby", "h2"} else name
 
     def literal(self, text: str) -> str:
         if self.kind == "mariadb":
             return f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)"
         if self.kind == "postgres" and text.startswith("?"):
-            # The driver takes what looks like a parameter or an escape for one, within quotes as well.
+            # The driver also replaces parameters and escapes inside of quotes.
             return f"convert_from('\\x{text.encode().hex()}', 'UTF8')"
         return "'" + text.replace("'", "''") + "'"
 
     def set_zone(self) -> str:
-        """For the statements after it in the same ``execute``: the wall clock of two hours east of UTC."""
+        """A statement that sets the wall clock two hours east of UTC for later ones in the same ``execute``."""
         return "SET time_zone = '+02:00'" if self.kind == "mariadb" else "SET TimeZone = 'Etc/GMT-2'"
 
     def word(self, name: str) -> str:
         return WORDS[self.kind].get(name, name)
 
     def execute(self, *statements: str) -> None:
-        """Each statement by itself, in one connection that is closed again: DuckDB lets nobody else in meanwhile."""
+        """Run each statement by itself, in one connection that is closed again: DuckDB allows no second one."""
         connection = _open(self.spark, self.connection.driver_class, self.write_url, self.write_properties)
         try:
             statement = connection.createStatement()
@@ -78,7 +78,7 @@ class Database:
 
 
 def open_database(name: str, spark: SparkSession, folder: Path, server: Any) -> Iterator[Database]:
-    """An empty database of the kind; dropped when the generator goes on. ``server`` gives MariaDB's or Postgres'."""
+    """An empty database of the kind; dropped when the generator goes on. ``server`` starts MariaDB or Postgres."""
     match name:
         case "postgres":
             found = server()
@@ -118,7 +118,7 @@ def _open_mariadb(driver: str, spark: SparkSession, server: MariaDb) -> Iterator
 
 
 def _open(spark: SparkSession, driver_class: str, url: str, properties: Mapping[str, str]) -> Any:
-    """A connection of the JVM's, by Spark's own registry: DriverManager does not know the classes of Spark's jars."""
+    """A connection in the JVM, by Spark's own registry: DriverManager does not know the classes of Spark's jars."""
     jvm: Any = spark._jvm
     registry = jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry
     registry.register(driver_class)
@@ -129,6 +129,6 @@ def _open(spark: SparkSession, driver_class: str, url: str, properties: Mapping[
 
 
 def driver_names() -> tuple[str, ...]:
-    """Capabilities that a Spark session needs for all of them."""
+    """The capabilities that a Spark session needs for all of them."""
     names = (find_driver(name) for name in ("postgresql", "mariadb", "mysql", "sqlite", "duckdb"))
     return tuple(driver.capability for driver in names if driver is not None and driver.capability)

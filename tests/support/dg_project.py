@@ -1,4 +1,4 @@
-"""A project of `dg`, laid out as create-dagster 1.13 does it."""
+"""A `dg` project with the layout that create-dagster 1.13 makes."""
 
 import sys
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""Two Postgres servers, one streaming to the other without its being waited for, and one address that moves.
+"""Two Postgres servers, one asynchronously streaming to the other, and one address that moves.
 
-Runs go through processes that stop themselves: all of them at a first place, then the standby is cut off from what
-follows; all of them at a second place, then the primary is killed and the standby promoted under the same address.
-So one failover serves many runs, and each of them knows which of its transactions the new primary has.
+Runs go through processes that stop themselves. When all have stopped at a first place, the standby is cut off from
+later changes. When all have stopped at a second place, the primary is killed, and the standby is promoted under the
+same address. So one failover serves many runs, and each run knows which of its transactions the new primary has.
 """
 
 import dataclasses
@@ -43,14 +43,14 @@ _SEAL: Final = "SET state = 'PREPARED', base_version"
 
 
 class Pair:
-    """The primary with its standby; ``directory`` is one that the servers' user can pass through."""
+    """The primary with its standby; the servers' user can pass through ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         self._homes = (directory / "first", directory / "second")
         self._address = directory / "address"
         self.primary = embedded.start(self._homes[0], _say_nothing)
         with maintenance(self.primary) as connection:
-            # Processes are killed here, no machine: what was written is there.
+            # Processes are killed here, not a machine: written data stays.
             connection.execute("ALTER SYSTEM SET fsync = off")
             connection.execute("SELECT pg_reload_conf()")
         embedded.create_database(self.primary, _TEMPLATE)
@@ -62,7 +62,7 @@ class Pair:
         self._answer_by(self.primary)
 
     def create_database(self, name: str) -> str:
-        """A database with an empty log; its URL is of the address that moves."""
+        """A database with an empty log; its URL has the address that moves."""
         with maintenance(self.primary) as connection:
             connection.execute(
                 sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(_TEMPLATE))
@@ -71,7 +71,7 @@ class Pair:
         return make_url(self.primary.url(name)).update_query_dict(place).render_as_string(hide_password=False)
 
     def cut_off(self) -> None:
-        """The standby has all that was committed until now, and gets nothing more."""
+        """The standby has all changes that were committed until now, and gets no more."""
         with maintenance(self.primary) as first, maintenance(self.standby) as second:
             written = _one(first, "SELECT pg_current_wal_lsn()")
             _wait_until(lambda: _one(second, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written), "catch up")
@@ -99,7 +99,7 @@ class Pair:
         backup.restore(self._homes[1], copy, _say_nothing)
         files = embedded.files_of(self._homes[1])
         account = find_account(files.data)
-        # The server's user can't read the file of the home's owner.
+        # The server's user can't read the file, which belongs to the home's owner.
         password = files.data / "standby.pgpass"
         password.write_text(files.password_file.read_text(encoding="utf-8"), encoding="utf-8")
         password.chmod(0o600)
@@ -123,10 +123,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Moment:
-    """Between which two places of a run the transactions stand that the new primary lacks.
+    """The two places in a run between which the new primary lacks the transactions.
 
-    ``last_known`` and ``death`` are failpoints or one of the places named above; equal ones lose nothing. Where the
-    answer to a COMMIT ``is_lost``, its sender does not learn of it.
+    ``last_known`` and ``death`` are failpoints or one of the places named above; equal ones lose nothing. If the
+    answer to a COMMIT ``is_lost``, its sender does not get it.
     """
 
     last_known: str
@@ -143,7 +143,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one dataset's report said; of a run that failed as a whole, its error alone."""
+    """The report of one dataset; for a run that failed as a whole, only its error."""
 
     outcome: str
     error_family: str | None
@@ -169,7 +169,7 @@ class Survivor:
 
 
 def fail_over_under(pair: Pair, runs: Sequence[tuple[Moment, Lake]]) -> list[Survivor]:
-    """Bring each lake's run to its moment, fail over once, and let them all go on to their ends; in the given order."""
+    """Bring each lake's run to its moment, fail over once, and let all runs go on to their ends; in the given order."""
     started: dict[int, Survivor] = {}
     try:
         for number, (moment, lake) in enumerate(runs):
@@ -206,7 +206,7 @@ def _work(lake: Lake, moment: Moment, log: str, ends_in: str) -> None:
     points = [place for place in moment.stops() if place != COMMIT_OF_THE_SEAL]
     failpoints.arm(",".join(f"{point}=stop" for point in points), log)
     if moment.is_lost:
-        # A second one on the same point: taken when the first has woken up again.
+        # A second failpoint at the same place: it is reached after the first has woken up again.
         failpoints.arm(f"{Failpoint(moment.death)}=lose", log)
     if COMMIT_OF_THE_SEAL in moment.stops():
         _stop_before_commit(world.engine, _SEAL, log)
@@ -220,7 +220,7 @@ def _work(lake: Lake, moment: Moment, log: str, ends_in: str) -> None:
 
 
 def _stop_before_commit(engine: Engine, statement: str, log: str) -> None:
-    """Stop this process when the first transaction with ``statement`` has done all but its COMMIT."""
+    """Stop this process when the first transaction with ``statement`` has done everything except its COMMIT."""
     waiting = [False]
 
     def look(_connection: Any, _cursor: Any, text: str, _parameters: Any, _context: Any, _many: bool) -> None:

@@ -1,4 +1,4 @@
-"""Every file system that the contract suites run over, and small makers of what they look at."""
+"""Every file system that the contract suites run over, and small makers of files for them."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from gobblin_assets.model.files import FileIdentity
 
 
 def _unknown_flag(source: str, target: str) -> None:
-    """What a file system without RENAME_NOREPLACE says: the adapter must go on by other means."""
+    """The error of a file system without RENAME_NOREPLACE: the adapter must use another way."""
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), source, None, target)
 
 

@@ -1,7 +1,7 @@
 """The command line in processes of their own, forked from one that has imported Dagster, pandas and Spark's client.
 
 A command is a process as a shell starts it: its environment, folder, output, exit code, and the signals that end it.
-What it does not pay for again is its imports, which take longer than most of what commands do.
+Only its imports are shared, since they take longer than most of a command's own work.
 """
 
 import importlib
@@ -20,7 +20,7 @@ import pytest
 from gobblin_assets import cli, failpoints
 
 _PRELOADED: Final = (
-    # What Dagster imports when an instance is opened, and not before.
+    # Modules that Dagster imports only when an instance is opened.
     *("dagster", "dagster._daemon", "dagster._grpc", "sqlite3", "structlog", "tqdm.std", "upath"),
     *("grpc", "pandas", "pyspark.sql.connect.session", "pyspark.sql.connect.functions.builtin"),
     *(f"gobblin_assets.cli.{name}" for name in ("jobs", "discovering", "sequences", "reporting", "views", "cleaning")),
@@ -49,7 +49,7 @@ class Commands:
         return self._run({"code": code}, environment, _ROOT, timeout_s)
 
     def ask(self, code: str, *, environment: Mapping[str, str]) -> str:
-        """What a Python program prints, which must succeed."""
+        """The output of a Python program that must succeed."""
         done = self.run_code(code, environment=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -104,7 +104,7 @@ def _serve() -> None:
 
 
 def _become(order: Mapping[str, Any]) -> None:
-    """This process is the command from here on, and ends as it ends."""
+    """Turn this process into the command; it ends as the command ends."""
     for stream, path in zip((1, 2), order["outputs"], strict=True):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, stream)
@@ -115,7 +115,7 @@ def _become(order: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
-    # Whoever runs the tests in the background of a script has it ignored.
+    # A script that runs the tests in the background has it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(order["timeout_s"])
     if armed := os.environ.get("GOBBLIN_FAILPOINT"):

@@ -1,4 +1,4 @@
-"""Whole runs on Spark over a real database: the product's own parts, put together as its entry points do."""
+"""Whole runs on Spark over a real database: the product's own parts, composed as its entry points do it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Two connections to one Postgres, one of them held between two statements while the other is watched."""
+"""Two connections to one Postgres: one is held between two statements while the other is watched."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ _WAITING = text("""
 
 
 class Pause:
-    """Holds the first statement that contains ``marker``, with all the locks of the ones before it."""
+    """Holds the first statement that contains ``marker``, with all locks of the statements before it."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
@@ -70,14 +70,14 @@ class Connections:
             pause.wait_until_reached(running)
             yield running
         finally:
-            # Its listener stays: it holds nothing twice, and the statements under way are going through the list.
+            # The listener stays: it holds nothing twice, and statements under way are going through the list.
             pause.release()
 
     def start(self, call: Callable[[], T]) -> Future[T]:
         return self.threads.submit(call)
 
     def has_to_wait(self, call: Future[Any]) -> bool:
-        """Whether the server makes it wait for a lock; False once it has ended without."""
+        """Whether the server makes the call wait for a lock; False if the call ended without waiting."""
         deadline = time.monotonic() + WAIT_S_MAX
         while time.monotonic() < deadline:
             with self.observer.connect() as connection:
@@ -93,7 +93,7 @@ class Connections:
 def open_connections(observer: Engine) -> Iterator[Connections]:
     database_url = observer.url.render_as_string(hide_password=False)
     held, other = open_external(database_url), open_external(database_url)
-    # The server would end a transaction that idles for long; here it idles for as long as the other one needs.
+    # The server would end a long idle transaction; here a transaction idles for as long as the other one needs.
     event.listen(held, "connect", _be_patient)
     with ThreadPoolExecutor(2) as threads:
         yield Connections(held, other, observer, threads)

@@ -52,7 +52,7 @@ def request_for(
 
 
 def publish(state: DatasetState, plan: UnitPlan) -> DatasetState:
-    """The state after everything of ``plan`` was published, as the commit would leave it."""
+    """The state after all of ``plan`` was published, as the commit would leave it."""
     results = [UnitResult(unit, succeeded=True, attempt=None) for unit in plan.work_units]
     decision = decide_commit(CommitPolicy.FULL, results, replaces=plan.replaces)
     partition = plan.partition.key or ""
@@ -73,7 +73,7 @@ def publish(state: DatasetState, plan: UnitPlan) -> DatasetState:
 class Bench:
     """One source with its Spark session: plans, reads, and refuses.
 
-    ``folder``: rows are read without Spark, into files there, and Spark shows what is in these.
+    ``folder``: rows are read without Spark, into files there, and Spark shows the files' content.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Bench:
             return session.plan(request)
 
     def read(self, plan: UnitPlan, units: Sequence[WorkUnit] | None = None) -> DataFrame:
-        """While the session is open that made the plan."""
+        """Call it while the session that made the plan is open."""
         wanted = plan.work_units if units is None else tuple(units)
         if self.folder is None:
             return read_plan_of(plan).reader.read(self.spark, wanted)
@@ -123,13 +123,13 @@ class Bench:
 
 
 def describe(bench: Bench, *datasets: Mapping[str, Any]) -> Sequence[TableDescription]:
-    """What discovery says of their tables."""
+    """What discovery finds out about their tables."""
     requests = [request_for(data) for data in datasets]
     return bench.source.describe(lambda: bench.spark, {each.urn: each.spec for each in requests})
 
 
 def collect(frame: DataFrame, plan: UnitPlan) -> list[Any]:
-    """The rows as tuples; what fails is raised as the plan's reader explains it."""
+    """The rows as tuples; an error is raised as the plan's reader explains it."""
     try:
         return sorted((tuple(row) for row in frame.collect()), key=repr)
     except Exception as error:

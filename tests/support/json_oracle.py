@@ -1,4 +1,4 @@
-"""What a JSON record is to become by the rules of ``DecoderSpec``, by a parser that keeps numbers as their text."""
+"""The row that a JSON record must become by the rules of ``DecoderSpec``, by a parser that keeps numbers as text."""
 
 import json
 import math
@@ -19,7 +19,7 @@ _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Number(str):
-    """A number's token, as it was sent: no text, even if it reads the same."""
+    """A number's token, as it was sent. It differs from a text of the same characters."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ def expect(text: str, schema: t.StructType) -> object:
 
 
 def same(actual: object, expected: object) -> bool:
-    """A text that is JSON is compared by what it says, since it comes without its white space."""
+    """Whether both are equal. A text that is JSON is compared by its value, since white space is not kept."""
     if isinstance(expected, Members | list) and isinstance(actual, str):
         return bool(parse(actual) == expected)
     if isinstance(expected, tuple | list) and isinstance(actual, Row | list):

@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: one for each xdist worker, with topics, producers and what happens to logs.
+"""A real Kafka broker for tests, one for each xdist worker, with topics, producers, retention and compaction.
 
 All clients of tests go through ``bootstrap`` addresses, so that each helper serves any broker or cluster.
 """
@@ -30,7 +30,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dir
 """Settings of a topic for ``compact``."""
 
 MakeTopic = Callable[..., str]
-"""``topic(name, partitions=1, settings=None)`` makes one of such a name, and says what it is called."""
+"""``topic(name, partitions=1, settings=None)`` makes a topic, and returns its full name."""
 
 _FILLER = b"filler"
 _topic_numbers = itertools.count(1)
@@ -38,7 +38,7 @@ _topic_numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """``value`` None is a tombstone; ``timestamp_ms`` 0 is now, as for the client."""
+    """``value`` None is a tombstone; ``timestamp_ms`` 0 means now, as in the client."""
 
     value: bytes | None
     key: bytes | None = None
@@ -59,7 +59,7 @@ class Found:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """Shared by the worker's tests: one that stops, kills or pauses a broker starts its own."""
+    """The broker of the worker's tests. A test that stops, kills or pauses a broker starts its own."""
     folder = Path(tempfile.mkdtemp(prefix="gobblin-kafka-"))
     with start_broker(folder) as broker:
         yield broker
@@ -68,7 +68,7 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def topic(kafka_broker: KafkaBroker) -> Iterator[MakeTopic]:
-    """``topic(name, partitions=1, **settings)`` makes one on the shared broker, deleted when the test is over."""
+    """``topic(name, partitions=1, **settings)`` makes one on the shared broker; it is deleted after the test."""
     made: list[str] = []
 
     def make(name: str = "topic", partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
@@ -92,7 +92,7 @@ def make_topic(
     *,
     replicas: Sequence[Sequence[int]] | None = None,
 ) -> str:
-    """Made and known to the brokers, with a leader for each partition. ``replicas``: broker ids by partition."""
+    """Returns when the brokers know it and each partition has a leader. ``replicas``: broker ids by partition."""
     placed = {"replica_assignment": [list(ids) for ids in replicas]} if replicas else {"replication_factor": 1}
     count = len(replicas) if replicas else partitions
     admin = open_admin(bootstrap)
@@ -108,7 +108,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 
 def delete_topics(bootstrap: str, *names: str) -> None:
-    """Those that are there; the broker has forgotten them when this returns."""
+    """Delete those that exist; the broker has forgotten them when this returns."""
     admin = open_admin(bootstrap)
     there = [name for name in names if name in admin.list_topics(timeout=ANSWER_S_MAX).topics]
     if there:
@@ -120,21 +120,21 @@ def delete_topics(bootstrap: str, *names: str) -> None:
 
 
 def produce(bootstrap: str, topic: str, records: Sequence[Record | bytes]) -> None:
-    """Plain records, in order; all are acknowledged when this returns."""
+    """Send plain records, in order; all are acknowledged when this returns."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 5})
     _send(producer, topic, records)
 
 
 @contextmanager
 def open_transaction(bootstrap: str, transactional_id: str | None = None) -> Iterator["Transaction"]:
-    """A producer in a transaction. What was neither committed nor aborted in the block stays open at the broker."""
+    """A producer in a transaction. A transaction that the block does not end stays open at the broker."""
     transaction = Transaction(bootstrap, transactional_id or uuid.uuid4().hex)
     transaction.begin()
     yield transaction
 
 
 class Transaction:
-    """``begin`` starts the next one under the same id."""
+    """``begin`` starts the next transaction under the same id."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self._bootstrap = bootstrap
@@ -142,7 +142,7 @@ class Transaction:
         self._producer = self._open_producer()
 
     def produce(self, topic: str, records: Sequence[Record | bytes]) -> None:
-        """In the log, and seen by read_uncommitted, when this returns."""
+        """When this returns, the records are in the log, where read_uncommitted sees them."""
         _send(self._producer, topic, records)
 
     def begin(self) -> None:
@@ -157,7 +157,7 @@ class Transaction:
         self._producer = self._open_producer()
 
     def _open_producer(self) -> Producer:
-        """The brokers write a transaction's markers after its end was acknowledged; another producer waits for them."""
+        """The brokers write a transaction's markers after they acknowledge its end; another producer waits for them."""
         producer = Producer({
             "bootstrap.servers": self._bootstrap,
             "log_level": 0,
@@ -181,17 +181,17 @@ def produce_aborted(bootstrap: str, topic: str, records: Sequence[Record | bytes
 
 
 def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
-    """What retention does: all records before these offsets, by partition, are gone."""
-    admin = open_admin(bootstrap)  # its answers come only as long as it is held
+    """Like retention: remove all records before these offsets, by partition."""
+    admin = open_admin(bootstrap)  # its answers come only while it is referenced
     answers = admin.delete_records([TopicPartition(topic, partition, offset) for partition, offset in before.items()])
     for answer in answers.values():
         answer.result()
 
 
 def compact(bootstrap: str, topic: str, partition: int = 0) -> list[Found]:
-    """Let the broker compact a topic of ``COMPACTED`` settings, and say what is left, without fillers.
+    """Let the broker compact a topic of ``COMPACTED`` settings; returns the records left, without fillers.
 
-    Only segments that are closed are compacted, and one closes when a record comes after its time: fillers do that.
+    Only closed segments are compacted, and a segment closes when a record comes after its time: fillers do that.
     """
     left: list[Found] = []
 
@@ -274,7 +274,7 @@ def _send(producer: Producer, topic: str, records: Sequence[Record | bytes]) -> 
 
 
 def _await_partitions(admin: AdminClient, topic: str, count: int) -> None:
-    """A broker names a partition's leader some time before that leader knows that it is the one."""
+    """A broker names a partition's leader some time before that leader itself knows it."""
 
     def is_known() -> bool:
         known = admin.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]

@@ -1,4 +1,4 @@
-"""Frames as Spark's Kafka source gives them, made by hand, and the wire formats of what is in them."""
+"""Hand-made frames like those of Spark's Kafka source, and the wire formats of their records."""
 
 import datetime as dt
 import io
@@ -17,7 +17,7 @@ TOPIC = "page views"
 
 
 def utc(year: int, month: int, day: int, hour: int = 0, *, microsecond: int = 0) -> dt.datetime:
-    """As Spark gives a time to Python: in UTC, without saying so."""
+    """A time as Spark gives it to Python: in UTC, without a zone."""
     return dt.datetime(year, month, day, hour, microsecond=microsecond, tzinfo=dt.UTC).replace(tzinfo=None)
 
 
@@ -25,7 +25,7 @@ AT = utc(2013, 1, 31, 12, microsecond=123_000)
 
 
 def kafka_frame(spark: SparkSession, values: Sequence[bytes | None], keys: Sequence[bytes | None] = ()) -> DataFrame:
-    """Offsets count from 100; without ``keys`` there are none; every record has one header."""
+    """Offsets count from 100; without ``keys`` the keys are NULL; every record has one header."""
     rows = [
         (keys[n] if keys else None, value, TOPIC, 3, 100 + n, AT, n % 2, [("trace", b"\xff")])
         for n, value in enumerate(values)

@@ -1,7 +1,7 @@
 """A real MariaDB server for tests, one for each xdist worker, on a free port of 127.0.0.1.
 
-Its programs come from a jar of Maven's, which needs no root: on Linux with x86-64 nothing has to be installed. On other
-machines the ``mariadbd`` that is installed is taken. A guard kills the server when the process that started it ends.
+Its programs come from a Maven jar, which needs no root: on Linux with x86-64 nothing has to be installed. Other
+machines use an installed ``mariadbd``. A guard kills the server when the process that started it ends.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ PASSWORD: Final = "p@ss:w/rd é"
 DATABASE: Final = "shop"
 
 ZONE: Final = "+05:30"
-"""The server's own, which must not show in anything that is read."""
+"""The server's zone, which must not show in any value that is read."""
 
 _START_S_MAX: Final = 60.0
 _PORT_TRIES_MAX: Final = 3
@@ -49,7 +49,7 @@ class MariaDb:
     client: tuple[str, ...]
 
     def execute(self, *statements: str) -> None:
-        """Through the server's own client, for tests that have no JVM."""
+        """Run statements through the server's own client, for tests that have no JVM."""
         script = "".join(f"{statement};\n" for statement in statements)
         done = subprocess.run([*self.client, DATABASE], input=script.encode(), capture_output=True)
         assert done.returncode == 0, done.stderr.decode(errors="replace")
@@ -57,7 +57,7 @@ class MariaDb:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDb]:
-    """With a user ``USER`` who may do anything, and an empty database ``DATABASE``."""
+    """The server, with a user ``USER`` who may do anything, and an empty database ``DATABASE``."""
     folder = Path(tempfile.mkdtemp(prefix="gobblin-mariadb-"))
     try:
         with _run(folder) as server:
@@ -79,7 +79,7 @@ def _run(folder: Path) -> Iterator[MariaDb]:
             process = subprocess.Popen(
                 _write_command(program, share, folder, f"--port={port}"), stdout=output, stderr=subprocess.STDOUT
             )
-        # In a session of its own, so that Ctrl-C at the terminal does not end the guard first.
+        # In a session of its own: otherwise Ctrl-C at the terminal would end the guard first.
         guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
@@ -104,7 +104,7 @@ def _run(folder: Path) -> Iterator[MariaDb]:
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path) -> bool:
-    """Whether it takes connections; it ended if it does not."""
+    """Whether the server takes connections; if not, it has ended."""
     end = time.monotonic() + _START_S_MAX
     while time.monotonic() < end:
         has_ended = process.poll() is not None
@@ -118,7 +118,7 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path) -> bool:
 
 def _write_command(program: Path, share: Path, folder: Path, *more: str) -> list[str]:
     user = ["--user=root"] if os.geteuid() == 0 else []
-    # Without certificates of its own making, which take it seven seconds.
+    # Without certificates: the server would take seven seconds to make them.
     quick = ("--skip-ssl", "--skip-name-resolve", "--skip-log-bin", "--performance-schema=OFF")
     return [
         *(str(program), "--no-defaults", *user, f"--datadir={folder / 'data'}", f"--lc-messages-dir={share}"),
@@ -147,7 +147,7 @@ def _make_data(folder: Path, program: Path, share: Path) -> None:
 
 
 def _find_programs() -> tuple[Path, Path]:
-    """``mariadbd``, and the folder of what it needs beside."""
+    """``mariadbd``, and the folder of the other files that it needs."""
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
         home = _unpack(resolve_jars("mariadb-server", [COORDINATE]))
         return home / "bin" / "mariadbd", home / "share"
@@ -157,7 +157,7 @@ def _find_programs() -> tuple[Path, Path]:
 
 
 def _unpack(jars: Path) -> Path:
-    """Once, beside the jar; it appears whole, by a rename."""
+    """Unpack once, beside the jar; the folder appears complete, by a rename."""
     home = jars.with_name(f"{jars.name}-unpacked")
     with jars.with_name(f"{home.name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""A whole job kind in memory: positions are the numbers of its rows. What the crash suite and the simulated world run.
+"""A whole job kind in memory: a row's position is its number. The crash suite and the simulated world run it.
 
-It knows the engine's ports alone. What its world is made of, real files or simulated ones, it asks ``Rows``.
+It knows only the engine's ports. ``Rows`` gives it its world: real or simulated files.
 """
 
 import datetime as dt
@@ -98,7 +98,7 @@ class NumberedRows:
                 key=self.key,
                 number=number,
                 interval=Interval(long_watermark(start), long_watermark(end)),
-                # One to a MultiWorkUnit: a run then has as many attempts for each dataset.
+                # One for each MultiWorkUnit, so that a run has as many attempts for each dataset.
                 estimated_bytes=0 if self.shares else 1 << 40,
             )
             for number, (start, end) in enumerate(pairwise(cuts))
@@ -125,7 +125,7 @@ class NumberedRows:
         return self._describe(leaf, *self._write(order, leaf))
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
-        """As Spark's does: all is written for the first of them, which then hands out what is the others'."""
+        """Like Spark's worker: write all rows for the first order, which then hands out the others' shares."""
         shared = [f"{orders[0].directory}/shared/{number}" for number in range(len(orders))]
         written = [self._write(order, leaf) for order, leaf in zip(orders, shared, strict=True)]
         for order, leaf in zip(orders, shared, strict=True):

@@ -14,7 +14,7 @@ from tests.support.numbered_rows import NumberedRows
 
 @dataclass(frozen=True)
 class NumberedSource:
-    """``Source`` and plan session in one. ``columns`` are the source's, name to type text."""
+    """``Source`` and plan session in one. ``columns`` are the source's: name to type text."""
 
     rows: NumberedRows
     columns: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""A process without root's rights, so that the modes of directories mean something; it runs the product's own code."""
+"""A process without root's rights, so that the modes of directories have effect; it runs the product's own code."""
 
 import os
 import pwd
@@ -38,7 +38,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of one dataset."""
+    """The report on one dataset."""
 
     outcome: str
     error_family: str | None
@@ -64,7 +64,7 @@ class RefusedError(Exception):
 
 
 class OrdinaryUser:
-    """Owns what it is given, and does what it is told in one process of its own."""
+    """Owns the paths that it is given, and calls functions in one process of its own."""
 
     def __init__(self, pool: ProcessPoolExecutor, uid: int, gid: int) -> None:
         self._pool = pool
@@ -72,13 +72,13 @@ class OrdinaryUser:
         self._gid = gid
 
     def own(self, path: Path) -> Path:
-        """Give away what we made; nothing to do unless we are root."""
+        """Give it a path that we made; does nothing unless we are root."""
         if os.geteuid() == 0:
             os.chown(path, self._uid, self._gid)
         return path
 
     def do(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Call it there; an error of the product's is raised here as RefusedError, since they don't travel."""
+        """Call it there. An error of the product's is raised here as RefusedError, since it can't be pickled."""
         return self._pool.submit(_answer, function, *arguments, **options).result(_WAIT_S_MAX)
 
     def url_of(self, server: EmbeddedServer, database_url: str, directory: Path) -> str:
@@ -95,7 +95,7 @@ class OrdinaryUser:
 
 @contextmanager
 def ordinary_user() -> Iterator[OrdinaryUser]:
-    """Ourselves where we are not root."""
+    """The user; ourselves if we are not root."""
     entry = pwd.getpwnam(_NAME) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     with ProcessPoolExecutor(1, FORKS, initializer=_become, initargs=(entry.pw_uid, entry.pw_gid)) as pool:
         yield OrdinaryUser(pool, entry.pw_uid, entry.pw_gid)
@@ -129,7 +129,7 @@ def run(lake: Lake, loss: Loss | None = None, mode: Mode = Mode.APPEND) -> Ran:
 
 
 def recover(lake: Lake) -> list[str]:
-    """What a sensor does; the failures."""
+    """Recover like a sensor; returns the failures."""
     world = World(lake)
     try:
         report = world.operations().recover_due(None, on_publication=lambda _publication: None)

@@ -1,4 +1,4 @@
-"""Somewhere to put files, on every file system that the contract suites run over, behind the file system's back."""
+"""A place for files on every file system that the contract suites run over; its methods bypass the port."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SMALL_DISK_BYTES: Final = 65_536
 
 
 class Place(Protocol):
-    """An empty directory and the file system it is on. Paths are full ones, as the port takes them."""
+    """An empty directory and its file system. Paths are full ones, as the port takes them."""
 
     @property
     def fs(self) -> FileSystem: ...
@@ -32,7 +32,7 @@ class Place(Protocol):
         ...
 
     def write(self, path: str, content: bytes = b"content") -> str:
-        """Write a file, with its missing parents; a file that is there stays the same one. The path again."""
+        """Write a file, with its missing parents; an existing file keeps its identity. Returns the path."""
         ...
 
     def mkdir(self, path: str) -> str: ...
@@ -42,7 +42,7 @@ class Place(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def list_all(self) -> list[str]:
-        """All that is below the place, files and directories, by their names from it, in order."""
+        """All files and directories below the place, by their names from it, in order."""
         ...
 
     def move(self, source: str, target: str) -> None: ...
@@ -62,7 +62,7 @@ class Place(Protocol):
 
 class SmallDisk(Place, Protocol):
     def fill(self, path: str) -> None:
-        """Make a file of all the space that is left."""
+        """Make a file that takes all the space that is left."""
         ...
 
     def make_read_only(self) -> None: ...
@@ -175,7 +175,7 @@ class SimSmallDisk(SimPlace):
 
 
 def open_place(kind: str, directory: Path) -> Place:
-    """The place of one of ``PLACES``; ``directory`` is empty, and used by those that are on a real disk."""
+    """The place of one of ``PLACES``. ``directory`` is empty; places on a real disk use it."""
     return SimPlace(SimDisk()) if kind == SIMULATED else PosixPlace(ADAPTERS[kind](None), directory)
 
 

@@ -1,8 +1,8 @@
 """One embedded Postgres for a whole test session, shared by xdist's workers, with a database for each test.
 
-The process that the user started makes the home and hands it on through the environment; the first test that
-asks starts the server; the same process stops it in the end. What a killed session left behind is swept by the
-next one: a session holds a lock on its home for as long as it lives.
+The process that the user started makes the home and passes it on through the environment. The first test that
+needs the server starts it; the process that made the home stops it in the end. The next session removes what a killed
+session left behind: a session holds a lock on its home for as long as it lives.
 """
 
 import fcntl
@@ -31,14 +31,14 @@ _TEMPLATE = "gobblin_template"
 _UNFINISHED_TEMPLATE = "gobblin_template_unfinished"
 _TEMPLATE_LOCK_KEY = 1
 MAINTENANCE_S_MAX = 60
-"""Reached only where something is wrong: DROP DATABASE waits for every backend of the server to notice."""
-# A database's pages are checked for nothing here: no test pulls the plug of the machine.
+"""Reached only if something is wrong: DROP DATABASE waits until every backend of the server has noticed."""
+# A database's pages need no sync here: no test takes the machine's power away.
 _FASTER = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An empty database, in the parts that JDBC and psycopg want. ``url`` is SQLAlchemy's, without the password."""
+    """An empty database, in the parts that JDBC and psycopg need. ``url`` is SQLAlchemy's, without the password."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class Database:
 
 
 def make_reachable_directory(prefix: str = _PREFIX) -> Path:
-    """A temporary directory that the server's user can pass through, which pytest's own (0700) are not for root's."""
+    """A temporary directory that the server's user can pass through; pytest's own (0700) are closed to it."""
     made = Path(tempfile.mkdtemp(prefix=prefix))
     made.chmod(0o711)
     return made
@@ -83,7 +83,7 @@ class SessionHome:
 
 
 def start_session_server() -> EmbeddedServer:
-    """The session's server with its template database; whoever asks first starts and makes them."""
+    """The session's server with its template database; the first call starts and makes them."""
     server = embedded.start(Path(os.environ[SESSION_HOME_VARIABLE]), lambda _line: None)
     with maintenance(server) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK_KEY])
@@ -97,7 +97,7 @@ def start_session_server() -> EmbeddedServer:
         schema.upgrade(engine)
         engine.dispose()
         _do(connection, "ALTER DATABASE {} RENAME TO {}", _UNFINISHED_TEMPLATE, _TEMPLATE)
-        # A connection of somebody's would stop CREATE DATABASE … TEMPLATE.
+        # Any other connection to it would stop CREATE DATABASE … TEMPLATE.
         _do(connection, "ALTER DATABASE {} ALLOW_CONNECTIONS false", _TEMPLATE)
     return server
 
@@ -114,7 +114,7 @@ def temporary_database(server: EmbeddedServer) -> Iterator[str]:
 
 @contextmanager
 def migrated_database(server: EmbeddedServer, pool: DatabasePool) -> Iterator[str]:
-    """A database of its own for the block, with our schema and no rows. ``pool``: what earlier blocks gave back."""
+    """A database of its own for the block, with our schema and no rows. ``pool``: databases of earlier blocks."""
     if pool.names:
         name = pool.names.pop()
     else:
@@ -162,7 +162,7 @@ def maintenance(
 def _create(server: EmbeddedServer, template: str) -> str:
     name = f"test_{uuid.uuid4().hex}"
     with maintenance(server) as connection:
-        # Half the price of the server's default, which writes every page to its log.
+        # Half the cost of the server's default, which writes every page to its log.
         _do(connection, "CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY", name, template)
     return name
 

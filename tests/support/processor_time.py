@@ -1,9 +1,9 @@
-"""What the tests cost: processor seconds of each directory against its budget.
+"""The cost of the tests: processor seconds of each directory against its budget.
 
-A pytest plugin. ``tests/budgets.json`` holds, for each directory, how many tests it had and how many processor
-seconds they took, those of their child processes included; for each file that takes long, its seconds by the clock.
-After a whole run, a directory at 110 % of its budget is a warning, one at 150 % fails the run. ``--record-budgets``
-writes the file anew. Servers that outlive their starter (Postgres) count where they were started, as far as they say.
+A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of its tests and the processor seconds
+that they took, with their child processes; and for each slow file, its seconds by the clock. After a whole run, a
+directory at 110 % of its budget gives a warning, and one at 150 % fails the run. ``--record-budgets`` writes the file
+anew. Servers that outlive their starter (Postgres) count where they were started, as far as they can be read.
 """
 
 import json
@@ -30,7 +30,7 @@ _PROCESSOR_S: Final = "processor_s"
 
 @dataclass
 class Costs:
-    """Those of a run, by directory and by file."""
+    """The costs of a run, by directory and by file."""
 
     tests: Counter[str] = field(default_factory=Counter)
     processor_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -64,7 +64,7 @@ class Verdict:
 
 
 def judge(costs: Costs, budgets: dict[str, Any], unit_s: float) -> Verdict:
-    """``unit_s``: what ``measure_unit`` says of this machine now; a slower machine gets more seconds."""
+    """``unit_s``: the result of ``measure_unit`` on this machine now; a slower machine gets more seconds."""
     slower = max(1.0, unit_s / budgets["unit_s"])
     lines, failed = [], False
     for name, budget in budgets["directories"].items():
@@ -83,7 +83,7 @@ def judge(costs: Costs, budgets: dict[str, Any], unit_s: float) -> Verdict:
 
 
 def measure_unit() -> float:
-    """Processor seconds of a fixed piece of Python's work, the least of five."""
+    """Processor seconds of a fixed piece of work in Python, the least of five tries."""
 
     def work() -> float:
         start = time.process_time()
@@ -96,7 +96,7 @@ def measure_unit() -> float:
 
 
 def spent_by_tree() -> float:
-    """Processor seconds of this process, of its children that ended, and of all processes below it."""
+    """Processor seconds of this process, of its ended children, and of all processes below it."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     ticks: dict[int, int] = {}
     for entry in os.scandir("/proc"):
@@ -135,10 +135,10 @@ class ProcessorTime:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[Any]:
         report = yield
-        # A look costs some milliseconds: once a file is enough.
+        # A look takes some milliseconds, so one look for each file is enough.
         if call.when == "teardown" and self._ends_file:
             now = spent_by_tree()
-            # A process that was not waited for takes its seconds with it.
+            # The seconds of a process that was not waited for are lost.
             report.user_properties.append((_PROCESSOR_S, max(0.0, now - self._spent)))
             self._spent = now
         return report

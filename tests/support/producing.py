@@ -1,6 +1,6 @@
-"""Producers that write all the while, and the two accounts of it that are compared: the broker's and the lake's.
+"""Producers that write all the time, and the two accounts that are compared: the broker's and the lake's.
 
-What counts as written is what a consumer finds: a producer that lost a broker may not know it.
+A record counts as written if a consumer finds it: a producer that lost a broker may not know.
 """
 
 import json
@@ -28,7 +28,7 @@ Facts = Counter[tuple[object, ...]]
 
 
 def dataset_of(topic: str) -> dict[str, Any]:
-    """How a job says that it reads such a topic."""
+    """A job's options for such a topic."""
     return {
         "topic": topic,
         "kafka": {"value": {"format": "json", "schema": "number bigint"}, "keep": ["partition", "offset"]},
@@ -38,9 +38,9 @@ def dataset_of(topic: str) -> dict[str, Any]:
 
 
 class Producing:
-    """Numbers, one of some of them broken, into two new topics, from a thread for each, in the block ``with``.
+    """In the block ``with``, sends numbers, some of them broken, into two new topics, from a thread for each.
 
-    One topic is written plainly, the other one in transactions, of which some are aborted.
+    One topic is written plainly, the other in transactions, of which some are aborted.
     """
 
     def __init__(self, bootstrap: str, suffix: str) -> None:
@@ -63,7 +63,7 @@ class Producing:
         self.stop()
 
     def stop(self) -> None:
-        """No record comes and no transaction is open when this returns. The brokers must be there."""
+        """When this returns, no more records come and no transaction is open. The brokers must be up."""
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -89,7 +89,7 @@ class Producing:
                 else:
                     transaction.commit()
             except KafkaException:
-                # Another producer with its id ends what it left.
+                # Another producer with its id ends its transaction.
                 transaction = self._open_transaction()
 
     def _open_transaction(self) -> Transaction:
@@ -108,7 +108,7 @@ class Producing:
 
 
 def sent_facts(bootstrap: str, topic: str) -> Facts:
-    """What a consumer finds that sees committed records only."""
+    """The records that a consumer of committed records finds."""
     return Counter((each.partition, each.offset, _content(each.value or b"")) for each in read_all(bootstrap, topic))
 
 
@@ -128,7 +128,7 @@ def find_ends(bootstrap: str, topic: str) -> dict[str, int]:
 
 
 def published_facts(stores: Stores, job: str, topic: str) -> Facts:
-    """What the ledger's files hold, read without Spark."""
+    """The content of the ledger's files, read without Spark."""
     facts: Facts = Counter()
     for role, columns in {
         Role.DATA: ["kafka_partition", "kafka_offset", "number"],
@@ -143,7 +143,7 @@ def published_facts(stores: Stores, job: str, topic: str) -> Facts:
 
 
 def watermarks_of(stores: Stores, job: str, topic: str) -> dict[str, int]:
-    """By key; empty where nothing is known of the topic yet."""
+    """By key; empty if nothing is known of the topic yet."""
     urn = DatasetUrn(topic)
     state = stores.datasets.load(JobName(job), [urn]).get(urn)
     keys = {} if state is None else state.keys

@@ -1,4 +1,4 @@
-"""Publishes DataFrames through the real log, step by step, for tests of what readers see."""
+"""Publishes DataFrames through the real log, step by step, for tests of readers."""
 
 import datetime as dt
 import uuid

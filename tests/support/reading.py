@@ -1,4 +1,4 @@
-"""What a JDBC source reads, as texts that no zone of this process changes."""
+"""The values that a JDBC source reads, as texts that no zone of this process changes."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from gobblin_assets.sources.port import SourceRequest, read_plan_of
 from tests.support.jdbc import Bench
 
 Rows = Counter[tuple[str | None, ...]]
-"""A multiset."""
+"""A multiset of rows."""
 
 
 def run(bench: Bench, request: SourceRequest) -> tuple[UnitPlan, Rows]:

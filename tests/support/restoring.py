@@ -1,4 +1,4 @@
-"""A log that is put back to an earlier moment while the storage goes on: a copy of the database is the backup."""
+"""A log that is restored to an earlier moment while the storage goes on: a copy of the database is the backup."""
 
 import dataclasses
 import itertools
@@ -32,7 +32,7 @@ def backups(server: EmbeddedServer) -> Iterator[Backup]:
     with ExitStack() as stack:
 
         def take(world: World) -> World:
-            # CREATE DATABASE … TEMPLATE refuses while anybody is connected to the source.
+            # CREATE DATABASE … TEMPLATE refuses a source that anybody is connected to.
             world.engine.dispose()
             url = stack.enter_context(_copied(server, world.lake))
             restored = World(dataclasses.replace(world.lake, database_url=url))
@@ -62,7 +62,7 @@ def examine(world: World, urn: str) -> LogFinding:
 
 
 def reconcile(world: World, urn: str, way: Way) -> Reconciled:
-    """As the command line does it; raises what could not be done."""
+    """Reconcile like the command line; raises the error if something could not be done."""
     operations = world.operations()
     reconciliation = Reconciliation(operations, _examination_of(world), world.lake.root)
     repair = MaintenanceRun(operations, world.stores, JobName(JOB))
@@ -73,7 +73,7 @@ def reconcile(world: World, urn: str, way: Way) -> Reconciled:
 
 
 def start_reconciliation(lake: Lake, urn: str, way: Way, *, failpoint: str) -> Worker:
-    """In a process of its own, to be killed."""
+    """Reconcile in a process of its own, to be killed."""
     log = Path(lake.directory, f"reconciliation-{next(_count)}.log")
     process = FORKS.Process(target=_work, args=(lake, urn, way, failpoint, str(log)))
     process.start()

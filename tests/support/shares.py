@@ -1,8 +1,8 @@
-"""A share of the cases in each run of the tests, another one by another seed, and all of them in `make proof`.
+"""Each run of the tests tries a share of the cases, another seed another share; `make proof` tries all of them.
 
-The process that the user started draws a seed, or takes the one in ``GOBBLIN_TEST_SEED``, and hands it on through the
-environment, so that xdist's workers collect the same tests. The seed stands in pytest's header and in the report of
-every test that failed and had a share.
+The process that the user started draws a seed, or takes it from ``GOBBLIN_TEST_SEED``, and passes it on through the
+environment, so that xdist's workers collect the same tests. Pytest's header shows the seed, and so does the report of
+every failed test that had a share.
 
 Two things have a share: the cases of a test that is marked ``rotating``, and the histories of a test that asks for the
 fixture ``share``.
@@ -32,7 +32,7 @@ class Share:
     of: int = SHARES
 
     def numbers(self, count: int, name: str) -> frozenset[int]:
-        """Of the numbers from 0 to ``count``, in an order that ``name`` alone shuffles, each ``of``-th."""
+        """Of the numbers below ``count``, in an order that depends only on ``name``, each ``of``-th."""
         order = list(range(count))
         random.Random(name).shuffle(order)
         return frozenset(order[self.seed % self.of :: self.of])
@@ -42,7 +42,7 @@ EVERYTHING: Final = Share(0, of=1)
 
 
 def read_seed() -> int:
-    """The seed of this run. UsageError where somebody gave one that is no number."""
+    """The seed of this run. UsageError for a given seed that is no number."""
     given = os.environ[SEED_VARIABLE]
     if not given.isdecimal():
         raise pytest.UsageError(f"{SEED_VARIABLE}: expected a number from 0, found {given!r}")
@@ -59,7 +59,7 @@ def cross(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Any]:
 
 
 def rotating(*values: Any) -> Any:
-    """One case of a test's parameters, tried in the runs in whose share it is."""
+    """One case of a test's parameters, tried only in the runs whose share has it."""
     return pytest.param(*values, marks=pytest.mark.rotating)
 
 
@@ -82,7 +82,7 @@ class Shares:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Those that rotate and are not in this run's share become thorough; in a thorough run, all of them."""
+        """Rotating tests outside of this run's share become thorough; in a thorough run, all of them do."""
         functions: defaultdict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
             if item.get_closest_marker("rotating") is not None:

@@ -1,4 +1,4 @@
-"""A shop in a Postgres of the test's own: 2,200 orders, ten of each moment, and 20 customers."""
+"""A shop in a test's own Postgres: 2,200 orders, ten of each moment, and 20 customers."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Spark for tests: one classic session in this process, and one Connect server that child processes talk to.
 
-PySpark allows a process one kind of session, so that whatever is to run on Connect goes through
-``in_child``: a function of a module and arguments that can be pickled.
+PySpark allows a process one kind of session, so tests on Connect go through ``in_child``: a function of a module and
+arguments that can be pickled.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 
 DEADLINE_S = 120.0
-"""Reached only by a test that fails."""
+"""Only a failing test waits so long."""
 
 SMALL = {
     "spark.driver.memory": "1g",
@@ -46,7 +46,7 @@ def local_settings(work_folder: Path) -> SparkSettings:
 
 @pytest.fixture(scope="session")
 def spark_settings() -> Iterator[SparkSettings]:
-    """Those of ``spark``: ``open_session`` with them gives that session."""
+    """The settings of ``spark``: ``open_session`` with them gives that session."""
     work_folder = Path(tempfile.mkdtemp(prefix="gobblin-spark-"))
     yield local_settings(work_folder)
     shutil.rmtree(work_folder, ignore_errors=True)
@@ -69,7 +69,7 @@ def connect() -> Iterator[ConnectServer]:
 
 
 def open_remote(server: ConnectServer) -> SparkSession:
-    """For the inside of a child process."""
+    """A session on the server, for use in a child process."""
     return open_session(SparkSettings(server.log_path.parent, remote=server.url, conf=SMALL))
 
 
@@ -79,12 +79,12 @@ def in_child(function: Callable[..., Any], *arguments: object) -> Any:
 
 
 def slow_frame(spark: SparkSession, rows: int = 3_000) -> DataFrame:
-    """Takes about 0.1 s a row in each of two tasks: far longer than any test waits."""
+    """A frame that takes about 0.1 s a row in each of two tasks: far longer than any test waits."""
     return spark.range(0, rows, 1, 2).selectExpr("id", "java_method('java.lang.Thread', 'sleep', 100L) AS slept")
 
 
 def tasks_run(directory: str) -> bool:
-    """Whether a write into the directory has come to its tasks, which make a folder each before the first row."""
+    """Whether a write into the directory has reached its tasks. Each makes a folder before its first row."""
     return any(Path(directory).glob("_temporary/0/_temporary/attempt*"))
 
 
@@ -96,6 +96,6 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
 
 
 def find_servers() -> list[bool]:
-    """Whether engines take the warm server, in a process that has no session yet."""
+    """Whether engines use the warm server, in a process that has no session yet."""
     engines = [SparkEngine(more_jars={"spark.jars": "/a.jar"}), SparkEngine(conf={"spark.ui.enabled": "true"})]
     return [engine.find_server() is not None for engine in engines]

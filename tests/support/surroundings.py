@@ -1,4 +1,4 @@
-"""Variables of libpq as somebody's shell may have them: each breaks, or misleads, a connection that heeds it."""
+"""Variables of libpq as a shell may have them: each breaks or misleads a connection that uses it."""
 
 from types import MappingProxyType
 from typing import Final

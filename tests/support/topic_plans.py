@@ -1,4 +1,4 @@
-"""Planning of one topic from values alone, as tests of it need."""
+"""Planning of one topic from plain values, for tests of planning."""
 
 import datetime as dt
 import itertools
@@ -47,7 +47,7 @@ def offsets_of(partitions: Mapping[int, tuple[int, int]], *failed: int, topic_id
 
 @dataclass
 class Follower:
-    """A dataset that follows a topic: it plans, and publishes all that was planned or some partitions of it."""
+    """A dataset that follows a topic: it plans, and publishes all planned partitions or some of them."""
 
     kafka: dict[str, Any] = field(default_factory=dict)
     split: dict[str, Any] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Follower:
                 self.watermarks[str(chosen.key)] = chosen.offsets.high
 
     def follow(self, offsets: TopicOffsets, restart: Restart | StartAt | None = None) -> dict[str, tuple[int, int]]:
-        """Plan and publish everything. What was read, by key."""
+        """Plan and publish everything. Returns the offsets read, by key."""
         decision = self.decide(offsets, restart)
         self.publish(decision)
         return ranges_of(decision)
@@ -108,7 +108,7 @@ def ranges_of(decision: TopicDecision) -> dict[str, tuple[int, int]]:
 
 @dataclass
 class FixedCluster:
-    """Brokers whose logs stand still; a topic without offsets is unknown."""
+    """Brokers whose logs never change; a topic without offsets is unknown."""
 
     offsets: Mapping[str, TopicOffsets]
     at_time: Mapping[TopicPartition, int | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A topic whose windows are decided on, published and remembered in plain values: no broker, no log."""
+"""A topic whose windows are planned, published and remembered in plain values: no broker, no log."""
 
 import datetime as dt
 import itertools
@@ -39,7 +39,7 @@ def pairs(intervals: Sequence[Interval]) -> list[tuple[int, int]]:
 
 @dataclass
 class Topic:
-    """A dataset of hourly windows over a topic, with the ledger as T3 leaves it. A record is its hour's number."""
+    """A dataset of hourly windows over a topic, with the ledger as T3 leaves it. A record is the number of its hour."""
 
     kafka: dict[str, Any] = field(default_factory=dict)
     hours: dict[int, list[int]] = field(default_factory=lambda: {0: [], 1: []})
@@ -135,7 +135,7 @@ class Topic:
     def publish(
         self, request: SourceRequest, reading: WindowReading, decision: TopicDecision, *, failing: Sequence[int] = ()
     ) -> dict[str, list[tuple[int, int]]]:
-        """As a run with the policy successful, of whose WorkUnits those of these places fail. What was published."""
+        """Publish like a run with the policy successful whose WorkUnits at these places fail. Returns what it read."""
         units = cut_ranges(
             request, decision, Sizes(SizeEstimator.AVERAGE_RECORD_SIZE), new_id=lambda: uuid.UUID(int=next(_IDS))
         )

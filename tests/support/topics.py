@@ -1,4 +1,4 @@
-"""Whole runs over a real broker: a job of topics, put together as its entry points do, and what it published."""
+"""Whole runs over a real broker: a job of topics, composed as its entry points do it, and its published rows."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ Open = Callable[..., "Ingestion"]
 class Ingestion:
     """One job over one cluster, into one destination.
 
-    ``connection`` stands for the one that ``bootstrap`` alone makes, and ``open_source`` for the source over it.
+    ``connection`` replaces the one made from ``bootstrap`` alone, and ``open_source`` the source over it.
     """
 
     spark: SparkSession
@@ -85,13 +85,13 @@ class Ingestion:
         restart: Restart | StartAt | None = None,
         partitions: Sequence[str] | None = None,
     ) -> RunReport:
-        """``partitions`` None: those that are open now."""
+        """``partitions`` None: the windows that are open now."""
         job = self._parse_job()
         request = self._request(job, urns, partitions)
         return run_request(replace(request, mode=mode, restart=restart), self._ports(job))
 
     def stream(self, wait_for_stop: WaitForStop, *urns: str) -> RunReport:
-        """As the command does that follows topics."""
+        """Follow the topics, as the command does."""
         job = plan_stream_job(self._parse_job())
         request = replace(self._request(job, urns, None), mode=Mode.APPEND, by_hand=False)
         return stream_request(request, self._ports(job), wait_for_stop)
@@ -151,7 +151,7 @@ class Ingestion:
         return {name: str(key.watermark) for (name, _partition), key in state.keys.items()}
 
     def notes(self, urn: str) -> list[str]:
-        """What the history keeps of the dataset's publications, oldest first."""
+        """The notes of the dataset's publications in the history, oldest first."""
         query = text(
             "SELECT s.details->'notes' FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)"
             " WHERE d.urn = :urn AND s.state = 'DONE' ORDER BY s.done_at"
@@ -160,7 +160,7 @@ class Ingestion:
             return [note for (notes,) in connection.execute(query, {"urn": urn}) for note in notes]
 
     def expire_leases(self) -> None:
-        """What waiting does: the leases of dead owners run out."""
+        """Let the leases of dead owners run out, as waiting would."""
         with self.engine.begin() as connection:
             connection.execute(text("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'"))
 
@@ -192,7 +192,7 @@ def ingest(spark: SparkSession, database_url: str, kafka_broker: KafkaBroker, tm
 
 @contextmanager
 def between_planning_and_reading(act: Callable[[], object]) -> Iterator[None]:
-    """``act`` once, when the first task of a run in the block has been registered and has read nothing yet."""
+    """Call ``act`` once, when the first task of a run in the block is registered and has read nothing yet."""
     lock, done = threading.Lock(), threading.Event()
 
     def hook(point: Failpoint) -> None:
@@ -208,7 +208,7 @@ def between_planning_and_reading(act: Callable[[], object]) -> Iterator[None]:
 
 
 class Child:
-    """A process with a session of its own, which runs one job when it is told to: it may be started in advance.
+    """A process with a session of its own. It runs one job when it is told to, so it may be started in advance.
 
     Its session is on ``remote``, or in its own JVM, without any connector.
     """
@@ -223,7 +223,7 @@ class Child:
         )
 
     def run(self, settings: Mapping[str, Any]) -> tuple[int, str]:
-        """``settings`` are those of ``Ingestion``, and ``failpoint``. The exit code, and what was said."""
+        """``settings`` are those of ``Ingestion``, and ``failpoint``. Returns the exit code and the output."""
         said, _ = self._process.communicate(f"{json.dumps(settings)}\n", CHILD_S_MAX)
         return self._process.returncode, said
 
@@ -238,7 +238,7 @@ def _main(work: Path, remote: str | None) -> int:
 
 
 def run_on_connect(work: str, remote: str, settings: dict[str, Any]) -> int:
-    """What a ``Child`` does, for the inside of any process; gives its exit code."""
+    """The work of a ``Child``, for any process; returns its exit code."""
     return _run(open_session(SparkSettings(Path(work), remote=remote, conf=SMALL)), remote, settings)
 
 

@@ -1,4 +1,4 @@
-"""A way to Postgres that stops its own process when all but the end of a certain statement is on its way."""
+"""A connection to Postgres that stops its own process when a certain statement is sent except for its end."""
 
 import socket
 import tempfile
@@ -16,8 +16,8 @@ _SYNC_LENGTH = 5
 class UnfinishedSender:
     """Stands between this process and the server's socket; the first statement with ``marker`` stops the process.
 
-    The server has then carried the statement out and waits for Sync, the message that ends it and that is sent
-    when the process is woken up. No limit on idle transactions is armed at this point of the protocol.
+    The server has then executed the statement and waits for Sync, the message that ends it. Sync is sent when the
+    process is woken up. No limit on idle transactions runs at this point of the protocol.
     """
 
     def __init__(self, database_url: str, marker: bytes) -> None:

@@ -1,8 +1,8 @@
-"""Which tests go to the same xdist worker: those that share a server, and otherwise those of a file.
+"""Which tests run in the same xdist worker: those that share a server, otherwise those of a file.
 
 A worker that starts Spark or a broker keeps it until its end, and the first queries of a JVM take longest. So all tests
-on a broker are one group, and those on Spark are two of about the same length: as one, they would outlast all others
-together. A pytest plugin.
+with a broker are one group. Tests with Spark are two groups of about the same length, since one group would outlast
+all others together. A pytest plugin.
 """
 
 import json
@@ -16,7 +16,7 @@ import pytest
 from tests.support.processor_time import BUDGETS
 
 SERVERS: Final = {"kafka": frozenset({"kafka_broker"}), "spark": frozenset({"spark", "connect", "mariadb", "commands"})}
-"""By group, the fixtures that start what it shares. A file is of the first group of which it asks for a fixture."""
+"""By group, the fixtures that start its server. A file belongs to the first group of which it uses a fixture."""
 
 _GROUP_IN_ID: Final = re.compile(rf"@((?:{'|'.join(SERVERS)})(?:-\d)?|tests/[^@]*\.py)$")
 
@@ -30,7 +30,7 @@ class WorkGroups:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Mark each item with its group, and put the groups and files that take longest first.
 
-        One that began last would be waited for alone.
+        If a long group began last, all other workers would wait for it.
         """
         recorded = json.loads(BUDGETS.read_text(encoding="utf-8"))["clock_s"] if BUDGETS.exists() else {}
         fixtures: dict[str, set[str]] = {}
@@ -47,7 +47,7 @@ class WorkGroups:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take away what xdist's workers add to a test's name for its group: nobody can ask for a test by that name."""
+        """Remove the group that xdist's workers add to a test's name, since no test can be selected by that name."""
         if not self._is_worker:
             report.nodeid = _GROUP_IN_ID.sub("", report.nodeid)
 
@@ -61,7 +61,7 @@ def _find_group(file: str, asked: set[str]) -> str:
 
 
 def _halve(groups: dict[str, str], group: str, recorded: Mapping[str, float]) -> None:
-    """Two groups of it, by what was recorded: the same on every worker."""
+    """Split a group into two by recorded times, in the same way on every worker."""
     files = sorted(file for file, each in groups.items() if each == group)
     totals = {f"{group}-1": 0.0, f"{group}-2": 0.0}
     for file in sorted(files, key=lambda each: -recorded.get(each, 0)):

@@ -1,4 +1,4 @@
-"""A process of the tests' own that works, stops or is killed at a failpoint."""
+"""A process of the tests that works, stops or is killed at a failpoint."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ class Worker:
         """The exit code; negative: the signal that ended it."""
         self.process.join(timeout_s)
         if self.process.exitcode is None:
-            # Else the tests themselves would wait for it when they end.
+            # Otherwise the tests would wait for it when they end.
             self.process.kill()
             raise AssertionError("the worker did not end")
         return self.process.exitcode

@@ -1,4 +1,4 @@
-"""The transitions of time zones, found by looking at their offsets; nothing here asks the product."""
+"""The transitions of time zones, found by their offsets, without the product."""
 
 import datetime as dt
 import functools
@@ -41,13 +41,13 @@ class Transition:
 
     @property
     def wall(self) -> dt.datetime:
-        """What clocks show at that instant."""
+        """The time that clocks show at that instant."""
         return (self.at + self.after).replace(tzinfo=None)
 
 
 @functools.cache
 def list_transitions(name: str) -> list[Transition]:
-    """Those from 1970 to 2037, ascending."""
+    """The transitions from 1970 to 2037, ascending."""
     zone = ZoneInfo(name)
     found, known, moment = [], _offset(_FIRST, zone), _FIRST
     while moment < _LAST:
@@ -59,14 +59,14 @@ def list_transitions(name: str) -> list[Transition]:
 
 
 def distinct_transitions(names: Iterable[str]) -> Iterator[Transition]:
-    """Of each zone one of each size at each time of day; the rest of them differ by their date alone."""
+    """For each zone one of each size at each time of day; the others differ only by their date."""
     for name in names:
         kinds = {(each.before, each.after, each.wall.time()): each for each in list_transitions(name)}
         yield from kinds.values()
 
 
 def all_zones() -> tuple[str, ...]:
-    """The zones of this machine; of those that share a file's content, only one."""
+    """The zones of this machine; only one of several whose files are equal."""
     known: dict[bytes, str] = {}
     for name in sorted(available_timezones()):
         found = next((path for root in TZPATH if (path := Path(root, name)).is_file()), None)

@@ -1,4 +1,4 @@
-"""The command: torture for so many minutes, then the table and the verdict. Exit code 1: something was wrong."""
+"""The command: torture for so many minutes, then the table and the verdict. Exit code 1: a difference was found."""
 
 import argparse
 import secrets

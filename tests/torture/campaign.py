@@ -37,7 +37,7 @@ _SHARED: Final = """
 
 
 class Arena(Protocol):
-    """Where one kind of runner is tortured: server, sources, destinations, and how to start somebody there."""
+    """The world of one kind of runner: server, sources, destinations, and how a runner is started."""
 
     kind: str
     tally: Tally
@@ -47,17 +47,17 @@ class Arena(Protocol):
     disturbed_every_s: float
 
     def strikes(self) -> Mapping[Injection, Strike]:
-        """What can be done to everybody at once, and how."""
+        """The disturbances of all runners that are possible here, with their functions."""
         ...
 
     def start(self, plan: RunnerPlan) -> Process: ...
 
     def plan_rest(self) -> Sequence[RunnerPlan]:
-        """Runs of everything, one after the other, that nobody disturbs."""
+        """Undisturbed runs of everything, one after the other."""
         ...
 
     def plan_resume(self) -> RunnerPlan:
-        """Somebody who resumes what is BLOCKED."""
+        """A runner that resumes BLOCKED sequences."""
         ...
 
     def feed(self) -> None:
@@ -67,7 +67,7 @@ class Arena(Protocol):
     def stop_feeding(self) -> None: ...
 
     def mend(self) -> None:
-        """Undo whatever still disturbs."""
+        """Undo all disturbances that still last."""
         ...
 
     def subjects(self) -> Sequence[Subject]: ...
@@ -78,7 +78,7 @@ class Arena(Protocol):
 
 
 class Campaign:
-    """``say`` is given what a person who waits wants to know."""
+    """``say`` gets progress for a person who waits."""
 
     def __init__(self, arena: Arena, seed: str, interrupted: threading.Event, say: Callable[[str], None]) -> None:
         self.arena = arena
@@ -88,7 +88,7 @@ class Campaign:
         self._say = say
 
     def run(self, duration_s: float) -> None:
-        """Torture for so long, then rest, then the verdict into the tally."""
+        """Torture for so long, then rest, then put the verdict into the tally."""
         arena, interrupted = self.arena, self._interrupted
         observer = Observer(arena.victim.connect, arena.subjects(), self.tally)
         strikes = arena.strikes()
@@ -137,12 +137,12 @@ class Campaign:
 
     def _rest(self) -> None:
         for _round in range(REST_ROUNDS_MAX):
-            # What waits for nobody: the leases of the dead run out.
+            # Rounds must also wait for this: the leases of the dead run out.
             if self._interrupted.wait(LEASE_TTL_S) or self._run_all():
                 break
         else:
             self.tally.violate(f"{REST_ROUNDS_MAX} rounds of runs did not bring everything to an end")
-        # Attempts that never reported are looked at for a day; by their times in the log, that day is over.
+        # Attempts that never reported are looked at for a day. Their times in the log are moved behind that day.
         with self.arena.victim.connect() as connection:
             connection.execute("""
                 UPDATE gobblin.attempt SET started_at = started_at - interval '2 days',
@@ -155,7 +155,7 @@ class Campaign:
             self._run_all()
 
     def _run_all(self) -> bool:
-        """Whether a run of everything, after all that was blocked is resumed, found nothing to do."""
+        """Whether a run of everything, after all blocked sequences were resumed, found nothing to do."""
         blocked = self._count(_BLOCKED)
         self.tally.add("blocked sequences that a person resumed", blocked)
         for _ in range(blocked):

@@ -1,7 +1,7 @@
-"""Runner processes that are started and asked after by several threads, one at a time.
+"""Runner processes that several threads start and ask about, one thread at a time.
 
-Starting a process, multiprocessing asks after all children there are. Of two threads that ask after one child at the
-same time, the second finds the answer read already, and takes the process for one that ended with 255.
+When multiprocessing starts a process, it asks about all children. If two threads ask about one child at the same time,
+the second finds that the exit code was read already, and takes the process for one that ended with 255.
 """
 
 import threading
@@ -20,13 +20,13 @@ def start(process: Process) -> Process:
 
 
 def exit_code(process: Process) -> int | None:
-    """None while it runs; negative after a signal."""
+    """None while the process runs; negative after a signal."""
     with _ONE_AT_A_TIME:
         return process.exitcode
 
 
 def join(process: Process, seconds: float) -> bool:
-    """Whether it ended within so many seconds."""
+    """Whether the process ended within so many seconds."""
     until = time.monotonic() + seconds
     while exit_code(process) is None:
         if time.monotonic() > until:

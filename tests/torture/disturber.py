@@ -1,4 +1,4 @@
-"""Does to everybody at once what the schedule says: to Postgres and to the disk."""
+"""Disturbs all runners at once, by the schedule: Postgres and the disk."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ _REMOUNT_TRIES_MAX: Final = 200
 
 
 class Disturber:
-    """Carries disturbances out, one after the other, from a thread of its own. ``strikes``: how, by kind."""
+    """Carries out disturbances, one after the other, in its own thread. ``strikes``: the functions, by kind."""
 
     def __init__(self, planned: Sequence[Disturbance], strikes: Mapping[Injection, Strike], tally: Tally) -> None:
         self._planned = planned
@@ -37,7 +37,7 @@ class Disturber:
         self._thread.start()
 
     def stop(self) -> None:
-        """After the one that is under way, which ends as it always does: all is mended again."""
+        """Stop after the present disturbance, which mends its damage as always."""
         self._stopping.set()
         self._thread.join()
         if self._error is not None:
@@ -77,7 +77,7 @@ def strikes_on_the_disk(mount: Path) -> Mapping[Injection, Strike]:
         with suppress(OSError), ballast.open("wb", buffering=0) as out:
             while True:
                 out.write(_CHUNK)
-        # A little room is left, so that what meets the end of it is a different call each time.
+        # A little space is left, so that each time a different call meets the end of it.
         os.truncate(ballast, max(0, ballast.stat().st_size - int(_LEFT_BYTES_MAX * lasts_s) % _LEFT_BYTES_MAX))
         time.sleep(lasts_s)
         ballast.unlink()

@@ -1,11 +1,11 @@
-"""Somebody who adds to the sources all the while."""
+"""A thread that adds to the sources all the time."""
 
 import threading
 from abc import ABC, abstractmethod
 
 
 class Feeder(ABC):
-    """Calls ``add_some`` about every ``every_s``, from a thread of its own, between ``start`` and ``stop``."""
+    """Calls ``add_some`` about every ``every_s``, from its own thread, between ``start`` and ``stop``."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s

@@ -1,4 +1,4 @@
-"""The verdict, after everything has come to rest: what the log, the files, the events and the sources say together."""
+"""The verdict, after everything has come to rest: the log, the files, the events and the sources must agree."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import Final
 from tests.torture.observer import Connection, FileReader, Remembered, Rows, Subject, describe, find_active
 from tests.torture.tally import Tally
 
-# Below a job's directory; what begins with a dot is no reader's business.
+# Below a job's directory; readers ignore names that begin with a dot.
 _STAGING: Final = ".staging"
 _HIDDEN: Final = frozenset({_STAGING, ".markers"})
-# A run that is killed while it tries a destination out leaves a few bytes; ``fs.posix_probe`` says so.
+# A run that is killed while it probes a destination leaves a few bytes: see ``fs.posix_probe``.
 _OF_PROBES: Final = ".gobblin-probe-"
 
 
@@ -30,7 +30,7 @@ class Destination:
 def check_history(
     connect: Callable[[], Connection], destinations: Sequence[Destination], seen: Remembered, tally: Tally
 ) -> None:
-    """Say every difference to ``tally``. ``seen``: what an observer saw on the way; the end must agree with it."""
+    """Report every difference to ``tally``. ``seen``: an observer's view on the way; the end must agree with it."""
     with connect() as connection:
         for destination in destinations:
             visible: list[str] = []

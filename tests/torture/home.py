@@ -1,4 +1,4 @@
-"""The torture's folder. One whose owner was killed outright is swept by the next torture, its servers with it."""
+"""The torture's folder. If its owner was killed, the next torture removes the folder and stops its servers."""
 
 import fcntl
 import shutil
@@ -19,7 +19,7 @@ _LOCK: Final = "torture.lock"
 
 @contextmanager
 def hold_home(given: Path | None) -> Iterator[Path]:
-    """An empty folder, locked for as long as we live. What becomes of it is the caller's to decide."""
+    """An empty folder, locked for as long as we live. The caller decides what happens to it afterwards."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{_LOCK}"):
         _sweep(lock)
     home = given or make_reachable_directory(PREFIX)
@@ -28,7 +28,7 @@ def hold_home(given: Path | None) -> Iterator[Path]:
         try:
             yield home
         finally:
-            # What is kept for somebody to look at is nobody's to sweep.
+            # Without its lock, a folder that is kept for a person is never removed by a later torture.
             (home / _LOCK).unlink(missing_ok=True)
 
 
@@ -43,7 +43,7 @@ def _sweep(lock: Path) -> None:
 
 
 def stop_servers(home: Path) -> None:
-    """Those of every arena, also of one that was not made to its end."""
+    """Stop the servers of every arena, also of one that was not completed."""
     for arena in filter(Path.is_dir, home.iterdir()):
         connect_server.stop_connect(arena / SPARK_FOLDER)
         embedded.stop(arena)

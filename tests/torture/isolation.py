@@ -1,4 +1,4 @@
-"""Mounts and processes that vanish with us, however we end."""
+"""Mounts and processes that vanish with the torture, however it ends."""
 
 import ctypes
 import os
@@ -12,9 +12,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def enter_own_mounts() -> str | None:
-    """Move this process and its children into a mount namespace of their own. The reason, where that is refused.
+    """Move this process and its children into a mount namespace of their own. Returns the reason if that is refused.
 
-    What is mounted in it is seen by nobody else, and goes when its last process does.
+    No other process sees mounts in it, and they vanish with its last process.
     """
     if os.geteuid() != 0:
         return "mounting a file system needs root"
@@ -25,7 +25,7 @@ def enter_own_mounts() -> str | None:
 
 
 def mount_tmpfs(point: Path, size: str) -> str | None:
-    """The reason, where it is refused."""
+    """Returns the reason if it is refused."""
     point.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(point)], capture_output=True, text=True
@@ -44,6 +44,6 @@ def unmount(point: Path) -> None:
 
 def die_with_parent() -> None:
     """SIGKILL for this process of a fork server, stopped or not, when the torture is gone."""
-    # The server ends when the last copy of this descriptor is closed; each of its children is born with one.
+    # The server ends when the last copy of this descriptor is closed; each of its children inherits one.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]  # the module keeps it to itself
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,6 +1,6 @@
-"""Somebody who looks at the log and at the files all the while, and knows what must never be seen.
+"""An observer that looks at the log and at the files all the time, and knows what must never be visible.
 
-Nothing of the product's readers is used: plain SQL in one snapshot, Arrow for the segments, Parquet for the rows.
+It uses none of the product's readers: plain SQL in one snapshot, Arrow for the segments, Parquet for the rows.
 """
 
 import threading
@@ -22,7 +22,7 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 SAMPLE_EVERY_S: Final = 0.2
 
-# One statement, so one snapshot: what it shows is what a transaction could see at that moment.
+# One statement, so one snapshot: a transaction could see exactly this at that moment.
 _LOOK = """
     SELECT d.job, d.urn, d.version, coalesce(l.fence, 0), coalesce(k.position, 0), s.done, s.last, g.rows
       FROM gobblin.dataset d
@@ -55,7 +55,7 @@ _DONE = """
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A dataset under torture. Its rows are numbered from 0 without a gap, and each says whose it is."""
+    """A dataset under torture. Its rows are numbered from 0 without a gap, and each row has its dataset's name."""
 
     job: str
     urn: str
@@ -66,7 +66,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the log said of a dataset at one moment. Nothing in it may ever go back."""
+    """The log's state of a dataset at one moment. No part of it may ever go back."""
 
     version: int
     fence: int
@@ -75,14 +75,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Of each dataset, how far the log had come when it was last seen, and which sequence made which version."""
+    """How far the log of each dataset had come when it was last seen, and which sequence made which version."""
 
     positions: Mapping[Subject, int]
     done: Mapping[Subject, Mapping[int, str]]
 
 
 class FileReader:
-    """The rows of published files. A published file never changes, so each is read once while it stays itself."""
+    """The rows of published files. A published file never changes, so each is read once while its identity stays."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, int], list[tuple[int, str]]]] = {}
@@ -99,7 +99,7 @@ class FileReader:
 
 
 class Observer:
-    """Samples until it is stopped. While Postgres is away there is nothing to be seen."""
+    """Samples until it is stopped. While Postgres is away, it sees nothing."""
 
     def __init__(self, connect: Callable[[], Connection], subjects: Sequence[Subject], tally: Tally) -> None:
         self._connect = connect
@@ -173,7 +173,7 @@ class Observer:
             except FileNotFoundError:
                 missing.add((path, segment))
         if missing:
-            # A refresh may have retired and removed them since; if not, a row that was acknowledged is gone.
+            # A refresh may have retired and removed them since; if not, an acknowledged row is gone.
             still = set(find_active(connection, subject)[1].items()) & missing
             if still:
                 self._tally.violate(f"{subject}: published files are gone: {sorted(still)[:3]}")
@@ -184,7 +184,7 @@ class Observer:
 
 
 def find_active(connection: Connection, subject: Subject) -> tuple[int, dict[str, str]]:
-    """The watermark, and the published files with the segment of each, of one snapshot."""
+    """The watermark, and the published files with the segment of each, by one snapshot."""
     rows = connection.execute(_ACTIVE, [subject.job, subject.urn]).fetchall()
     position = int(str(rows[0][2])) if rows else 0
     files = {}
@@ -204,7 +204,7 @@ def list_targets(payload: bytes) -> Iterator[str]:
 
 
 def describe(found: Rows, expected: Rows) -> str:
-    """The difference of two multisets, as a person reads it."""
+    """The difference of two multisets as text for people."""
     missing, extra = expected - found, found - expected
     parts = []
     if missing:

@@ -1,4 +1,4 @@
-"""Ways to Postgres that lose acknowledgements, answer late, and break."""
+"""Proxies to Postgres that lose acknowledgements, answer late, and break."""
 
 import random
 import socket
@@ -15,7 +15,7 @@ from tests.torture.schedule import LEASE_TTL_S, PROXY_FAULTS, Injection
 from tests.torture.server import Victim
 from tests.torture.tally import Tally
 
-# As psycopg sends it, as a simple or as an extended query.
+# A COMMIT as psycopg sends it: as a simple or as an extended query.
 _COMMIT: Final = b"COMMIT\x00"
 _PER_COMMIT: Final = 0.12
 _PER_MESSAGE: Final = 0.03
@@ -23,7 +23,7 @@ _DELAY_S: Final = (0.2, 1.5 * LEASE_TTL_S)
 
 
 class Proxies:
-    """One for each kind of fault, below ``home``."""
+    """One proxy for each kind of fault, below ``home``."""
 
     def __init__(self, home: Path, victim: Victim, seed: str, tally: Tally) -> None:
         self._victim = victim
@@ -33,14 +33,14 @@ class Proxies:
         }
 
     def url(self, route: Injection | None) -> str:
-        """To the log as it is reached now: a server that was started again may have another port."""
+        """The URL of the log by the present port: a server that was started again may have another port."""
         url = make_url(self._victim.url)
         if route is not None:
             url = url.update_query_dict({"host": str(self._by_fault[route].directory)})
         return url.render_as_string(hide_password=False)
 
     def calm_down(self) -> None:
-        """Pass everything on from now on."""
+        """From now on, pass everything on."""
         for proxy in self._by_fault.values():
             proxy.calm_down()
 
@@ -50,7 +50,7 @@ class Proxies:
 
 
 class FaultyProxy:
-    """Listens in ``directory`` under the name of the server's socket, and has one kind of fault."""
+    """Listens in ``directory`` under the name of the server's socket, and makes one kind of fault."""
 
     def __init__(
         self, directory: Path, fault: Injection, server_socket: Callable[[], Path], seed: str, tally: Tally
@@ -116,7 +116,7 @@ class FaultyProxy:
         with suppress(OSError):
             while data := connection.server.recv(1 << 18):
                 if connection.swallow.is_set():
-                    # The server has answered, so the COMMIT is carried out; nobody will ever hear of it.
+                    # The server has answered, so the COMMIT took effect; its sender will never get the answer.
                     break
                 if connection.delay_s:
                     time.sleep(connection.delay_s)

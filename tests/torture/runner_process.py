@@ -1,4 +1,4 @@
-"""A runner's process: forked, logged, gone with its parent, and ended with a code that says how it went."""
+"""A runner's process: forked, logged, killed with its parent, and ended with an exit code for its result."""
 
 import multiprocessing
 import os
@@ -14,22 +14,22 @@ from gobblin_assets.run.run_values import RunReport
 from tests.torture.isolation import die_with_parent
 from tests.torture.schedule import RunnerPlan
 
-# Children are forked from a process that has imported everything and has no threads.
+# Children are forked from a process that has imported all modules and has no threads.
 FORKS = multiprocessing.get_context("forkserver")
 Process = multiprocessing.process.BaseProcess
 
 
 class Ending(IntEnum):
-    """Exit codes. A signal ends a runner with a negative one."""
+    """Exit codes. A runner that a signal ended has a negative one."""
 
     COMMITTED = 0
     FAILED = 1  # by one of the families of errors
     NOTHING = 10  # all was busy, or there were no rows
-    CRASHED = 70  # by anything else, which the product must never let through
+    CRASHED = 70  # by any other exception, which the product must never raise
 
 
 class Lines(list[str]):
-    """What a run says, kept in its log as it is said."""
+    """A run's lines, written to its log at once."""
 
     def append(self, line: str) -> None:
         print(line, flush=True)
@@ -40,12 +40,12 @@ def log_of(logs: Path, plan: RunnerPlan) -> Path:
 
 
 def points_of(logs: Path, plan: RunnerPlan) -> Path:
-    """The armed failpoints that it reached."""
+    """The file of the armed failpoints that the runner reached."""
     return logs / f"{plan.number:06d}.points"
 
 
 def live(plan: RunnerPlan, logs: Path, act: Callable[[], Ending]) -> None:
-    """All of a runner's process. Never returns."""
+    """The whole life of a runner's process. Never returns."""
     die_with_parent()
     with log_of(logs, plan).open("ab", buffering=0) as log:
         os.dup2(log.fileno(), 1)
@@ -66,7 +66,7 @@ def live(plan: RunnerPlan, logs: Path, act: Callable[[], Ending]) -> None:
 
 
 def end_of(report: RunReport, acknowledged: Path) -> Ending:
-    """How a run went, after what it was told to be published is put down."""
+    """A run's result, after its acknowledged publications are written down."""
     published = [dataset.publication for dataset in report.datasets if dataset.publication is not None]
     acknowledge(acknowledged, (str(publication.sequence_id) for publication in published))
     for dataset in report.datasets:

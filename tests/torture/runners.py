@@ -1,4 +1,4 @@
-"""Starts runners as the schedule says, and sees to their fates: kills them, stops them, wakes them up."""
+"""Starts runners by the schedule, and carries out their fates: kills them, stops them, wakes them up."""
 
 import os
 import re
@@ -17,9 +17,9 @@ from tests.torture.runner_process import Ending, Process, log_of, points_of
 from tests.torture.schedule import LEASE_TTL_S, READS, Action, Injection, RunnerPlan
 from tests.torture.tally import Tally
 
-# They cost nothing but memory and connections. Beyond that the one that sleeps longest is woken, whatever its plan was.
+# Sleepers cost only memory and connections. Above this number the longest sleeper is woken, whatever its plan was.
 ASLEEP_MAX: Final = 16
-# Ten tries of several transactions, with Postgres away: far longer than any that is alive takes.
+# Ten tries of several transactions, with Postgres away: far longer than any living runner takes.
 RUNNER_S_MAX: Final = 240.0
 _TICK_S: Final = 0.01
 
@@ -44,7 +44,7 @@ class _Runner:
         return after_s is not None and now - self.started_at >= after_s
 
     def send(self, number: signal.Signals) -> None:
-        # Process ids come round again within minutes of this; nobody else's process may be hit.
+        # Process ids repeat within minutes of this; a foreign process must never be signalled.
         if children.exit_code(self.process) is None and self.is_ours():
             os.kill(self.pid, number)
 
@@ -63,7 +63,7 @@ class _Runner:
 
 
 class Runners:
-    """All of one kind. ``step`` is called again and again by one thread; it never waits.
+    """All runners of one kind. One thread calls ``step`` again and again; ``step`` never waits.
 
     ``plan`` gives the fate of the n-th runner, ``start`` its process; at most ``at_work_max`` work at once.
     """
@@ -88,7 +88,7 @@ class Runners:
         self._next = 0
 
     def step(self, *, more: bool) -> None:
-        """Look after everybody; with ``more``, start the next of the schedule where there is room."""
+        """Look after all runners; with ``more``, start the next of the schedule if there is room."""
         now = time.monotonic()
         for runner in list(self._runners):
             self._look_after(runner, now)
@@ -102,7 +102,7 @@ class Runners:
         time.sleep(_TICK_S)
 
     def wake_everybody(self) -> None:
-        """Whoever is past its lease, also those that were never to wake up before the torture is over."""
+        """Wake all runners whose leases ran out, also those that were to sleep until the torture is over."""
         now = time.monotonic()
         for runner in self._runners:
             if runner.stopped_at is not None and not runner.is_awake and now - runner.stopped_at > LEASE_TTL_S:
@@ -112,7 +112,7 @@ class Runners:
         return not self._runners
 
     def kill_everybody(self) -> None:
-        """The torture itself is being ended."""
+        """Kill all runners, because the torture itself is being ended."""
         for runner in self._runners:
             runner.send(signal.SIGKILL)
             children.join(runner.process, 10)
@@ -140,7 +140,7 @@ class Runners:
         if children.exit_code(runner.process) is not None:
             self._settle(runner)
         elif runner.stopped_at is not None and not runner.is_awake:
-            # Without a lease it is no zombie, and may be in the way of all others: it may be starting Spark.
+            # Without a lease it is no zombie, and may block all others, for example while it starts Spark.
             sleep_s = runner.plan.wake_after_s if runner.held else LEASE_TTL_S
             if sleep_s is not None and now - runner.stopped_at >= sleep_s:
                 self._wake(runner)
@@ -161,7 +161,7 @@ class Runners:
             self._runners.remove(runner)
 
     def _wake(self, runner: _Runner) -> None:
-        """A zombie counts only if it held a lease when it stopped; it has slept for longer than that lasts."""
+        """Wake a runner. It counts as a zombie only if it held a lease when it stopped, since it slept past it."""
         now = time.monotonic()
         if runner.held:
             self._tally.add(runner.plan.fate)
@@ -220,7 +220,7 @@ class Runners:
         return self._ask("SELECT dataset_id, fence FROM gobblin.lease", [])
 
     def _ask(self, query: str, arguments: list[str]) -> dict[int, int]:
-        """Nothing while Postgres is away: what can't be known is not counted."""
+        """Empty while Postgres is away: unknown leases are not counted."""
         try:
             with self._connect() as connection:
                 rows = connection.execute(query.encode(), arguments or None).fetchall()

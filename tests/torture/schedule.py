@@ -1,4 +1,4 @@
-"""What is done to whom, and when: values that follow from the seed alone."""
+"""The injections, their victims and their times: values that follow from the seed alone."""
 
 import random
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tests.crash.test_kills import OF_A_REFRESH, OF_A_RUN, OF_ABANDONMENT, OF_RE
 
 
 class Injection(StrEnum):
-    """What the table in the end counts; each is counted when it happened, not when it was planned."""
+    """The kinds that the final table counts; each is counted when it happened, not when it was planned."""
 
     KILL_AT_POINT = "runner: kill -9 at a failpoint"
     KILL_AT_RANDOM = "runner: kill -9 at a random moment"
@@ -38,7 +38,7 @@ class Injection(StrEnum):
 
 
 class Action(StrEnum):
-    """What a runner is started for."""
+    """The work that a runner is started for."""
 
     APPEND = "append"
     REFRESH = "refresh"
@@ -61,7 +61,7 @@ ON_A_MOUNT: Final = (Injection.DISK_FULL, Injection.READ_ONLY)
 LEASE_TTL_S: Final = 2.0
 NO_FATE: Final = "none"
 
-# Only here does the product meet such an error in life: after a COMMIT, after a rename, after a write.
+# In real life the product meets such an error only here: after a COMMIT, after a rename, after a write.
 _AFTER_COMMIT: Final = (
     Failpoint.LEASE_TAKEN,
     Failpoint.SEQUENCE_BEGUN,
@@ -99,11 +99,11 @@ _SPARK_FATES: Final = (
     (Injection.STOP_AT_POINT, 12),
     (Injection.STOP_AT_RANDOM, 8),
 )
-# A stream ends by SIGTERM, if by nothing else before: some publications after its start.
+# If nothing else ends a stream before, SIGTERM ends it some publications after its start.
 _STREAM_S: Final = (4.0, 16.0)
 _BY_SIGNAL: Final = (Injection.KILL_AT_RANDOM, Injection.STOP_AT_RANDOM)
 _CALM_FROM: Final = 900_000
-# A zombie sleeps past its lease: twice as long as that, and then some; a few of them until the torture is over.
+# A zombie sleeps longer than its lease lasts: 1.3 to 4 times as long. A few sleep until the torture is over.
 _SLEEP_S: Final = (1.3 * LEASE_TTL_S, 4 * LEASE_TTL_S)
 _NEVER_WOKEN_FRACTION: Final = 0.1
 _PROXIED_FRACTION: Final = 0.25
@@ -113,11 +113,11 @@ _BAD_SOURCE_FRACTION: Final = 0.12
 
 @dataclass(frozen=True, slots=True)
 class RunnerPlan:
-    """A runner's life. ``lake`` counts the destinations; ``datasets`` count those of that lake.
+    """A runner's life. ``lake`` is the number of its destination; ``datasets`` are numbers in that destination.
 
     ``signal_after_s`` counts from its start, ``wake_after_s`` from the moment at which it stopped; None: it stays
-    stopped until the torture is over, or too many are. ``route`` is the proxy's fault on its way to Postgres; None:
-    no proxy. ``end_after_s`` is when a stream is told to stop, from its start or from its waking.
+    stopped until the torture is over, or too many are stopped. ``route`` is the fault of its proxy to Postgres; None:
+    no proxy. ``end_after_s``: when a stream is told to stop, counted from its start or its waking.
     """
 
     number: int
@@ -137,7 +137,7 @@ class RunnerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Something done to everybody at ``at_s`` for ``lasts_s``, both in seconds of the torture."""
+    """A disturbance of all runners, at ``at_s`` for ``lasts_s``, both in seconds of the torture."""
 
     at_s: float
     injection: Injection
@@ -145,7 +145,7 @@ class Disturbance:
 
 
 def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerPlan:
-    """The fate of the ``number``-th runner, whenever it comes to start."""
+    """The fate of the ``number``-th runner, whenever it starts."""
     dice = random.Random(f"{seed}/runner/{number}")
     action = _choose(dice, _ACTIONS)
     fate = _choose(dice, _FATES)
@@ -169,7 +169,7 @@ def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerP
 def plan_disturbances(
     seed: str, duration_s: float, kinds: Sequence[Injection], *, every_s: float
 ) -> tuple[Disturbance, ...]:
-    """Each kind in turn in an order that is drawn anew each time, about every ``every_s``, until the time is over."""
+    """All kinds in turn, in an order that is drawn anew each time, about every ``every_s``, until the time is over."""
     dice = random.Random(f"{seed}/disturbances/{'+'.join(sorted(kinds))}")
     planned: list[Disturbance] = []
     at_s = every_s / 2
@@ -182,7 +182,7 @@ def plan_disturbances(
 
 
 def plan_calm_runner(number: int, action: Action, *, lake: int, datasets: int) -> RunnerPlan:
-    """One that nothing is done to, on all datasets of a destination; counted apart from the tortured ones."""
+    """A runner without any fault, on all datasets of a destination; counted apart from the tortured ones."""
     return RunnerPlan(
         number=_CALM_FROM + number,
         action=action,
@@ -200,7 +200,7 @@ def plan_calm_runner(number: int, action: Action, *, lake: int, datasets: int) -
 
 
 def plan_spark_runner(kind: str, seed: str, number: int, *, datasets: int) -> RunnerPlan:
-    """The same for a runner with Spark, which takes seconds where a small one takes tenths of them."""
+    """The fate of a runner with Spark, which takes seconds where a small runner takes tenths of seconds."""
     dice = random.Random(f"{seed}/{kind}/{number}")
     action = _choose(dice, _SPARK_ACTIONS[kind])
     is_stream = action == Action.STREAM
@@ -224,7 +224,7 @@ def plan_spark_runner(kind: str, seed: str, number: int, *, datasets: int) -> Ru
 
 
 def _points_of(action: str) -> Sequence[Failpoint]:
-    """Those that such a runner passes, or may pass."""
+    """The failpoints that such a runner passes, or may pass."""
     match action:
         case Action.APPEND | Action.STREAM:
             return (*OF_A_RUN, *ONCE_IN_A_RUN, Failpoint.RECOVERY_STARTED)

@@ -1,4 +1,4 @@
-"""A Postgres of the torture's own: the product's embedded server, with somebody who kills it."""
+"""A Postgres of the torture's own: the product's embedded server, which is killed again and again."""
 
 import os
 import random
@@ -63,7 +63,7 @@ class Victim:
             self.server = embedded.start(self.home, lambda _line: None)
 
     def kill_backend(self) -> bool:
-        """One client's backend; the postmaster then throws everybody out and recovers by itself."""
+        """Kill one client's backend; the postmaster then disconnects all clients and recovers by itself."""
         with self._lock:
             backends = self._backends()
             if not backends:
@@ -73,7 +73,7 @@ class Victim:
             return True
 
     def start(self) -> EmbeddedServer:
-        """Up again, whatever happened."""
+        """Start the server, whatever happened before."""
         with self._lock:
             self.server = embedded.start(self.home, lambda _line: None)
         return self.server
@@ -84,7 +84,7 @@ class Victim:
 
     def _postmaster(self) -> int:
         pid = int(Path(self.server.data_directory, "postmaster.pid").read_text(encoding="ascii").split()[0])
-        # Process ids come round again within minutes of this; nobody else's process may be hit.
+        # Process ids repeat within minutes of this; a foreign process must never be signalled.
         if not Path(f"/proc/{pid}/cwd").samefile(self.server.data_directory):
             raise RuntimeError(f"process {pid} is not the server of {self.home}")
         return pid

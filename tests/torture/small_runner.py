@@ -19,7 +19,7 @@ from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
 from tests.torture.schedule import Action, Injection, RunnerPlan
 
-# A refresh writes all of a dataset again; files of three rows, as in the crash tests, would be most of the work.
+# A refresh writes all of a dataset again; with files of three rows, as in the crash tests, this would be most work.
 ROWS_PER_FILE: Final = 40
 _NICENESS: Final = 5
 _OPERATE_S_MAX: Final = 3.0
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True)
 class TortureLake(Lake):
-    """A destination with a job of its own, whose sources grow while they are read."""
+    """A destination with its own job, whose sources grow while they are read."""
 
     name: str = "torture"
 
@@ -44,7 +44,7 @@ class TortureLake(Lake):
         return super().job().model_copy(update={"job": self.name})
 
     def source_rows(self, urn: str) -> list[tuple[int, str]]:
-        """Whole lines only: the last one may still be on its way."""
+        """Whole lines only: the last one may still be incomplete."""
         path = self.source_of(urn)
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         return [(number, value) for number, value in map(json.loads, whole.decode("utf-8").splitlines())]
@@ -57,7 +57,7 @@ def start_small_runner(plan: RunnerPlan, lake: TortureLake, logs: Path) -> Proce
 
 def _work(plan: RunnerPlan, lake: TortureLake, logs: Path) -> None:
     lake_of_tests.ROWS_PER_FILE = ROWS_PER_FILE
-    # There are many of them: without this, whole runners beside them would hardly come to their tasks.
+    # There are many small runners: without this, whole runners beside them would hardly get processor time.
     os.nice(_NICENESS)
     live(plan, logs, lambda: _act(plan, lake))
 
@@ -71,7 +71,7 @@ def _act(plan: RunnerPlan, lake: TortureLake) -> Ending:
 
 
 def operate(plan: RunnerPlan, commits: CommitStepStore, operations: LogOperations) -> Ending:
-    """What a sensor or a person does to the log, without a run."""
+    """Operate on the log like a sensor or a person, without a run."""
     match plan.action:
         case Action.ABANDON:
             return _deal_with(commits, operations, (SequenceState.PREPARED, SequenceState.BLOCKED), abandon=True)
@@ -87,7 +87,7 @@ def operate(plan: RunnerPlan, commits: CommitStepStore, operations: LogOperation
 def _deal_with(
     commits: CommitStepStore, operations: LogOperations, states: tuple[SequenceState, ...], *, abandon: bool
 ) -> Ending:
-    """Wait a little for a sequence in one of these states whose owner is dead, and deal with it as a person would."""
+    """Wait a little for a sequence in one of these states whose owner is dead, and handle it as a person would."""
     deadline = time.monotonic() + _OPERATE_S_MAX
     while time.monotonic() < deadline:
         for sequence in commits.list_open(None, limit=10):
@@ -99,7 +99,7 @@ def _deal_with(
                 else:
                     operations.resume(sequence.sequence_id)
             except GobblinError as error:
-                # Its owner lives, or was faster.
+                # Its owner is alive, or was faster.
                 print(f"{type(error).__name__}: {error}", flush=True)
             else:
                 return Ending.COMMITTED

@@ -1,4 +1,4 @@
-"""What runners with Spark have in common: where they work, the warm server, and what they do to the log."""
+"""The common parts of runners with Spark: their site, the warm server, and their operations on the log."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +23,13 @@ from tests.torture.runner_process import Ending
 from tests.torture.schedule import LEASE_TTL_S, RunnerPlan
 from tests.torture.small_runner import operate
 
-# Of an arena's one JVM for Spark, on a machine that others may be using.
+# For an arena's one Spark JVM, on a machine that others may be using.
 _MEMORY: Final = "768m"
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where everything of an arena is. It is sent to runners as it is. ``capability``: what Spark reads there."""
+    """The paths and addresses of an arena, sent to runners unchanged. ``capability``: the connector of its source."""
 
     job: ClassVar[str]
     capability: ClassVar[str]
@@ -56,7 +56,7 @@ class Site:
 
 
 class EventsFile(list[DatasetReport]):
-    """What was announced, in a file that outlives the runner."""
+    """The announced publications, in a file that outlives the runner."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class EventsFile(list[DatasetReport]):
 
 
 def start_spark(site: Site) -> connect_server.ConnectServer:
-    """The warm server: the one that answers, or a new one where it was killed."""
+    """The warm server: the one that answers, or a new one if it was killed."""
     settings = SparkSettings(
         site.spark_home / "spark",
         master="local[2]",
@@ -86,7 +86,7 @@ def open_spark(site: Site) -> tuple[SparkSession, str]:
 
 
 def operate_with_spark(plan: RunnerPlan, stores: Stores, remote: str) -> Ending:
-    """What a sensor or a person does to the log, without a run."""
+    """Operate on the log like a sensor or a person, without a run."""
     clock = SystemClock()
     operations = LogOperations(
         store=stores.commits,

@@ -1,4 +1,4 @@
-"""What happened, counted by whoever saw it happen, and the table that it makes."""
+"""Events, counted where they were seen, and the table of the counts."""
 
 import threading
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """Counts by name, and the differences that make the verdict. Any thread may add."""
+    """Counts by name, and the differences that decide the verdict. Any thread may add."""
 
     counts: "Counter[str]" = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
@@ -21,13 +21,13 @@ class Tally:
             self.counts[name] += count
 
     def violate(self, text: str) -> None:
-        """One difference, said once."""
+        """Report a difference, once."""
         with self._lock:
             if text not in self.violations:
                 self.violations.append(text)
 
     def skip(self, name: str, reason: str) -> None:
-        """An injection that can't be made on this machine."""
+        """Note an injection that this machine does not allow."""
         with self._lock:
             self.skipped[name] = reason
 
@@ -37,6 +37,6 @@ class Tally:
 
 
 def render_table(title: str, lines: list[tuple[str, str]]) -> str:
-    """Two columns: what, and how often."""
+    """Two columns: the name and the count."""
     width = max(len(name) for name, _value in lines)
     return "\n".join([title, *(f"  {name:<{width}}  {value:>10}" for name, value in lines)])

@@ -1,4 +1,4 @@
-"""The verdict itself under test: what is done behind the log's back must be said."""
+"""The verdict itself under test: it must report changes behind the log's back."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def world(database_url: str, tmp_path: Path) -> Iterator[World]:
     for _ in range(2):
         lake.add_rows(URN, 13)
         opened.run()
-    # What a refresh left behind is a part of every torture too.
+    # Every torture has files that a refresh replaced.
     opened.run(mode=Mode.REFRESH)
     yield opened
     opened.close()
@@ -70,7 +70,7 @@ def a_file_stands_twice(world: World) -> None:
 
 
 def change_rows(path: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Another file in its place, at once."""
+    """Put another file in its place, at once."""
     changed = Path(f"{path}.changed")
     pq.write_table(change(pq.ParquetFile(path).read()), changed)
     changed.replace(path)

@@ -1,4 +1,4 @@
-"""A little torture, with floors under what it must have done, and an end that leaves nothing behind."""
+"""A short torture: some things must have happened often enough, and nothing is left behind at the end."""
 
 import re
 import shutil
@@ -48,12 +48,12 @@ FLOORS = {
         "samples with all rows of a dataset": 10,
     },
 }
-"""What must have happened; one round is mostly enough."""
+"""The least counts of events; one round mostly reaches them."""
 
 
 @pytest.fixture
 def torture_home() -> Iterator[Path]:
-    """Whatever becomes of the torture: its server is stopped and its folder is gone afterwards."""
+    """Whatever happens in the torture, its server is stopped and its folder is removed afterwards."""
     made = make_reachable_directory(PREFIX)
     yield made
     if made.exists():
@@ -83,7 +83,7 @@ def counts_of(output: str) -> dict[str, int]:
 
 
 def torture_until_enough_happened(kind: str, minutes: float) -> None:
-    """On a machine that is slow just now it takes several rounds."""
+    """A machine that is slow at the moment needs several rounds."""
     counts: Counter[str] = Counter()
     for round_number in range(ROUNDS_MAX):
         home = make_reachable_directory(PREFIX)

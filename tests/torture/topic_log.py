@@ -1,4 +1,4 @@
-"""The topics that are tortured, written to all the while, and what a consumer finds in them."""
+"""The tortured topics, written to all the time, and the records that a consumer finds in them."""
 
 import json
 import random
@@ -15,14 +15,14 @@ from tests.torture.tally import Tally
 
 _FIRST_ROWS: Final = 60
 _FEED_EVERY_S: Final = 0.3
-# All that waits is acknowledged soon after the broker is back; its own start may take two minutes.
+# Waiting records are acknowledged soon after the broker is back; the broker's own start may take two minutes.
 _DELIVERY_S_MAX: Final = 150.0
 
 
 class TopicLog(Feeder):
     """The topics: records numbered from 0 in one partition each, so that a record's offset is its number.
 
-    The producer is idempotent and never gives a record up: what it says is what the broker holds, in order and once.
+    The producer is idempotent and never gives up a record: its records are at the broker, in order and once.
     """
 
     def __init__(self, bootstrap: str, urns: Sequence[str], seed: str, tally: Tally) -> None:

@@ -14,17 +14,17 @@ from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, 
 from tests.torture.schedule import LEASE_TTL_S, Action, RunnerPlan
 from tests.torture.spark_runner import EventsFile, Site, open_spark, operate_with_spark
 
-# A record says whose it is, and which.
+# A record has its dataset and its number.
 SCHEMA: Final = {"value": {"format": "json", "schema": "number bigint, value string"}}
-# Long enough for a look at the brokers to be over, short enough for several publications before a stream's end.
+# Long enough to look at the brokers, and short enough for several publications before a stream's end.
 _PUBLISH_EVERY_S: Final = 0.5
-# A stream rests after a failure, and is to go on before its time is over.
+# A stream rests after a failure, and must go on before its time is over.
 _RETRY: Final = {"back_off_s": 0.2, "back_off_max_s": 1.0, "task_tries_max": 2}
 
 
 @dataclass(frozen=True)
 class Topics(Site):
-    """With the broker that is read."""
+    """The site, with the broker that is read."""
 
     job: ClassVar[str] = JOB
     capability: ClassVar[str] = "kafka"
@@ -32,7 +32,7 @@ class Topics(Site):
     bootstrap: str
 
     def datasets(self) -> Sequence[Mapping[str, Any]]:
-        """All but the last are read together; the last has several attempts to itself."""
+        """All topics except the last are read together; the last has several attempts of its own."""
         together = {"max_multi_work_units": 1}
         alone = {"work_unit_rows": 40, "max_partitions": 3, "max_multi_work_units": 3, "task_rows_min": 1}
         return [

@@ -16,7 +16,7 @@ from tests.torture.spark_runner import EventsFile, Site, open_spark, operate_wit
 
 @dataclass(frozen=True)
 class Shop(Site):
-    """With the tables that are read."""
+    """The site, with the tables that are read."""
 
     job: ClassVar[str] = JOB
     capability: ClassVar[str] = "postgres"

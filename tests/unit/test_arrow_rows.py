@@ -1,4 +1,4 @@
-"""Arrow batches without a database: positions, types, and files that are begun anew."""
+"""Arrow batches without a database: positions, types, and the change from one file to the next."""
 
 import datetime as dt
 import json
@@ -107,7 +107,7 @@ def test_files_end_at_the_bound_of_rows_and_none_is_without_rows(tmp_path: Path)
 
 
 class FullDisk(PosixFileSystem):
-    """Takes the names of files, and none of their bytes."""
+    """Accepts the names of files, and none of their bytes."""
 
     def create_file(self, path: str) -> BinaryIO:
         super().create_file(path).close()

@@ -1,4 +1,4 @@
-"""What a run asks for, from its configuration and its tags."""
+"""A run's mode and options, from its configuration and its tags."""
 
 import pytest
 

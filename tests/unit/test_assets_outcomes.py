@@ -1,4 +1,4 @@
-"""Families become outcomes: only what a retry could mend is retried, and what failed is named."""
+"""Families become outcomes: only failures that a retry could mend are retried, and failed datasets are named."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Partitions: Dagster's keys and ours are the same windows, and a run's partitions belong to all it selects."""
+"""Partitions: Dagster's keys and ours are the same windows, and a run's partitions apply to all of its assets."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class TestWindows:
     def test_each_key_of_dagster_is_the_window_that_the_engine_reads(
         self, kind: PartitionKind, zone: str, start: dt.date
     ) -> None:
-        # From before summer time ends to after it, in both hemispheres.
+        # From before summer time ends to after its end, in both hemispheres.
         spec = PartitionsSpec(kind=kind, start=start, end=dt.date(2013, 12, 1), zone=zone)
         partitions = build_partitions_def(spec, job=JOB, urn=URN)
         assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
@@ -41,7 +41,7 @@ class TestWindows:
         for key in keys:
             theirs, ours = partitions.time_window_for_partition_key(key), asset_partition(dataset, key).window
             assert ours is not None
-            # As instants: Python calls no two times in different zones equal where one is jumped over by clocks.
+            # As instants: in Python, times of different zones are never equal where clocks skip one of them.
             assert ours.start == theirs.start.astimezone(dt.UTC), key
             assert ours.end == theirs.end.astimezone(dt.UTC), key
 
@@ -103,7 +103,7 @@ class TestMembership:
     @pytest.mark.parametrize(
         ("zone", "day", "first", "last", "expected"),
         [
-            # The hour that is shown twice, asked for after its first pass, and the other way round.
+            # The hour that is shown twice: asked for after its first pass, and the other way round.
             ("Europe/Berlin", dt.date(2024, 10, 27), "02:00", "02:00", ["02:00"]),
             ("Europe/Berlin", dt.date(2024, 10, 27), "02:00+0100", "02:00+0100", ["02:00+0100"]),
             ("Europe/Berlin", dt.date(2024, 10, 27), "02:00", "03:00", ["02:00", "02:00+0100", "03:00"]),

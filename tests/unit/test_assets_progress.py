@@ -1,4 +1,4 @@
-"""Progress in a run's log: prompt, few, and nothing lost at the end."""
+"""Progress in a run's log: prompt lines, few of them, and none lost at the end."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from gobblin_assets.dagster.progress import ProgressLog
 
 
 class Hand:
-    """A clock that is turned by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0

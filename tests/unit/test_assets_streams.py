@@ -1,4 +1,4 @@
-"""What a run that follows topics can ask for beside it, and what not."""
+"""What a run that follows topics may ask for at the same time, and what not."""
 
 import datetime as dt
 from pathlib import Path

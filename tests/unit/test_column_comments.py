@@ -1,4 +1,4 @@
-"""What people wrote about columns follows them through converters, and stays small."""
+"""People's comments on columns follow the columns through converters, and stay small."""
 
 from gobblin_assets.model.source_comments import SourceComments, comments_from_json, comments_to_json
 from gobblin_assets.rows.column_comments import (

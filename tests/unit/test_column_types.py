@@ -135,7 +135,7 @@ def test_widening_needs_no_leave_and_narrowing_does(old: t.DataType, new: t.Data
     assert "allow_retyped: true" in refused.value.hint
     assert f"then reads as {new.simpleString()}" in refused.value.hint
     require(old, new, allow_retyped=True)
-    # It is among the files already, so that nothing changes by more of it.
+    # The files have this type already, so one more file of it changes nothing.
     require(old, new, old)
 
 
@@ -153,5 +153,5 @@ def test_all_active_files_count_and_not_the_newest_alone() -> None:
         require(LONG, INT, TEXT)
     with pytest.raises(RejectedError, match=r"hold decimal\(38,0\) and decimal\(3,0\)"):
         require(dec(5, 4), dec(38), dec(3))
-    # A whole that an older release made unreadable gets no worse, so that it can be mended partition by partition.
+    # Files that an older release made unreadable together get no worse, so that partitions can be repaired one by one.
     require(INT, INT, TEXT)

@@ -42,7 +42,7 @@ def results(draw: st.DrawFn) -> list[UnitResult]:
     for key in "abc"[: draw(st.integers(1, 3))]:
         for number in range(draw(st.integers(1, 5))):
             succeeded = draw(st.booleans())
-            # What succeeded without rows was staged by nobody.
+            # A unit that succeeded without rows was not staged.
             attempt = draw(st.one_of(st.none(), st.integers(1, 5)))
             made.append(make_result(key, number, attempt, succeeded=succeeded))
     return draw(st.permutations(made))

@@ -1,4 +1,4 @@
-"""Which partitions are compacted: a rule without anything else."""
+"""The rule for which partitions are compacted."""
 
 from gobblin_assets.commit.published.port import PublishedPartition
 from gobblin_assets.run.compaction import plan_compaction

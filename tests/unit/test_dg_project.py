@@ -1,4 +1,4 @@
-"""Components in a project: what `dg scaffold` writes, and whose resources are whose."""
+"""Components in a project: the files that `dg scaffold` writes, and which resources a component brings."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Errors cross processes whole: worker pools hand them over by pickling."""
+"""Errors cross processes unchanged: worker pools pass them on by pickling."""
 
 import pickle
 

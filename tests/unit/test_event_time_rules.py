@@ -1,4 +1,4 @@
-"""What a job may say of event times, and the error for what it may not."""
+"""The event times that a job may declare, and the errors for others."""
 
 from collections.abc import Mapping
 

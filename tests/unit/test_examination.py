@@ -1,4 +1,4 @@
-"""Which lost history a log can take back: only one that leads on from its version without a gap or a doubt."""
+"""Which lost history a log can adopt: only one that continues from its version without a gap or a doubt."""
 
 import uuid
 

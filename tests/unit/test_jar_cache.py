@@ -1,4 +1,4 @@
-"""Who may fetch jars, in processes of their own: a lock of a file holds between processes only."""
+"""Which process may fetch jars, tested with real processes: a file's lock holds only between processes."""
 
 import multiprocessing
 from multiprocessing.synchronize import Event

@@ -1,4 +1,4 @@
-"""The SQL of each dialect, as text. Of SQL Server and Oracle it is all there is: no server of theirs was at hand."""
+"""The SQL of each dialect, as text. SQL Server and Oracle have no other test, since no server of theirs was at hand."""
 
 import datetime as dt
 

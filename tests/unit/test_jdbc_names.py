@@ -1,4 +1,4 @@
-"""Names, connections and the discovery's file: what people write, read back exactly, with secrets kept out."""
+"""Names, connections and the discovery's file: people's texts are read back exactly, and secrets stay hidden."""
 
 import datetime as dt
 from pathlib import Path

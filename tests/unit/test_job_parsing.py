@@ -1,4 +1,4 @@
-"""What a person wrote becomes a job, or one error that names the field, what was expected, and the fix."""
+"""A person's text becomes a job, or one error with the field, the expected value and the fix."""
 
 from collections.abc import Mapping
 

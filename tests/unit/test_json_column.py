@@ -1,4 +1,4 @@
-"""Text of any kind must become JSON that Postgres takes."""
+"""Text of any kind must become JSON that Postgres accepts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which offsets are read apart from Spark: those beyond time, each where few others lie between."""
+"""Which offsets are read apart from Spark: those beyond time, and the few offsets between near ones."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,6 +1,6 @@
-"""A dataset that follows logs which grow, lose both ends, fail to answer, are joined by others and made anew.
+"""A dataset that follows logs which grow, lose both ends, fail to answer, get new partitions and are made anew.
 
-Records have an identity, so that what was read, lost or left out is told apart whatever their offsets are.
+Records have an identity, so that lost, repeated and omitted records can be told apart whatever their offsets are.
 """
 
 import itertools
@@ -23,10 +23,10 @@ _RECORDS = itertools.count()
 
 @dataclass
 class Log:
-    """A partition: ``records[offset]`` is a record's identity, and those below ``earliest`` are deleted.
+    """A partition: ``records[offset]`` is a record's identity; records below ``earliest`` are deleted.
 
-    ``below`` is set when it became shorter than what was published of it: until a run has seen that, it stays so.
-    That it has become as long again nobody could tell by its offsets.
+    ``below`` is set when the log became shorter than its published part. The log then stays so until a run has seen it:
+    once the log has grown again, its offsets would not show what happened.
     """
 
     records: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ class FollowedTopic(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 6))
     def delete_old(self, data: st.DataObject, count: int) -> None:
         log = self.logs[data.draw(st.sampled_from(sorted(self.logs)))]
-        # What is written and deleted again below a position that is ahead of its log leaves no trace at all.
+        # Records that are written and deleted again below a position ahead of the log leave no trace.
         assume(log.below is None)
         log.earliest = min(len(log.records), log.earliest + count)
 
@@ -150,14 +150,14 @@ class FollowedTopic(RuleBasedStateMachine):
         self.read.update(records)
         left_out = set(log.records[:low]) - self.read - self.lost
         if not intervals[:-1]:
-            # What was deleted before a partition was first seen was never there for this dataset.
+            # Records that were deleted before a partition was first seen never existed for this dataset.
             left_out -= set(log.records[: log.earliest])
         assert len(left_out) <= chosen.offsets.lost
         self.lost |= set(log.records[:low]) - self.read
         log.below = None
 
     def find_watermark(self, number: int) -> int | None:
-        """The newest of the topic that is followed; None as well for one that was made anew since."""
+        """The newest watermark of the topic that is followed; None for a topic that was made anew since."""
         if self.followed_id != self.topic_id:
             return None
         generations = [name for name in self.published if name.partition("#")[0] == f"{TOPIC}:{number}"]

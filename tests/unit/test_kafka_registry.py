@@ -1,4 +1,4 @@
-"""The registry client against a real server on this machine: what is asked how often, and what each failure says."""
+"""The registry client against a real server on this machine: how often it asks, and its errors for each failure."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is pure of decoding: Avro schemas made whole, JSON schemas inferred, Protobuf messages by descriptor."""
+"""The pure parts of decoding: Avro schemas completed, JSON schemas inferred, Protobuf messages by descriptor."""
 
 import io
 import json

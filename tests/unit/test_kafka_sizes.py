@@ -1,4 +1,4 @@
-"""What a run's bound leaves to each partition, and how large its WorkUnits count by what earlier runs showed."""
+"""Each partition's share of a run's limit, and the size of its WorkUnits by figures of earlier runs."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A run's planning session: what it asks of the brokers, and how topics that share it get on with each other."""
+"""A run's planning session: its questions to the brokers, and how topics that share it affect each other."""
 
 import uuid
 from collections.abc import Sequence

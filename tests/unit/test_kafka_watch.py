@@ -1,4 +1,4 @@
-"""What is new in a topic, and how far behind a dataset is: judged by the rules that runs are planned by."""
+"""New records in a topic, and the lag of a dataset: judged by the rules that plan runs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Windows of ingestion: what each reads, and that together they read every offset once, whatever the order."""
+"""Windows of ingestion: what each window reads; together they read every offset once, in whatever order."""
 
 import itertools
 from dataclasses import replace
@@ -240,7 +240,7 @@ def test_whatever_order_windows_are_read_in_every_offset_is_published_once_and_n
             case "run":
                 topic.run(now_hour, now_hour, Mode.APPEND, failing=failing)
             case "past" if now_hour:
-                # A window read again must be whole; else what stands stays.
+                # A window that is read again must be whole; otherwise the published rows stay.
                 topic.run(number % now_hour, now_hour, failing=failing)
             case _:
                 now_hour += 1

@@ -1,4 +1,4 @@
-"""Commands that only look at the log start without Dagster, pandas and Spark; what --help says of each is its own."""
+"""Commands that only look at the log start without Dagster, pandas and Spark; --help shows each command's own text."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ WITHOUT_DAGSTER = (
     "verifying",
 )
 
-# What only sessions of Spark need, and migrations.
+# Modules that only Spark sessions and migrations need.
 LATE = ("alembic", "dagster", "grpc", "pandas", "pyspark.sql.connect")
 _IMPORTING = f"""
 import importlib, sys

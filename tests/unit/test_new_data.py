@@ -1,4 +1,4 @@
-"""Which topics a run is asked for, tick by tick: new, busy, too little, and again after a run that got no further."""
+"""Which topics the sensor wants a run for, tick by tick: new, busy, too little, and again after a futile run."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ def some(count: int = 5, mark: str = "m1") -> Finding:
 
 @dataclass
 class Ticks:
-    """A sensor's ticks, each with the cursor of the one before as Dagster keeps it."""
+    """A sensor's ticks; each gets the cursor of the one before, as Dagster keeps it."""
 
     rules: NewDataSpec = field(default_factory=NewDataSpec)
     cursor: str | None = None

@@ -1,4 +1,4 @@
-"""Packing: every WorkUnit once, no hole inside a key's share, no group more loaded than it must be."""
+"""Packing: every WorkUnit once, no gap inside a key's share, and no group with more load than necessary."""
 
 import itertools
 import uuid
@@ -127,7 +127,7 @@ def test_a_single_level_spreads_the_keys_of_a_small_dataset() -> None:
 
 
 def test_a_group_holds_one_dataset_up_to_its_capacity() -> None:
-    # In MB: 4 and 4 of the first, 6 of the second, which alone is more than there is room for beside a 5.
+    # In MB: 4 and 4 of the first; 6 of the second, which has no room beside a 5.
     units = [make_unit("first", None, key, 0, 4_000_000) for key in "ab"]
     units += [
         make_unit("second", None, key, 0, size * 1_000_000) for key, size in zip("wxyz", (6, 5, 4, 3), strict=True)

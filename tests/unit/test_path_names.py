@@ -45,7 +45,7 @@ places = st.tuples(jobs, urns, st.sampled_from(Role))
 
 
 def read_back(segments: tuple[str, ...]) -> str:
-    """The text that segments were made of, by the rules that the module tells."""
+    """The text that the segments were made of, by the rules in the module's docstring."""
     if segments == ("%empty",):
         return ""
     joined = "".join(segment.removesuffix("+") for segment in segments)

@@ -1,4 +1,4 @@
-"""The rate limit: when attempts begin, by a clock that only moves while somebody waits."""
+"""The rate limit: when attempts begin, by a clock that moves only while something waits."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from gobblin_assets.run.rate_limit import RateLimit
 
 @dataclass
 class WaitingClock(SystemClock):
-    """Its time passes by sleeping and waiting alone."""
+    """A clock that moves only by sleeping and waiting."""
 
     now_s: float = 0.0
     waits: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a run may ask of topics this once, on the command line and in run configuration."""
+"""Restarts that a run may ask of topics once, on the command line and in run configuration."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which columns of a failed row are shown, and what of their values."""
+"""Which columns of a failed row are shown, and how much of their values."""
 
 import pytest
 

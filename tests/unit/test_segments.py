@@ -1,4 +1,4 @@
-"""Segments give back exactly the steps that were sealed, or say that they are not the ones."""
+"""Segments give back exactly the steps that were sealed, or report that they are not the sealed ones."""
 
 import hashlib
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ STEPS = st.one_of(
 
 @contextmanager
 def forgotten() -> Iterator[None]:
-    """As in a process that knows no kinds but ours."""
+    """In the block, this process knows only our own kinds."""
     with registered():
         for kind in (REGISTER, ENTER):
             del step_kinds._kinds[kind.name]
@@ -163,7 +163,7 @@ def test_a_step_that_its_package_can_t_read_is_corruption() -> None:
 
 
 def test_what_earlier_releases_wrote_of_a_kind_is_read() -> None:
-    """They wrote no row for its files, and not who provided it."""
+    """They wrote neither a row for its files nor the package that provided it."""
     step = Enter("c", "/t/a", FileIdentity(5, 6, 7), 8)
     file = RenameFile("/s/b", "/t/b", FileIdentity(1), 2)
     segment = encode(step, file)
@@ -184,7 +184,7 @@ def test_what_earlier_releases_wrote_of_a_kind_is_read() -> None:
 
 
 def test_segments_of_our_own_kinds_are_the_same_bytes_as_ever() -> None:
-    """Of what is in the log, digests are kept."""
+    """The log keeps digests of segments."""
     files = tuple(DataFile(f"part-{n}", FileIdentity(n, n, n), n) for n in range(3))
     steps = [RenameDirectory("/lake/.staging/a", "/lake/t/1", files), RenameFile("/s/b", "/t/b", FileIdentity(1), 2)]
     segment = encode(*steps)

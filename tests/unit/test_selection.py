@@ -1,4 +1,4 @@
-"""Which partitions are chosen, and what is said of those that can't be."""
+"""Which partitions are chosen, and the errors for partitions that can't be chosen."""
 
 import datetime as dt
 

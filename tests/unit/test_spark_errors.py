@@ -1,4 +1,4 @@
-"""What an error says of Spark, wherever in its causes it stands."""
+"""Whether an error shows that Spark's server did not answer, wherever in its causes this stands."""
 
 from pyspark.errors import RetriesExceeded
 

@@ -1,4 +1,4 @@
-"""Cutting an interval: what follows covers exactly, never overlaps, and keeps to the count."""
+"""Cutting an interval: the pieces cover it exactly, never overlap, and are not too many."""
 
 import datetime as dt
 import itertools

@@ -1,4 +1,4 @@
-"""What a job writes in its source's SQL stays within the parentheses that we put around it, whoever reads it."""
+"""A job's own SQL stays within the parentheses that we put around it, whichever database reads it."""
 
 import re
 
@@ -76,7 +76,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_whatever_is_let_through_ends_where_we_end_it(text: str) -> None:
-    """An independent reader of Postgres' texts, by hand: after the expression, we are outside of everything."""
+    """A second reader of Postgres' texts, written by hand: after the expression, it is outside of all of them."""
     try:
         require_expression(text, subprotocol=POSTGRES, field="where")
     except RejectedError:

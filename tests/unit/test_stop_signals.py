@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request: the first is heard, the second does what it did before."""
+"""SIGTERM and SIGINT as a request: the first one is noted, the second one acts as without our handler."""
 
 import os
 import signal

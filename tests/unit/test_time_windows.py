@@ -1,4 +1,4 @@
-"""Windows of every zone, around every move of its clocks: Dagster's keys, and no moment in two of them or in none."""
+"""Windows of every zone, around every clock change: Dagster's keys, and each moment in exactly one window."""
 
 import datetime as dt
 import itertools
@@ -86,7 +86,7 @@ def require_tiles(edges: list[tuple[object, object]]) -> None:
 
 
 def moments_around(transition: Transition) -> Iterator[dt.datetime]:
-    """In both passes of what clocks show twice, and at the edges of what they jump over."""
+    """Moments in both passes of an hour that clocks show twice, and at the edges of an hour that they skip."""
     moved = abs(transition.after - transition.before)
     for part in (-1, -0.75, -0.5, -0.25, 0.25, 0.5, 0.75, 1):
         yield transition.at + part * moved
@@ -107,14 +107,14 @@ def check_tiling(transition: Transition) -> None:
             opened = open_partition(spec, moment)
             assert window_of(opened).start <= moment < window_of(opened).end
             assert opened in partitions
-            # A row that is written now is read by one window, and there when that window is over.
+            # One window reads a row that is written now, and the row is there when that window is over.
             shown = moment.astimezone(transition.zone).replace(tzinfo=None)
             [taken] = [number for number, (low, high) in enumerate(walls) if low <= shown < high]  # type: ignore[operator]  # wall times
             assert windows[taken].end > moment
 
 
 def check_ceiling(transition: Transition) -> None:
-    """Below what a run reads, no row is written any more."""
+    """No row is written any more below the end of a run's read."""
     moments = sorted(moments_around(transition))
     least = [least_wall_from(moment, transition.zone) for moment in moments]
     shown = [moment.astimezone(transition.zone).replace(tzinfo=None, fold=0) for moment in moments]
@@ -125,7 +125,7 @@ def check_ceiling(transition: Transition) -> None:
 
 
 def check_keys(transition: Transition) -> None:
-    """Dagster's own list of keys, of the definition that it gets from us."""
+    """Compare with Dagster's own list of keys, for the definition that it gets from us."""
     for kind in (PartitionKind.HOURLY, *CALENDAR):
         spec, partitions = around(transition, kind)
         bounded = dataset(
@@ -170,7 +170,7 @@ def test_keys_are_dagster_s_in_every_zone() -> None:
 @pytest.mark.parametrize(
     ("zone", "kind", "key", "start", "end"),
     [
-        # Two hours back: each pass has hours of its own, and the second one takes what wall clocks wrote in both.
+        # Two hours back: each pass has its own hours, and the second pass gets the wall times of both.
         ("Antarctica/Troll", "hourly", "2024-10-27-01:00", "2024-10-26T23:00", "2024-10-27T00:00"),
         ("Antarctica/Troll", "hourly", "2024-10-27-01:00+0000", "2024-10-27T01:00", "2024-10-27T02:00"),
         ("Antarctica/Troll", "hourly", "2024-10-27-02:00+0000", "2024-10-27T02:00", "2024-10-27T03:00"),
@@ -213,7 +213,7 @@ def test_hours_cut_through_days() -> None:
 
 
 def test_dates_of_partitions_are_over_by_the_calendar_of_the_partitions() -> None:
-    # At four in the morning of the second in UTC, it is still the first in New York.
+    # At four in the morning of the second in UTC, New York still has the first.
     spec = dataset(PartitionKind.DAILY, "America/New_York", dt.date(2024, 1, 1))
     spec = spec.model_copy(update={"watermark": WatermarkSpec(column="day")})
     clock = dt.datetime(2024, 1, 2, 4, tzinfo=dt.UTC)

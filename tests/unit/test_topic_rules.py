@@ -1,4 +1,4 @@
-"""What a job of topics may say, and what it is told when it says something else."""
+"""The options that a job of topics may have, and the errors for others."""
 
 from typing import Any
 

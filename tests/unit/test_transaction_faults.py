@@ -1,4 +1,4 @@
-"""What each kind of exception says about the transaction in which it was raised."""
+"""The meaning of each kind of exception for the transaction in which it was raised."""
 
 import errno
 

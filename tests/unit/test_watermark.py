@@ -1,4 +1,4 @@
-"""Positions: the bytes that the ledger's constraint compares order exactly as the positions do."""
+"""Positions: their bytes, which the ledger's constraint compares, have exactly the positions' order."""
 
 import datetime as dt
 import json
@@ -19,7 +19,7 @@ from gobblin_assets.model.watermark import (
 )
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
-# Few letters, so that prefixes and NULs meet often.
+# Few letters, so that prefixes and NULs occur often.
 TEXTS = st.one_of(st.text(alphabet="\x00\x01a\xff\U0001f600", max_size=6), st.text(max_size=8))
 WALL = dt.datetime(2013, 1, 1)  # noqa: DTZ001  a wall-clock time is what is tested
 INSTANTS = st.datetimes(timezones=st.just(dt.UTC))
@@ -46,7 +46,7 @@ BY_TYPE[WatermarkType.COMPOSITE] = st.one_of(
 
 
 def plain(position: Watermark) -> Any:
-    """What Python itself compares: text by code points, tuples element by element."""
+    """The value that Python itself compares: text by code points, tuples element by element."""
     if position.type is WatermarkType.COMPOSITE:
         return tuple(part.value for part in position.value if isinstance(part, Watermark))  # type: ignore[union-attr]  # a composite's value is a pair
     return position.value

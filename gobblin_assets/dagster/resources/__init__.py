@@ -28,11 +28,11 @@ def gobblin_resources(
     stores: CommitStoreResource | None = None,
     file_systems: FileSystemsResource | None = None,
 ) -> dict[str, object]:
-    """What the jobs of a code location ask for, under the keys that they ask by; ``connections`` under their names.
+    """The resources that the jobs of a code location use, under the jobs' keys; ``connections`` under their names.
 
     Without ``spark``, sessions run inside the run's process, with the connectors that its job and the connections
-    need; without ``stores``, the log is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres, which this
-    process then brings back if it dies. RejectedError for a password written out.
+    need. Without ``stores``, the log is where GOBBLIN_DATABASE_URL says, else in the embedded Postgres; this process
+    then restarts that server if it dies. RejectedError for a password in the code.
     """
     supervise_embedded(stores or CommitStoreResource())
     for name, connection in connections.items():

@@ -1,7 +1,7 @@
-"""A job's connection, whatever its kind: the resource that answers to its name.
+"""A job's connection, whatever its kind: the resource under its name.
 
-Each kind of source has a resource with the fields of its ``SourceConnection``. A kind that names none gets one made
-from those fields.
+Each kind of source has a resource with the fields of its ``SourceConnection``. If a kind names no resource, one is made
+from these fields.
 """
 
 import os
@@ -27,8 +27,8 @@ from gobblin_assets.spec.source_spec import SourceSpec
 class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource"]):
     """How to reach one source. Subclasses have the fields of ``FIELDS``, the connection that they open.
 
-    Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, and of an EnvVar only
-    the name.
+    Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the name
+    of an EnvVar.
     """
 
     FIELDS: ClassVar[type[SourceConnection]]
@@ -44,7 +44,7 @@ class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource
         return self.open().open_source(job)
 
     def open_watch(self, job: JobSpec, *, timeout_s_max: float) -> LogWatch:
-        """What looks at the job's logs without reading them. Nothing is connected to yet."""
+        """A watch that looks at the job's logs without reading them. Nothing is connected to yet."""
         self._require_kind(job)
         connection = self.open()
         if not isinstance(connection, LogConnection):
@@ -52,7 +52,7 @@ class SourceConnectionResource(dg.ConfigurableResource["SourceConnectionResource
         return connection.open_watch(job, timeout_s_max=timeout_s_max)
 
     def list_capabilities(self, name: str) -> list[str]:
-        """The connectors that Spark needs for it; an address in an environment variable is read now."""
+        """The connectors that Spark needs for the connection. An address in an environment variable is read now."""
         address = getattr(self, self.FIELDS.ADDRESS)
         return list(
             self.FIELDS.list_capabilities(address.get_value() if isinstance(address, dg.EnvVar) else address, name)
@@ -102,7 +102,7 @@ def _make_class(fields: type[SourceConnection], kind: str) -> type[SourceConnect
 
 
 def require_no_written_secret(name: str, resource: SourceConnectionResource) -> None:
-    """A secret that stands in the code is a RejectedError: Dagster would show it to everybody."""
+    """Refuse a secret in the code, since Dagster would show it to everybody."""
     for field in sorted(resource.FIELDS.SECRETS):
         value = getattr(resource, field)
         if value is not None and not isinstance(value, dg.EnvVar):
@@ -118,7 +118,7 @@ def connection_from_environment(
 ) -> SourceConnectionResource:
     """The source's connection by the variables of its name, such as GOBBLIN_JDBC_<NAME>_URL; its address must be there.
 
-    Of texts it is only looked at which variables there are; their values are read when a run starts.
+    Only the names of variables for texts are looked at now; their values are read when a run starts.
     """
     variables = os.environ if environment is None else environment
     kind = kind_of(source)

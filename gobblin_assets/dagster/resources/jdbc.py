@@ -1,4 +1,4 @@
-"""JDBC connections: each is a resource of its own, under the name that jobs call it by."""
+"""JDBC connections: each is a resource of its own, under the name that jobs give it."""
 
 from typing import ClassVar
 
@@ -12,8 +12,8 @@ from gobblin_assets.sources.jdbc.database_connection import DatabaseConnection
 class JdbcConnectionResource(SourceConnectionResource):
     """How to reach one database.
 
-    Give the password as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, and of an
-    EnvVar only the name. A password inside the URL is refused.
+    Give the password as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the
+    name of an EnvVar. A password inside the URL is refused.
     """
 
     FIELDS: ClassVar[type[SourceConnection]] = DatabaseConnection

@@ -1,4 +1,4 @@
-"""Kafka clusters: each is a resource of its own, under the name that jobs call it by."""
+"""Kafka clusters: each is a resource of its own, under the name that jobs give it."""
 
 from typing import ClassVar
 
@@ -13,8 +13,8 @@ from gobblin_assets.sources.kafka.connection import TIMEOUT_S
 class KafkaConnectionResource(SourceConnectionResource):
     """How to reach one cluster and, where its records are in Avro or Protobuf, its schema registry.
 
-    Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, and of an EnvVar only
-    the name.
+    Give secrets as ``dg.EnvVar("NAME")``: Dagster shows a resource's configuration in its UI, but shows only the name
+    of an EnvVar.
     """
 
     FIELDS: ClassVar[type[SourceConnection]] = ClusterConnection

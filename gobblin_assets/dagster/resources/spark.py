@@ -18,7 +18,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class GobblinSparkResource(LazyPySparkResource):
-    """dagster-pyspark's lazy resource with sessions that exactly-once needs (UTC, quiet logs), and remote ones too.
+    """dagster-pyspark's lazy resource with the sessions that exactly-once needs (UTC, quiet logs), remote ones too.
 
     ``spark_config`` is as there. Nothing starts before the first use.
     """
@@ -45,7 +45,7 @@ class GobblinSparkResource(LazyPySparkResource):
 
     @property
     def engine(self) -> SparkEngine:
-        """What opens the session, made at the first use: then an EnvVar has its value."""
+        """Opens the session. Made at the first use, when an EnvVar has its value."""
         if self._engine is None:
             self._engine = SparkEngine(
                 master=self.master,
@@ -60,21 +60,21 @@ class GobblinSparkResource(LazyPySparkResource):
         return self._engine
 
     def settings(self, job: JobSpec | None = None) -> SparkSettings:
-        """``job``: its connectors belong to it as well."""
+        """``job``: add its connectors."""
         return self.engine.settings(job)
 
     def get_session(self, job: JobSpec | None = None) -> SparkSession:
-        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark miss."""
+        """The run's session, opened at the first call, from any thread. RejectedError names what Java or Spark lack."""
         return self.engine.get_session(job)
 
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
-        """What reads what was planned, and writes it into the job's staging."""
-        # The session is asked of this resource: a subclass may have another one.
+        """The worker that reads the planned WorkUnits and writes them into the job's staging."""
+        # This resource is asked for the session, since a subclass may open another one.
         self.get_session(job)
         return self.engine.open_extractor(job, stores)
 
     def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
-        """What writes the job's published rows anew, for compaction."""
+        """The worker that writes the job's published rows anew, for compaction."""
         self.get_session(job)
         return self.engine.open_rewriter(job, datasets)
 

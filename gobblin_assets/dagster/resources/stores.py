@@ -37,7 +37,7 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Stores]:
         if context.run is not None and context.instance is not None:
-            # Before anything that may take long: a run that dies from here on can be told from one that is slow.
+            # Before anything that may take long: from here on, a run that dies can be told from a slow one.
             context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: describe_this_process()})
         report = context.log.info if context.log is not None else unheard
         engine = connect(self.settings(), report)
@@ -47,7 +47,7 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
             engine.dispose()
 
     def settings(self) -> Settings:
-        """The process's settings, with what this resource says in their place."""
+        """The process's settings, replaced where this resource gives a value."""
         settings = read_settings()
         if self.database_url is not None:
             settings = replace(settings, database_url=self.database_url)
@@ -58,6 +58,6 @@ class CommitStoreResource(dg.ConfigurableResource[Stores]):
 
 
 def supervise_embedded(stores: CommitStoreResource) -> None:
-    """From now on this process brings the embedded Postgres back when it dies. Nothing to do for another server."""
+    """From now on this process restarts the embedded Postgres when it dies. Does nothing for another server."""
     if stores.database_url is None and (settings := stores.settings()).database_url is None:
         supervise(settings.home, _LOG.warning)

@@ -1,10 +1,10 @@
-"""Avro schemas as JSON: made whole out of their references, and put into an envelope that shows how decoding went.
+"""Avro schemas as JSON: completed with their references, and put into an envelope that shows how decoding went.
 
-Spark's ``from_avro`` resolves a writer's schema to a reader's by Avro's own rules. When a record does not fit, it
-gives a row of NULLs, which a good record may be as well; and it leaves unread what follows the record. So both
-schemas are wrapped into a record that has a constant of ``END`` behind the value, and ``END`` is put behind the
-bytes: if it is read back as it is, the value's bytes were a value, and nothing but a value. A record's encoding is
-the encodings of its fields, so that the envelope itself has no bytes.
+Spark's ``from_avro`` resolves a writer's schema to a reader's by Avro's own rules. For a record that does not fit, it
+gives a row of NULLs, which may be a good record as well; and it ignores the bytes behind a record. So both schemas are
+wrapped into a record that has a constant of ``END`` behind the value, and ``END`` is put behind the bytes: if it is
+read back unchanged, the bytes were exactly one value. A record's encoding is the encodings of its fields, so the
+envelope itself has no bytes.
 """
 
 import json
@@ -23,7 +23,7 @@ _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 def make_whole(text: str, references: Mapping[str, str], *, label: str, field: str) -> Any:
-    """The schema with the types that it refers to put in where they are first named; all names are full ones.
+    """The schema with each referenced type inserted where it is first named; all names are full ones.
 
     ``references`` are schema texts by reference name. RejectedError, beginning with ``label``, for a schema that
     is not Avro's JSON or that names a type which nothing defines.
@@ -58,7 +58,7 @@ def is_record(schema: Any) -> bool:
 
 
 def find_recursive(schema: Any, above: tuple[str, ...] = ()) -> str | None:
-    """The full name of a record that holds itself, in a whole schema: no Spark type does."""
+    """The full name of a record that contains itself, in a whole schema. No Spark type can hold such a record."""
     match schema:
         case str():
             return schema if schema in above else None
@@ -84,7 +84,7 @@ def _parse(text: str, refuse: Callable[[str], RejectedError]) -> Any:
 
 
 def _full_name(name: object, namespace: object, enclosing: str) -> str:
-    """Avro's rule: dots in a name make it a full one; a namespace that is given is used, else the enclosing one."""
+    """Avro's rule: a name with dots is a full name; a namespace that is given is used, else the enclosing one."""
     text = str(name)
     if "." in text:
         return text
@@ -113,7 +113,7 @@ def _collect(node: Any, namespace: str, definitions: dict[str, Any], depth: int)
 
 
 class _Whole:
-    """One schema on its way: Avro wants a type defined where it is first named, and only there."""
+    """One schema while it is completed: Avro wants a type defined where it is first named, and only there."""
 
     def __init__(self, definitions: Mapping[str, Any], refuse: Callable[[str], RejectedError]) -> None:
         self._definitions = definitions
@@ -158,13 +158,13 @@ class _Whole:
             raise self._refuse(f"a {node['type']} without a name")
         full = _full_name(node["name"], node.get("namespace"), namespace)
         if full in self._defined:
-            # Its own definition, inside a type that came in as a reference after it was needed elsewhere.
+            # This definition stands inside a type that was inserted after the name was needed elsewhere.
             return full
         self._defined.add(full)
         named = {key: value for key, value in node.items() if key != "namespace"} | {"name": full}
         inner = full.rpartition(".")[0]
         if "." not in full:
-            # Else Avro would take the namespace of the type that this one stands in.
+            # Otherwise Avro would take the enclosing type's namespace.
             named["namespace"] = ""
         if node["type"] in ("enum", "fixed"):
             return named

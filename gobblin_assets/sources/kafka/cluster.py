@@ -21,7 +21,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """``topic_id`` is a UUID as text, another one after a topic was deleted and made again."""
+    """``topic_id`` is a UUID as text; a topic that was deleted and made again has another one."""
 
     name: str
     topic_id: str
@@ -30,9 +30,9 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """``earliest`` is the first offset that the broker still has; ``end`` the one behind the last that may be read.
+    """``earliest`` is the first offset that the broker still has; ``end`` is one behind the last that may be read.
 
-    For read_committed the end is the last stable offset: no transaction that is still open begins before it.
+    For read_committed the end is the last stable offset: every open transaction begins at it or behind it.
     """
 
     earliest: int
@@ -41,7 +41,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """Each partition of the topic is either in ``partitions`` or in ``failures``, which say why it is not."""
+    """Each partition of the topic is in ``partitions``, or in ``failures`` with the reason."""
 
     topic_id: str
     partitions: Mapping[int, PartitionOffsets]
@@ -55,11 +55,11 @@ class Cluster(Protocol):
     """
 
     def list_topics(self) -> Mapping[str, TopicDescription]:
-        """Topics by name, without Kafka's own internal ones and those that the user may not see."""
+        """Topics by name, without Kafka's internal topics and without those that the user may not see."""
         ...
 
     def find_offsets(self, topics: Sequence[str], *, isolation: Isolation) -> Mapping[str, TopicOffsets | GobblinError]:
-        """For each topic its offsets, or the error that its planning ends with: it is unknown, or may not be read."""
+        """For each topic its offsets, or the error that ends its planning: the topic is unknown, or may not be read."""
         ...
 
     def find_offsets_at(self, wanted: Mapping[TopicPartition, dt.datetime]) -> Mapping[TopicPartition, int | None]:

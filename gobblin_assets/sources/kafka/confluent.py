@@ -1,8 +1,8 @@
-"""The cluster as librdkafka's admin client sees it; the one other than ``consumer`` that knows that client.
+"""The cluster as librdkafka's admin client sees it; besides ``consumer``, only this module knows that client.
 
 Each question opens a client of its own: a long-lived one keeps asking a controller or a leader that is gone, and none
-survives a fork. The client itself never says that a login is refused, it goes on trying until the time is up; what its
-connections report meanwhile is looked at, so that a question ends as soon as waiting is useless.
+survives a fork. The client never says that a login is refused; it tries until its time is up. So the reports of its
+connections are watched, and a question ends as soon as waiting is useless.
 """
 
 import base64
@@ -38,7 +38,7 @@ from gobblin_assets.sources.kafka.failures import ClientFailure, explain_partiti
 
 POLL_S: Final = 0.1
 GRACE_S: Final = 5.0
-"""Behind the client's own deadline: an answer that it owes by then is not coming."""
+"""Added to the client's own deadline: an answer that has not come by then will not come."""
 
 PARTITIONS_PER_CALL: Final = 1_000
 """The client's time grows with the square of a call's partitions."""
@@ -47,13 +47,13 @@ ROUNDS_MAX: Final = 6
 """A partition whose leader is just changing is asked again: five pauses are 7.5 s."""
 
 LOST_ROUNDS_MAX: Final = 2
-"""One whose leader is away is asked only once more: its absence may last, and the others wait."""
+"""A partition whose leader is away is asked only once more: the absence may last, and the others wait."""
 
 ROUND_PAUSE_S: Final = 0.5
-"""After each round as much again."""
+"""Each round makes the pause longer by this."""
 
 CALL_SHARE: Final = 3
-"""One broker that is silent uses up a call's time; this share of a question's leaves time to ask again."""
+"""A silent broker uses up a call's time; this share of a question's time leaves enough to ask again."""
 
 SEEN_MAX: Final = 50
 
@@ -63,7 +63,7 @@ _ISOLATION: Final = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
-# The client would print on stderr what it also reports to us.
+# The client reports these to us, and would print them on stderr as well.
 _QUIET: Final = {"log_level": 0, "log.connection.close": False}
 _MOVING: Final = frozenset({
     "NOT_LEADER_FOR_PARTITION", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE",
@@ -94,7 +94,7 @@ class ConfluentCluster:
         found: dict[str, TopicDescription] = {}
         for name, answer in session.describe(session.list_names()).items():
             if isinstance(answer, ClientFailure):
-                # Deleted since it was listed, or not ours to see.
+                # Deleted since it was listed, or hidden from this user.
                 if answer.name not in _HIDDEN:
                     raise judge_topic(answer, self._connection, name)
             elif not answer.is_internal:
@@ -145,7 +145,7 @@ class ConfluentCluster:
             elif isinstance(high, ClientFailure):
                 failures[number] = explain_partition(high, self._connection)
             else:
-                # The two were asked at about the same time: retention may have come between them.
+                # The two offsets come from different answers: retention may have moved the first one in between.
                 partitions[number] = PartitionOffsets(low, max(low, high))
         return TopicOffsets(topic.topic_id, partitions, failures)
 
@@ -164,7 +164,7 @@ class _Session:
         return max(POLL_S, self.deadline - time.monotonic())
 
     def wait(self, futures: Iterable["Future[Any]"]) -> None:
-        """Until all are done. Raises what makes waiting useless, or that nothing comes."""
+        """Wait until all are done. Raises if waiting is useless, or if no answer comes in time."""
         for future in futures:
             while not future.done():
                 self.admin.poll(0)  # has the client hand over what its connections report
@@ -175,10 +175,10 @@ class _Session:
                 wait([future], timeout=POLL_S)
 
     def ask_controller(self, ask: Callable[[float], Mapping[str, "Future[Any]"]]) -> dict[str, Any | ClientFailure]:
-        """Each answer of a call that the client sends to the controller; ``ask`` is given the call's time.
+        """The answers to a call that the client sends to the controller; ``ask`` is given the call's time.
 
-        The client waits for the controller that it heard of first, which may be the very broker that is gone. It hears
-        of another one by new metadata only: so a call gets a share of the time, and is made again after those.
+        The client waits for the controller that it heard of first, which may be the broker that is gone. Only new
+        metadata tells it of another one: so a call gets a share of the time, and is made again after new metadata.
         """
         while True:
             futures = ask(min(self.left_s(), self.connection.timeout_s / CALL_SHARE))
@@ -190,7 +190,7 @@ class _Session:
             self.admin.poll(0)
             if time.monotonic() + POLL_S > self.deadline:
                 raise self.judge(late)
-            with contextlib.suppress(KafkaException):  # what it is, the next call says
+            with contextlib.suppress(KafkaException):  # the next call reports the same
                 self.admin.list_topics(timeout=min(self.left_s(), self.connection.timeout_s / CALL_SHARE))
 
     def judge(self, failure: ClientFailure) -> GobblinError:
@@ -213,7 +213,7 @@ class _Session:
     def ask_rounds(
         self, questions: Sequence[Mapping[TopicPartition, OffsetSpec]], isolation: IsolationLevel
     ) -> list[_Answers]:
-        """The answers to each question. What a moving leader leaves unanswered is asked again, a few times."""
+        """The answers to each question. Questions that a moving leader leaves unanswered are repeated a few times."""
         answers: list[_Answers] = [{} for _ in questions]
         left = list(questions)
         for round_number in range(ROUNDS_MAX):
@@ -222,7 +222,7 @@ class _Session:
                 break
             if round_number:
                 time.sleep(pause_s)
-                self.list_names()  # has the client forget the leaders that it knew
+                self.list_names()  # makes the client forget the leaders that it knew
             for known, found in zip(answers, self._ask(left, isolation, together=round_number > 0), strict=True):
                 known.update(found)
             passing = _MOVING | _LOST if round_number + 1 < LOST_ROUNDS_MAX else _MOVING
@@ -235,7 +235,7 @@ class _Session:
     def _ask(
         self, questions: Sequence[Mapping[TopicPartition, OffsetSpec]], isolation: IsolationLevel, *, together: bool
     ) -> list[_Answers]:
-        """One part of each question after the other: an answer that is waited for takes several KB in the client.
+        """Ask the parts of the questions one by one, since each answer that is waited for takes several KB.
 
         Once a broker is silent, or half of the time is up, the rest is asked ``together``: waits must not add up.
         """
@@ -250,7 +250,7 @@ class _Session:
         return answers
 
     def _ask_parts(self, parts: Sequence[tuple[_Batch, ...]], isolation: IsolationLevel) -> list[_Answers]:
-        """By question; each part has a batch of each of them."""
+        """The answers by question; each part has one batch of each question."""
         timeout_s = min(self.left_s(), self.connection.timeout_s / CALL_SHARE)
         calls = [
             [
@@ -315,7 +315,7 @@ def _as_offset(future: "Future[Any]", timeout_s: float) -> int | ClientFailure:
         offset: int = future.result().offset
     except KafkaException as error:
         return _as_failure(error)
-    # librdkafka's mark of an offset that it was not told, in an answer without an error; -1 is none at that time.
+    # In an answer without an error, librdkafka marks an offset that it was not told; -1 means that there is none.
     if offset < -1:
         return ClientFailure("_TIMED_OUT", f"the partition's leader did not answer in {timeout_s:g} s")
     return offset
@@ -340,5 +340,5 @@ def _as_description(topic: ClientTopic) -> TopicDescription:
 
 
 def _as_ms(at: dt.datetime) -> int:
-    """Rounded up: Kafka counts milliseconds since 1970, and takes negative numbers for other questions."""
+    """Rounded up. Kafka counts milliseconds since 1970, and gives negative numbers another meaning."""
     return max(0, -((dt.datetime.fromtimestamp(0, dt.UTC) - at) // dt.timedelta(milliseconds=1)))

@@ -1,7 +1,7 @@
-"""A Kafka connection as a value whose secrets never show: one set of fields for both clients.
+"""A Kafka connection as a value that never shows its secrets: one set of fields for both clients.
 
-The brokers' offsets are asked by librdkafka, and the records are read by Spark, whose client is Java's. What the two
-call differently is a field here; an option is taken only if it means the same to both, or concerns reading alone.
+librdkafka asks the brokers for offsets; Spark reads the records with Java's client. Settings that the two clients name
+differently are fields here. A further option is taken only if it means the same to both, or concerns reading alone.
 """
 
 import re
@@ -15,7 +15,7 @@ TIMEOUT_S: Final = 30.0
 """How long one question to the cluster may take."""
 
 CONNECTIONS_SETUP_TRIES: Final = 5
-"""A broker that takes the connection and then says nothing is given up in time to ask this many others."""
+"""A broker that accepts a connection and stays silent is given up in time to ask this many others."""
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -24,13 +24,13 @@ SHARED_OPTIONS: Final = frozenset({
     "client.id", "client.rack", "client.dns.lookup", "metadata.max.age.ms", "reconnect.backoff.ms",
     "reconnect.backoff.max.ms", "retry.backoff.ms", "retry.backoff.max.ms", "connections.max.idle.ms",
 })  # fmt: skip
-"""Those of the same name and meaning in both clients."""
+"""Options that have the same name and meaning in both clients."""
 
 READER_OPTIONS: Final = frozenset({
     "fetch.min.bytes", "fetch.max.bytes", "fetch.max.wait.ms", "max.partition.fetch.bytes", "max.poll.records",
     "request.timeout.ms", "default.api.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes", "check.crcs",
 })  # fmt: skip
-"""Those of Java's consumer, for Spark's reads only."""
+"""Options of Java's consumer, for Spark's reads only."""
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -78,7 +78,7 @@ class KafkaConnection:
             raise self.reject("timeout_s", f"expected more than 0 seconds, found {self.timeout_s}", "Write 30.")
 
     def admin_settings(self) -> dict[str, str | int | float]:
-        """librdkafka's, secrets included: pass them on, never print them."""
+        """Settings of librdkafka, secrets included: pass them on, never print them."""
         given: dict[str, str | None] = {
             "bootstrap.servers": self._servers(),
             "security.protocol": self.security_protocol,
@@ -98,7 +98,7 @@ class KafkaConnection:
         }
 
     def spark_options(self) -> dict[str, str]:
-        """Those of Spark's Kafka source, secrets included: pass them on, never print them."""
+        """Options of Spark's Kafka source, secrets included: pass them on, never print them."""
         given = {
             "bootstrap.servers": self._servers(),
             "security.protocol": self.security_protocol,
@@ -140,7 +140,7 @@ class KafkaConnection:
         for server in self._servers().split(","):
             found = _SERVER.fullmatch(server)
             if found is None or not 0 < int(found["port"]) <= _PORT_MAX:
-                # What stands before an @ may be a login, which is no part of a Kafka address.
+                # The text before an @ may be a login, which is no part of a Kafka address.
                 raise self.reject(
                     "bootstrap_servers",
                     f"expected host:port, found {server.rpartition('@')[2]!r}",
@@ -192,7 +192,7 @@ class KafkaConnection:
 
 
 def _quote_java(text: str) -> str:
-    """As Java's StreamTokenizer, which reads JAAS, takes it back."""
+    """Quote a text of JAAS, which Java reads with its StreamTokenizer."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
 

@@ -1,13 +1,13 @@
 """Small ranges of many partitions, read by one librdkafka consumer in this process.
 
-Spark's reader opens a consumer for each partition, and takes a tenth of a second and more for it: fine for a
-partition of a million records, and a quarter of an hour for the four thousand partitions of a thousand small topics.
-One consumer of librdkafka's reads all of them in a second or two. What it may read is bounded, since it lies in
-memory until Spark takes it.
+Spark's reader opens a consumer for each partition, which takes a tenth of a second and more. This is fine for a
+partition of a million records, but takes a quarter of an hour for the four thousand partitions of a thousand small
+topics. One librdkafka consumer reads all of them in a second or two. Its reads are bounded, since the records lie in
+memory until Spark takes them.
 
-Exactly the ranges are read, or nothing: where the log begins behind a range, or ends before it, that is an error. A
-gap is none: a partition is done when a record at its range's end or behind it came, or the client says that there is
-no more.
+The ranges are read exactly, or not at all: if a log begins behind a range's start, or ends before its end, that is an
+error. A gap is no error: a partition is done when a record at or behind its range's end comes, or when the client
+reports the end of the partition.
 """
 
 import time
@@ -27,13 +27,13 @@ from gobblin_assets.sources.kafka.failures import ClientFailure, judge_client
 from gobblin_assets.sources.kafka.reading import POLL_TIMEOUT_MS, Ranges
 
 BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of keys, values and headers in one read: above what the sizes of earlier runs let expect."""
+"""Bytes of keys, values and headers in one read: more than the sizes of earlier runs let expect."""
 
 TIME_MS_MAX: Final = (2**63 - 1) // 1000
-"""The last millisecond that microseconds in 64 bits, as Spark and Parquet count them, can tell."""
+"""The last millisecond that fits into 64 bits as microseconds, which Spark and Parquet count."""
 
 BEYOND_MAX: Final = 1_000_000
-"""Records beyond it that are told apart in one read."""
+"""How many records beyond ``TIME_MS_MAX`` one read may find."""
 
 _NO_TIME_MS: Final = -1
 _BATCH_RECORDS: Final = 10_000
@@ -45,13 +45,13 @@ _SETTINGS: Final = {
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
-    # What is there is there; a partition without more is to say so at once.
+    # The records are there already: a partition without more is to be reported at once.
     "fetch.wait.max.ms": 20,
-    # How long the client takes a topic that it can't find for one that was just made.
+    # How long the client treats a topic that it can't find as one that was just made.
     "topic.metadata.propagation.max.ms": 3_000,
     "queued.max.messages.kbytes": 65_536,
 }
-# Spark's numbers; it says -1 where a record has no time.
+# Spark's numbers for kinds of times; Spark gives -1 for a record without a time.
 _TIMESTAMP_TYPES: Final = {TIMESTAMP_CREATE_TIME: 0, TIMESTAMP_LOG_APPEND_TIME: 1}
 _WITHOUT_TIME: Final = -1
 _GONE: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
@@ -76,7 +76,7 @@ _SCHEMA: Final = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-"""As Spark's source gives it, ``headers`` included."""
+"""The schema of Spark's source, with ``headers``."""
 
 
 class TooManyBytesError(RetryableError):
@@ -92,7 +92,7 @@ def read_ranges(
 
     Raises:
         RejectedError: the login is refused, or may not read.
-        RetryableError: records were deleted, a topic is gone, nothing came for a long time, or it is too much.
+        RetryableError: records were deleted, a topic is gone, no record came for a long time, or they are too large.
 
     """
     columns = _Columns()
@@ -105,7 +105,7 @@ def find_beyond_time(
 ) -> Mapping[TopicPartition, Sequence[int]]:
     """The ascending offsets of records whose time is beyond ``TIME_MS_MAX``, by partitions that have any.
 
-    Reads all, and keeps nothing else. Errors are those of ``read_ranges``; RejectedError for more than ``BEYOND_MAX``.
+    Reads all records, keeps only offsets. Errors of ``read_ranges``; RejectedError also for more than ``BEYOND_MAX``.
     """
     beyond = _BeyondTime()
     _Read(connection, ranges, isolation, BYTES_MAX, beyond).run()
@@ -113,7 +113,7 @@ def find_beyond_time(
 
 
 class _Kept(Protocol):
-    """What becomes of the records that are read."""
+    """What a read keeps of its records."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -149,7 +149,7 @@ class _Columns:
 
     def add(self, message: Message) -> None:
         kind, timestamp_ms = message.timestamp()
-        # The vendor's annotation says less than what it gives: pairs of a name and bytes.
+        # The library's annotation is too narrow: it gives pairs of a name and bytes.
         headers = cast("list[tuple[str, bytes | None]] | None", message.headers())
         key, value = message.key(), message.value()
         row = (
@@ -194,7 +194,7 @@ class _Read:
         consumer = Consumer({
             **_SETTINGS,
             **self._connection.admin_settings(),
-            # Asked for by the client, and never told to a broker: nothing is subscribed to or committed.
+            # The client requires a group, but no broker is told of it: nothing is subscribed to or committed.
             "group.id": f"gobblin-{uuid.uuid4().hex}",
             "isolation.level": self._isolation,
             "error_cb": self._see,
@@ -224,13 +224,13 @@ class _Read:
             if any(message.error() is None for message in messages) or done:
                 deadline = time.monotonic() + self._patience_s
             elif gone := next((failure for failure in self._seen if failure.name in _GONE), None):
-                # What the client says of a partition that it can't find; no message comes of it.
+                # The client reports a partition that it can't find in this way; no message of it comes.
                 raise _describe_gone(self._connection.scrub(gone.text))
             elif any(failure.is_final for failure in self._seen) or time.monotonic() > deadline:
                 raise self._give_up()
 
     def _take(self, message: Message) -> TopicPartition | None:
-        """Keep a record; the partition, when it is done by that."""
+        """Keep a record. Returns its partition if the record completes that partition."""
         error = message.error()
         number = message.partition()
         name = TopicPartition(message.topic() or "", _NO_PARTITION if number is None else number)
@@ -255,7 +255,7 @@ class _Read:
         return name
 
     def _judge(self, name: TopicPartition, error: KafkaError) -> None:
-        """Raise for what waiting does not mend."""
+        """Raise for an error that waiting does not mend."""
         code, said = error.name(), self._connection.scrub(error.str())
         if code == "_AUTO_OFFSET_RESET":
             raise RetryableError(

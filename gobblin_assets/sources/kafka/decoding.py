@@ -1,15 +1,14 @@
-"""Kafka's records as rows: the decoded columns, what is kept of the record beside them, and dead letters.
+"""Kafka's records as rows: the decoded columns, the kept columns of the record, and dead letters.
 
-What comes in is the frame of Spark's ``kafka`` source, ``headers`` included where they are kept. What goes out:
+The input is the frame of Spark's ``kafka`` source, with ``headers`` where they are kept. The output:
 
     the value's fields, else ``value``      all NULL for a tombstone and for a dead letter
     kafka_key, kafka_topic, …               those that ``keep`` asks for
-    gobblin_dead_letter                     why the record can't be decoded, NULL for a good one
-    gobblin_dead_letter_topic, …            where it stands and what it is, NULL for a good one; headers where they
-                                            are kept, since each such column costs every good record its NULL
+    gobblin_dead_letter_topic, …            the record's position and content, NULL for a good one; headers only where
+                                            they are kept, since each such column costs every good record a NULL
 
-The last two are the hidden columns of ``row_quality``'s contract. Where all is left as bytes nothing can be wrong with
-a record, and they are left out: they, and directories for both roles, would cost a fifth of the throughput.
+The last two are hidden columns by the contract of ``row_quality``. Where key and value stay bytes, no record can be
+wrong, and these columns are left out: they, and directories for both roles, would cost a fifth of the throughput.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +46,7 @@ KAFKA_SCHEMA: Final = t.StructType(
         t.StructField("headers", HEADERS_TYPE),
     ]
 )
-"""Of Spark's source, with ``includeHeaders``."""
+"""The columns of Spark's source, with ``includeHeaders``."""
 
 _KEPT_TYPES: Final[Mapping[str, t.DataType]] = {
     "kafka_topic": t.StringType(),
@@ -62,10 +61,10 @@ _KEY: Final = "gobblin_decoded_key"
 
 
 def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) -> DataFrame:
-    """Lazy: nothing is read. RejectedError for two columns of one name. ``with_share``: beside them the share, which
-    is the topic, of a frame of several.
+    """Decode lazily: nothing is read. RejectedError for two columns of one name. ``with_share``: for a frame of several
+    topics, add the hidden column that names each row's topic.
 
-    A record by a schema that the plan does not know fails the action that runs this; ``find_missing_schema`` tells.
+    A record by a schema that the plan does not know fails the Spark action; ``find_missing_schema`` finds this schema.
     """
     if plan.drop_tombstones:
         frame = frame.where(named("value").isNotNull())
@@ -98,7 +97,7 @@ def decode(frame: DataFrame, plan: DecodingPlan, *, with_share: bool = False) ->
 def decoded_columns(spark: Callable[[], SparkSession], plan: DecodingPlan) -> Mapping[str, str]:
     """Name → Spark type text of what ``decode`` gives, without the hidden columns.
 
-    From the decoders alone: that Spark analyses ``decode`` takes longer than all else that planning does for a topic.
+    Computed from the decoders: an analysis of ``decode`` by Spark takes longer than the rest of a topic's planning.
     """
     data_type = _type_of(plan.value, spark)
     decoded = {"value": data_type}
@@ -134,10 +133,10 @@ def _prepare(frame: DataFrame, decoder: PartDecoder, part: str, name: str) -> Da
 
 
 def _once(prepared: Column) -> Column:
-    """Not deterministic for Spark, so that it stays where it is.
+    """Mark the column as not deterministic, so that Spark does not move it.
 
-    Else a converter's ``where`` is moved below it, and every record is decoded again for each place where that
-    condition looks at a decoded column.
+    Otherwise Spark moves a converter's ``where`` below it, and decodes every record again for each decoded column in
+    that condition.
     """
     return f.when(f.monotonically_increasing_id() >= 0, prepared)
 
@@ -155,7 +154,7 @@ def _field_names(frame: DataFrame) -> list[str]:
 
 
 def _timestamp() -> Column:
-    """Kafka's own word for no time is a millisecond before 1970."""
+    """NULL for a record without a time; Kafka marks such a record with one millisecond before 1970."""
     return f.when(named("timestamp") != f.timestamp_millis(f.lit(-1)), named("timestamp"))
 
 

@@ -1,9 +1,9 @@
-"""How one topic's records are decoded in one run: settled when it is planned, so that all its reads agree.
+"""How one topic's records are decoded in one run: decided when the run is planned, so that all its reads agree.
 
-Plan it after the end of the interval is pinned: a producer registers a schema before its first record, so that the
-subject's versions are then those of all records. What is not among them (a record by another subject's schema, or
-a version that was deleted) makes the read fail, once: ``learn_schemas`` looks which ids there are in what is to be
-read, and the read after that knows them. No pass over the records is made before one is needed.
+Make this plan after the end of the interval is pinned: a producer registers a schema before its first record, so the
+subject's versions are then the schemas of all records. A record by any other schema (another subject's, or a deleted
+version) fails the read once: ``learn_schemas`` then finds the ids in the records to be read, and the next read knows
+them. No pass over the records is made before one is needed.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,12 +41,12 @@ Part = Literal["key", "value"]
 VERSIONS_MAX: Final = 50
 """The newest versions of a subject; a record by an older one costs the pass of ``learn_schemas``.
 
-Each costs every record something (seen: 100 of them, 10 µs a record more than one), since Java leaves a method that
-is so long uncompiled.
+Each version costs every record some time (100 versions were seen to cost a record 10 µs more than one), since Java
+does not compile such a long method.
 """
 
 ABSENT_IDS_MAX: Final = 1_000
-"""Ids that stand in records and not in the registry. More of them are no schema ids at all."""
+"""Ids that records name and the registry does not have. If there are more, they are no schema ids at all."""
 
 DESCRIPTOR_BYTES_MAX: Final = 4 << 20
 
@@ -64,7 +64,7 @@ KEPT_ORDER: Final[Mapping[Kept, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DecodingPlan:
-    """``key`` is None where it is not kept: then no key is undecodable. ``field`` says where in the job this is."""
+    """``key`` is None where it is not kept, so that no key is undecodable. ``field`` is its place in the job."""
 
     topic: str
     value: PartDecoder
@@ -76,9 +76,9 @@ class DecodingPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanningTools:
-    """What planning may ask: Spark for types, the registry, and a frame of some of the topic's records.
+    """What planning may use: Spark for types, the registry, and a frame of some of the topic's records.
 
-    ``known_columns`` are those of the dataset's earlier runs: a schema that was inferred then is taken from them.
+    ``known_columns`` are those of the dataset's earlier runs; a schema that was inferred then is taken from them.
     """
 
     spark: Callable[[], SparkSession]
@@ -88,7 +88,7 @@ class PlanningTools:
 
 
 def plan_decoding(spec: KafkaReadSpec, tools: PlanningTools, *, topic: str, field: str = "kafka") -> DecodingPlan:
-    """Ask for whatever the decoders need. ``field`` is where ``spec`` stands in the job, for messages.
+    """Get what the decoders need. ``field`` is where ``spec`` stands in the job, for messages.
 
     Raises:
         RejectedError: an option is missing, or a schema, subject, descriptor or message can't be used.
@@ -107,7 +107,7 @@ def plan_decoding(spec: KafkaReadSpec, tools: PlanningTools, *, topic: str, fiel
 
 
 def learn_schemas(plan: DecodingPlan, frame: DataFrame, registry: SchemaRegistry) -> DecodingPlan:
-    """The plan with the schemas of all ids in ``frame``, which is Kafka's; one Spark job for each Avro part.
+    """The plan with the schemas of all ids in ``frame``, a frame of Kafka's source; one Spark job for each Avro part.
 
     Ids that the registry does not have are remembered as absent: their records are dead letters.
     """
@@ -214,7 +214,7 @@ def _whole(schema: RegisteredSchema, registry: SchemaRegistry, label: str, field
 
 
 def _at_field(error: RejectedError, field: str) -> RejectedError:
-    """The registry client knows the subject, not where the job names it."""
+    """The same error at the job's field: the registry client knows only the subject."""
     if error.field != "subject":
         return error
     return RejectedError(
@@ -227,9 +227,9 @@ def _facts(error: GobblinError) -> dict[str, object]:
 
 
 def _require_readable(reader: object, spark: SparkSession, label: str, field: str) -> None:
-    """Have Spark's Avro parse the reader's schema now: at a record, it would call the record broken.
+    """Have Spark's Avro parse the reader's schema now: if this failed at a record, Spark would call the record broken.
 
-    Not the writers': Spark looks at one only when a record comes, and the reader's may well leave out its trouble.
+    Writers' schemas are not parsed. Spark looks at one only when a record comes, and the reader's may omit its trouble.
     """
     hint = "Give a reader's schema that Spark can hold as `schema`."
     recursive = find_recursive(reader)

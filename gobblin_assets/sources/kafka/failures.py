@@ -1,4 +1,4 @@
-"""What a Kafka client reports, as families: by the error's name in librdkafka, with no secret in the message."""
+"""A Kafka client's reports as families of errors, by the error's name in librdkafka; no message holds a secret."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _SILENCE: Final = frozenset({
     "REQUEST_TIMED_OUT",
 })  # fmt: skip
 
-# Certificates don't become valid by waiting, whereas a handshake that broke off may have been a broker's restart.
+# A certificate does not become valid by waiting; a handshake that broke off may be a broker's restart.
 _CERTIFICATE_REFUSED: Final = "verify failed"
 _WITHOUT_REASON: Final = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
 _TIMING: Final = re.compile(r" \(after \d+ms in state [^)]*\)")
@@ -31,7 +31,7 @@ _LEADERLESS: Final = frozenset({"LEADER_NOT_AVAILABLE", "_LEADER_NOT_AVAILABLE",
 
 @dataclass(frozen=True, slots=True)
 class ClientFailure:
-    """``name`` is the error's code as a word, such as ``_TIMED_OUT``; ``text`` what the client says."""
+    """``name`` is the error's code as a word, such as ``_TIMED_OUT``; ``text`` is the client's message."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ def judge_client(
 ) -> GobblinError:
     """The family of a call that failed; ``action`` completes "can't …".
 
-    ``seen`` is what the connections reported meanwhile: of a call that timed out they are the cause.
+    ``seen`` is what the connections reported meanwhile; it is the cause of a call that timed out.
     """
     final = next((each for each in seen if each.is_final), None)
     cause = final or failure
@@ -97,7 +97,7 @@ def explain_partition(failure: ClientFailure, connection: KafkaConnection) -> st
 
 def _no_answer(connection: KafkaConnection, action: str, seen: Sequence[ClientFailure]) -> RetryableError:
     reasons = {_clean(connection, each.text): None for each in seen if each.name not in _WITHOUT_REASON}
-    said = "; ".join(list(reasons)[:_REASONS_MAX]) or "connections were taken, and then closed or left without a word"
+    said = "; ".join(list(reasons)[:_REASONS_MAX]) or "connections were accepted, and then closed or left unanswered"
     return RetryableError(
         f"can't {action}: no broker of {connection.bootstrap_servers} answered in {connection.timeout_s:g} s: {said}",
         hint=f"Check connections[{connection.name}].bootstrap_servers and security_protocol, and that they run.",

@@ -1,9 +1,9 @@
-"""JSON to columns by Spark's ``from_json``, without what that loses: a record is exact, or a dead letter.
+"""JSON to columns by Spark's ``from_json``, without its losses: a record is exact, or a dead letter.
 
-The rules, which ``DecoderSpec`` tells its users, are looked at in the order of their cost. What a record's text, or
-what was read of it, can't show to be in order is looked at again; ``json_exactness`` and ``json_keys`` say how. The
-steps stand in the order of how many records need them: what few records need is Spark's interpreted code, and has a
-step of its own, so that the code of all others is compiled as a whole.
+``DecoderSpec`` states the rules for users; they are checked in the order of their cost. Values are read again only
+where neither the record's text nor its values show that nothing was lost; ``json_exactness`` and ``json_keys`` say how.
+Spark interprets the checks that few records need. These checks have a step of their own, so that the code of all other
+steps is compiled as a whole.
 """
 
 import secrets
@@ -41,7 +41,7 @@ from gobblin_assets.sources.kafka.part_decoders import Steps, is_utf8
 
 _VALUE: Final = "gobblin_value"
 _END: Final = f"gobblin_end_{secrets.token_hex(16)}"
-"""Nobody who writes records knows it: a text that closes our brackets can't go on as we do."""
+"""Unknown to those who write records, so that no record can close our brackets and go on as we do."""
 
 _CORRUPT: Final = f"gobblin_corrupt_{secrets.token_hex(16)}"
 _READ: Final = "gobblin_read"
@@ -72,11 +72,11 @@ _EMPTY: Final = r"\A[ \t\r\n]*+\{[ \t\r\n]*+\}[ \t\r\n]*+\z"
 class JsonDecoder:
     """``data_type`` is the schema's. Fields that it does not have are ignored.
 
-    Alone, Spark would stop at the end of the first value and ignore what follows. So the last brace of a record is
-    read with a key of ours before it: the object that has this key is the first value, and ends where the text does.
-    A value that is no record is read as the only element of an array, in an object of ours that has a second key: this
-    takes a third longer. What is not UTF-8 is read with other characters in its place, and then refused: as a
-    condition of the reading the same look at the bytes takes three times as long.
+    Alone, Spark would stop at the end of the first value and ignore the text behind it. So a key of ours is put before
+    the record's last brace: an object that has this key is the first value, and ends where the text ends. A value that
+    is not a record is read as the only element of an array, in an object of ours with a second key: this takes a third
+    longer. Bytes that are not UTF-8 are read as replacement characters and refused afterwards: as a condition of the
+    reading, the same check takes three times as long.
     """
 
     data_type: t.DataType
@@ -138,7 +138,7 @@ class JsonDecoder:
         return f.struct(first.alias(_READ), f.coalesce(good, f.lit(False)).alias(_GOOD), count.alias(_COUNT))
 
     def _doubt(self, content: Column, prepared: Column) -> Column:
-        """What the text and the value show at a look: whether keys are to be listed, or values read again."""
+        """Which records need a second look, by their text and value: to list their keys, or to read values again."""
         text, value, good = content.cast("string"), prepared[_READ], prepared[_GOOD]
         gates = {
             _DOUBTED: has_more_keys(text, prepared[_COUNT]),
@@ -150,13 +150,13 @@ class JsonDecoder:
         )
 
     def _list(self, content: Column, prepared: Column) -> Column:
-        """With the keys of a doubted record that has no objects inside: of others they are listed for each object."""
+        """Add the keys of a doubted flat record. The keys of other records are listed in ``_mend``, by object."""
         keys = f.when(prepared[_DOUBTED], f.json_object_keys(content.cast("string")))
         kept = (_READ, _GOOD, _DOUBTED, _TO_MARK, _TO_REREAD)
         return f.struct(*(prepared[name].alias(name) for name in kept), keys.alias(_KEYS))
 
     def _mend(self, content: Column, prepared: Column) -> Column:
-        """What was found to be wrong, and the value with its texts as they were sent where some are others."""
+        """The faults that were found, and the value with its texts restored where they differ from what was sent."""
         text, value = content.cast("string"), prepared[_READ]
         differ, finite = keys_differ(value, self.data_type), is_finite(value, self.data_type)
         if isinstance(self.data_type, t.StructType) and is_flat(self.data_type):
@@ -188,7 +188,7 @@ class JsonDecoder:
         rounded = is_unread if fits is None else is_unread | ~fits
         if not has_texts(self.data_type):
             return f.struct(rounded.alias(_ROUNDED))
-        # Spark makes no map of keys of which one comes twice: it fails the whole read.
+        # Spark fails the whole read if it makes a map in which a key comes twice.
         differ = keys_differ(value, self.data_type)
         restored = restore_texts(value, sent, self.data_type)
         restored = restored if differ is None else f.when(differ, restored)
@@ -196,5 +196,5 @@ class JsonDecoder:
 
 
 def _any(*gates: Column | None) -> Column:
-    """A gate that can't say is open."""
+    """Whether a gate is true or NULL. NULL: the gate can't tell."""
     return reduce(or_, (f.coalesce(gate, f.lit(True)) for gate in gates if gate is not None), f.lit(False))

@@ -1,13 +1,13 @@
-"""What Spark's reading of JSON can lose, found and mended by Spark's own expressions over the type of the schema.
+"""What Spark's reading of JSON can lose: found and mended by Spark's own expressions over the schema's type.
 
 ``from_json`` rounds a decimal to the column's scale, reads a number beyond a double as infinity, cuts a time to
-microseconds and takes ``10:30`` for today, keeps the last of two fields of one name without a word, and of a number
-in a text column the text of the nearest double. What was sent stands in the text only. So there is a second reading,
-of the places that can lose something alone, all as text; and before it numbers that are not whole are made texts
-that begin with ``MARK``, since of a text nothing is lost. The second reading costs as much as the first: it is made
-where a look at the record's text, or at what was read of it, says that something may have been lost.
+microseconds, takes ``10:30`` for today, silently keeps the last of two fields of one name, and writes a number in a
+text column with the digits of the nearest double. Only the record's text says what was sent. So a second reading takes
+the places that can lose something, all as text. Before it, numbers that are not whole become texts that begin with
+``MARK``, since a text loses nothing. The second reading costs as much as the first: it is made only where the record's
+text, or its value, shows that something may have been lost.
 
-Conditions are never NULL. None stands for a condition that always holds.
+A condition that is None has nothing to look at in the type: nothing can be lost there.
 """
 
 import re
@@ -21,19 +21,19 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 MARK: Final = "\x01"
-"""In front of a number that was made a text. A text's own is doubled; bare, no JSON holds it."""
+"""Precedes a number that was turned into a text. A text that has it gets it twice; JSON never holds it unescaped."""
 
 _ESCAPED_MARK: Final = "\\u0001"
 _TIMES: Final = (t.DateType, t.TimestampType, t.TimestampNTZType)
 _REREAD: Final = (t.StringType, t.DecimalType, *_TIMES)
 
-# A number in other words than Spark's: one with a point or an exponent, or a zero with a sign.
+# A number that Spark may write differently: one with a point or an exponent, or a zero with a sign.
 _NOT_WHOLE: Final = "-?[0-9]++[.eE]|-0"
 _BEFORE_VALUE: Final = r"(?:^|[:\[,])[ \t\r\n]*+"
 _STRING_OR_NUMBER: Final = r'("[^"]*+")|(?<![0-9])(-?[0-9]++[.eE][0-9.eE+-]*+|-0)'
 # Texts that Spark may have made of a number, an object or an array, each on a line of its own.
 _MADE_OF_OTHER: Final = r'(?m)^(?:-?[0-9]++[.][0-9]++(?:E-?[0-9]++)?|0|"-?Infinity")$|^[{\[]'
-# What Java takes for a number in a text as well: commas of thousands, and the digits of other scripts.
+# Numbers in texts that only Java accepts: with commas of thousands, or with the digits of other scripts.
 _ODD_NUMBER: Final = r'"(?=[-+.,]*+[0-9])[-+0-9.eE]*+,|"[-+0-9.,eE]*+[^\x00-\x7f]'
 _HALF_PAIR: Final = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -48,7 +48,7 @@ _TIME: Final = f"^{_MOMENT}$"
 
 _SPACE: Final = r"[ \t\r\n]*+"
 _SPELLED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
-"""What JSON has escapes for that are no numbers."""
+"""Characters that JSON can also escape without their number."""
 
 _PLAIN_TEXT: Final = '(?:null|true|false|"[^"]*+"|0|-?[1-9][0-9]*+)'
 _SOUGHT_APART_MAX: Final = 4
@@ -57,16 +57,16 @@ _Check = Callable[[tuple[Column, ...], t.DataType], Column | None]
 
 
 def apart(value: Column, make: Callable[[Column], Column]) -> Column:
-    """``make(value)``, with ``value`` evaluated once, and by no code of the row's own.
+    """``make(value)``, with ``value`` evaluated once, outside the compiled code of the row.
 
-    Java leaves a method of 8,000 bytes uncompiled, and with it all that every row needs; what few rows need must not be
-    in it. Spark interprets the functions of its functions of arrays.
+    Java leaves a method of more than 8,000 bytes uncompiled, with all that every row needs, so that code for few rows
+    must not be in it. Spark interprets the functions that are given to array functions.
     """
     return f.get(f.transform(f.array(value), make), f.lit(0))
 
 
 def text_type(data_type: t.DataType) -> t.DataType | None:
-    """The type of the second reading: places that can lose something, as text. None: there are none."""
+    """The type of the second reading: the places that can lose something, as text. None: there is no such place."""
     match data_type:
         case t.StructType():
             inner = [(each.name, text_type(each.dataType)) for each in data_type.fields]
@@ -83,18 +83,18 @@ def text_type(data_type: t.DataType) -> t.DataType | None:
 
 
 def plain_escapes(text: Column) -> Column:
-    """The same JSON with escaped backslashes and quotation marks by their numbers.
+    """The same JSON with escaped backslashes and quotation marks written by their numbers.
 
-    So each quotation mark begins or ends a string, and each backslash begins another escape.
+    Then each quotation mark begins or ends a string, and each backslash begins another escape.
     """
     plain = f.replace(f.replace(text, f.lit("\\\\"), f.lit("\\u005c")), f.lit('\\"'), f.lit("\\u0022"))
     return f.when(text.contains("\\"), plain).otherwise(text)
 
 
 def mark_numbers(text: Column) -> Column:
-    """The JSON with numbers that are not whole as strings that begin with ``MARK``."""
+    """The JSON in which numbers that are not whole became strings that begin with ``MARK``."""
     doubled = f.replace(plain_escapes(text), f.lit(_ESCAPED_MARK), f.lit(_ESCAPED_MARK * 2))
-    # Every string and number gets a bare MARK on both sides of where a number stands: two together are no number.
+    # Every string and number gets a bare MARK before and behind the place of a number: two adjacent ones hold none.
     around = f.regexp_replace(doubled, _STRING_OR_NUMBER, f"$1{MARK}$2{MARK}")
     numbers = f.replace(around, f.lit(MARK * 2), f.lit(""))
     return f.regexp_replace(numbers, f"{MARK}([^{MARK}]*+){MARK}", r'"\\u0001$1"')
@@ -134,7 +134,7 @@ def may_lose_digits(text: Column, data_type: t.DataType) -> Column | None:
 
 
 def may_lose_time(text: Column, data_type: t.DataType) -> Column | None:
-    """Whether a time may be sent in another way than the usual ones, of which nothing is lost."""
+    """Whether a time may be written in another way than the usual ones, which lose nothing."""
     times = [each for each in _leaf_types(data_type) if isinstance(each, _TIMES)]
     if not times:
         return None
@@ -149,7 +149,7 @@ def has_texts(data_type: t.DataType) -> bool:
 
 
 def is_finite(value: Column, data_type: t.DataType) -> Column | None:
-    """Whether every floating-point number is one."""
+    """Whether every floating-point number is finite."""
 
     def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
         (leaf,) = leaves
@@ -159,7 +159,7 @@ def is_finite(value: Column, data_type: t.DataType) -> Column | None:
 
 
 def keys_differ(value: Column, data_type: t.DataType) -> Column | None:
-    """Whether no map has a key twice: Spark keeps both."""
+    """Whether no map has a key twice. Spark would keep both."""
 
     def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
         if not isinstance(kind, t.MapType):
@@ -171,7 +171,7 @@ def keys_differ(value: Column, data_type: t.DataType) -> Column | None:
 
 
 def fits_exactly(value: Column, text: Column, data_type: t.DataType) -> Column | None:
-    """Whether decimals and times are those of the second reading, ``text``."""
+    """Whether no decimal and no time lost anything, by the second reading, ``text``."""
 
     def check(leaves: tuple[Column, ...], kind: t.DataType) -> Column | None:
         read, sent = leaves
@@ -192,7 +192,7 @@ def fits_exactly(value: Column, text: Column, data_type: t.DataType) -> Column |
 
 
 def restore_texts(value: Column, text: Column, data_type: t.DataType) -> Column:
-    """``value`` with its texts as they were sent, by the second reading."""
+    """``value`` with its texts as they were sent, from the second reading."""
     if not has_texts(data_type):
         return value
     match data_type:
@@ -224,9 +224,9 @@ def _digits_fit(number: Column, scale: int) -> Column:
 
 
 def _is_sent_otherwise(text: Column, kinds: Sequence[tuple[str, str]]) -> Column:
-    """Whether some key of a name has a value that its expression does not describe, wherever in the record it stands.
+    """Whether some key of these names has a value that its expression does not describe, anywhere in the record.
 
-    An expression that begins with a name is quickly found, and one for several names is not.
+    Java finds an expression that begins with one name quickly, and one for several names slowly.
     """
     escape = "\\u" if all(_SPELLED_OTHERWISE.search(name) is None for name, _plain in kinds) else "\\"
     keys = list(dict.fromkeys(f'{re.escape(name)}"{_SPACE}:(?!{_SPACE}{plain}{_SPACE}[,}}])' for name, plain in kinds))
@@ -244,7 +244,7 @@ def _plain_time(data_type: t.DataType) -> str:
         case t.DateType():
             return f'(?:null|"{_DATE}")'
         case t.TimestampType():
-            # So many seconds are never beyond a timestamp's range.
+            # A number of so few digits is never beyond a timestamp's range.
             return f'(?:null|-?[0-9]{{1,11}}+|"{_MOMENT}")'
         case _:
             return f'(?:null|"{_MOMENT}")'
@@ -259,7 +259,7 @@ def _as_sent(value: Column, text: Column) -> Column:
     in_json = f.replace(
         f.regexp_replace(text, r'"\\u0001([0-9.eE+-]++)"', "$1"), f.lit(_ESCAPED_MARK * 2), f.lit(_ESCAPED_MARK)
     )
-    # A text of its own with MARK in it shows it bare, and is as it was sent.
+    # A text with MARK in its value was sent as a text, and is unchanged.
     return (
         f.when(text.isNull() | (text == value) | value.contains(MARK), value)
         .when(text.startswith(MARK), f.substring(text, 2, 2**31 - 1))
@@ -268,7 +268,7 @@ def _as_sent(value: Column, text: Column) -> Column:
 
 
 def _text_leaves(value: Column, data_type: t.DataType) -> list[Column]:
-    """Those that structs alone lead to; of arrays and maps any text may stand in their place."""
+    """Texts that only structs lead to. An array or map with texts counts as the text ``0``: it may hold any text."""
     match data_type:
         case t.StringType():
             return [value]
@@ -307,9 +307,9 @@ def _leaf_types(data_type: t.DataType) -> list[t.DataType]:
 
 
 def _every(values: tuple[Column, ...], data_type: t.DataType, check: _Check) -> Column | None:
-    """Whether a check holds for all values that it looks at, wherever they stand; NULLs pass.
+    """Whether a check holds for all values that it looks at, at any depth; NULLs pass.
 
-    ``values``: one, or several of one shape that are looked at side by side.
+    ``values``: one, or several of the same shape that are compared place by place.
     """
     conditions: list[Column] = []
     own = check(values, data_type)

@@ -1,20 +1,20 @@
-"""A Spark DDL for JSON records that come without a schema, from a sample of them: once, and then it is kept.
+"""A Spark DDL for JSON records that come without a schema: inferred once, from a sample, and then kept.
 
-Each type holds exactly what was seen of its place; where none does it is string, which holds a JSON value's own text.
+Each type holds exactly the values seen at its place; if none does, it is string, which holds a JSON value's own text.
 
     true, false          boolean
     whole numbers        bigint; beyond its range decimal(38,0), and beyond that string
-    other numbers        double, if the shortest text of the nearest double is each number seen; else string
-    texts                string; times too, since no sample shows in which form the next one comes
+    other numbers        double, if each number seen is the shortest text of its nearest double; else string
+    texts                string; times too, since no sample shows the form of the next one
     objects              struct of all fields seen, in the order of their first appearance
     arrays               array of what their elements have in common
     whole and other      double, where every whole number seen is exact in it; else string
     null alone           string
     anything else mixed  string
 
-What comes later and does not fit is a dead letter, but for a number in a double column: that is the nearest double.
-Names that Spark can't tell apart can't be columns of one dataset: the first one seen stays. A record with a key twice
-is left out of the sample, since it is going to be a dead letter.
+A later value that does not fit makes a dead letter; only in a double column a number becomes the nearest double.
+Of names that Spark can't tell apart, only the first one seen becomes a column. A record with a key twice is left out
+of the sample, since it will be a dead letter.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ _EXACT_IN_DOUBLE: Final = 1 << 53
 
 @dataclass(slots=True)
 class _Seen:
-    """What the values of one place were: kinds of scalars, the largest whole number, and what stands below."""
+    """The values of one place: kinds of scalars, the largest whole number, and the places below it."""
 
     scalars: set[str] = dataclasses.field(default_factory=set)
     whole_max: int = 0
@@ -93,9 +93,9 @@ class _Seen:
 
 
 def infer_json_ddl(texts: Iterable[bytes], *, leave_out: Collection[str] = ()) -> str | None:
-    """The columns of JSON objects as DDL text; what is not UTF-8, not JSON or no object is left out.
+    """The columns of JSON objects as DDL text; bytes that are not UTF-8, not JSON or no object are left out.
 
-    ``leave_out`` are fields that become no columns. None: there was no object with others.
+    ``leave_out`` are fields that become no columns. None: no object had another field.
     """
     seen = _Seen()
     for text in texts:

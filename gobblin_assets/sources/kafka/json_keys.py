@@ -1,8 +1,8 @@
-"""Whether an object of JSON has a field of the schema twice, or a key that is one with a field's name by its case.
+"""Whether a JSON object has a field of the schema twice, or a key that differs from a field's name by case alone.
 
-Spark's reading keeps the last of two, and takes no notice of another case. Names are one by the rule of
-``column_names``. To list a record's keys costs half as much as to read it: they are listed where the text may have
-more of them than the row has values.
+Spark keeps the last of two equal keys, and ignores a key in another case. Names are compared by the rule of
+``column_names``. Listing a record's keys costs half as much as reading the record, so keys are listed only where the
+text may have more keys than the row has values.
 """
 
 import re
@@ -20,14 +20,14 @@ from gobblin_assets.sources.kafka.json_exactness import apart
 
 _OBJECT: Final = "map<string,string>"
 _BETWEEN: Final = f"\n{secrets.token_hex(8)}\n"
-"""Between keys: nobody who writes records knows it."""
+"""Separates keys; unknown to those who write records."""
 
 
 def has_more_keys(text: Column, count: Column) -> Column:
-    """Whether the JSON may have more keys than so many.
+    """Whether the JSON may have more than ``count`` keys.
 
-    Each key has a colon, and colons of texts may have others. Then each key ends with a quotation mark and a colon,
-    unless white space stands between them.
+    Each key has a colon, but texts may have colons too. So a quotation mark followed by a colon is counted as well,
+    unless there may be white space between the two.
     """
     return _has_more(text, ":", count) & (_has_more(text, '":', count) | _has_loose_colon(text))
 
@@ -71,7 +71,7 @@ def names_are_plain(text: Column, data_type: t.DataType) -> Column:
 
 
 def keys_are_plain(keys: Column, names: list[str]) -> Column:
-    """Whether of one object's keys none is a name twice, or differs from a name by case alone. NULL: they are not."""
+    """Whether no name comes twice among an object's keys, and no key differs from a name by case alone. NULL: False."""
     exact, alike = "|".join(map(re.escape, names)), "|".join(map(_alike, names))
     listed = f.concat(f.lit(_BETWEEN), f.array_join(keys, _BETWEEN), f.lit(_BETWEEN))
     is_twice = listed.rlike(f"(?s){_BETWEEN}({exact}){_BETWEEN}(?:.*{_BETWEEN})?\\1{_BETWEEN}")
@@ -81,12 +81,12 @@ def keys_are_plain(keys: Column, names: list[str]) -> Column:
 
 
 def is_flat(data_type: t.DataType) -> bool:
-    """Whether it is a record without objects inside."""
+    """Whether the type is a record without objects inside."""
     return isinstance(data_type, t.StructType) and not any(_has_keys(each.dataType) for each in data_type.fields)
 
 
 def _has_more(text: Column, part: str, count: Column) -> Column:
-    # What stands before the first part too many is shorter than the text; without such a part it is the text.
+    # With fewer parts, substring_index gives the whole text; otherwise it gives a shorter one.
     before = f.call_function("substring_index", text, f.lit(part), count + 1)
     return f.octet_length(before) < f.octet_length(text)
 
@@ -108,9 +108,9 @@ def _object_is_plain(found: Column, names: list[str], nested: list[t.StructField
 
 
 def _alike(name: str) -> str:
-    """A regular expression of Java for the names that have this name's ``name_key``.
+    """A Java regular expression for the names that have this name's ``name_key``.
 
-    Java compares characters without regard to case as ``name_key`` folds them.
+    Where Java ignores case, it folds characters as ``name_key`` does.
     """
     return "".join("i\u0307*+" if character == "i" else re.escape(character) for character in name_key(name))
 

@@ -1,4 +1,4 @@
-"""What a job says of Kafka: the source, and how a topic is read and decoded."""
+"""A job's options for Kafka: the source, and how a topic is read and decoded."""
 
 from enum import StrEnum
 from typing import Literal
@@ -31,10 +31,10 @@ class ResetOnOutOfRange(StrEnum):
 
 
 class SizeEstimator(StrEnum):
-    """What a WorkUnit counts when it is packed (Gobblin: kafka.workunit.size.estimator.type), by earlier runs.
+    """The size of a WorkUnit when it is packed (Gobblin: kafka.workunit.size.estimator.type), by earlier runs.
 
     ``UNIT``: one. ``AVERAGE_RECORD_SIZE``: its bytes as written. ``AVERAGE_RECORD_TIME``: the time to read it.
-    ``PRODUCE_RATE``: the rate at which it must be read to have caught up in time, while more is produced.
+    ``PRODUCE_RATE``: the rate of reading that catches up in time, while more is produced.
     """
 
     UNIT = "unit"
@@ -57,34 +57,34 @@ class DecoderSpec(SpecModel):
     The fields of a record become columns of their own; any other value is one column, ``value``. A key is always the
     one column ``kafka_key``, and is decoded only where it is kept.
     ``json``: ``schema_`` (written ``schema``) is a Spark DDL, or is inferred at the first run that has records, and
-    kept. A row holds exactly what was sent, else the record is a dead letter with the reason. By type:
+    kept. A row holds exactly what was sent; otherwise the record is a dead letter with the reason. By type:
 
         bigint, int, …     whole numbers of its range, without a point or an exponent; ``-0`` is 0
-        decimal(p,s)       numbers, or texts that are numbers, with no more than ``s`` places; zeros behind are none
-        double, float      the nearest one: 0.1 is not exact in either. Beyond their range is a dead letter. Where
+        decimal(p,s)       numbers, or texts that are numbers, with at most ``s`` places; trailing zeros don't count
+        double, float      the nearest one: 0.1 is exact in neither. A number beyond the range is a dead letter. Where
                            digits count, choose decimal or string
-        string             a text; of any other value its JSON, without white space: ``1.10`` stays 1.10
+        string             a text, or the JSON of any other value without white space: ``1.10`` stays 1.10
         timestamp          ISO 8601 with a date, to microseconds; without a zone in UTC; or whole seconds since 1970
         timestamp_ntz      the same without zones and seconds
         date               yyyy-mm-dd, without a time of day
         binary             the bytes that a text in Base64 stands for
-        variant            what Spark makes of the value: of odd or long numbers the nearest double
+        variant            the value as Spark reads it: an odd or long number becomes the nearest double
 
-    Fields that the schema does not have are ignored, also those that appear after it was inferred. A field of it that
-    comes twice, or a key that differs from one by case alone, makes a dead letter, and so does half of a pair of
-    surrogates anywhere (the escape d800 alone), which no UTF-8 holds. What is inferred holds exactly what the sample
-    had: a number that a double would not tell back makes the column a string.
+    Fields that the schema does not have are ignored, also those that appear after it was inferred. A record is a dead
+    letter if a field of the schema comes twice, if a key differs from a field by case alone, or if half of a surrogate
+    pair stands anywhere (the escape d800 alone), which UTF-8 can't hold. An inferred schema holds exactly what the
+    sample had: a number that a double would not give back makes the column a string.
     ``avro``: Confluent's wire format against the source's registry, read by the newest schema of ``subject``; with
     ``schema`` (Avro's JSON) it is the reader's schema, and with ``framing: none`` also the writer's.
     ``protobuf``: ``descriptor_file`` (as ``protoc --include_imports --descriptor_set_out`` writes it) and
     ``message``. A google.protobuf.Timestamp is cut to microseconds.
-    Times beyond the type's range (in Avro, milliseconds of more than 64 bits of microseconds) are dead letters.
+    Times beyond the type's range (in Avro, milliseconds that don't fit into 64 bits as microseconds) are dead letters.
     """
 
     format: Decoder = Decoder.BYTES
     schema_: str | None = Field(None, alias="schema")
     subject: str | None = Field(None, description="Avro: default <topic>-value, and <topic>-key for keys.")
-    framing: Literal["confluent", "none"] = Field("confluent", description="Avro and Protobuf: what stands in front.")
+    framing: Literal["confluent", "none"] = Field("confluent", description="Avro and Protobuf: the bytes' prefix.")
     descriptor_file: str | None = None
     message: str | None = Field(None, description="Protobuf: the message's full name.")
 
@@ -95,8 +95,8 @@ Kept = Literal["topic", "key", "headers", "partition", "offset", "timestamp", "t
 class KafkaReadSpec(SpecModel):
     """How one topic is read. Columns of ``keep`` are called ``kafka_key``, ``kafka_offset`` and so on.
 
-    ``kafka_timestamp`` is NULL for a record without a time, and for one whose time is beyond microseconds in 64 bits:
-    nothing of its key and value is wrong, and an event time that is read from it goes by its own rule for missing ones.
+    ``kafka_timestamp`` is NULL for a record without a time, and for one whose time does not fit into 64 bits as
+    microseconds: its key and value are sound. An event time that is read from it follows its rule for missing times.
     """
 
     bootstrap_with: BootstrapWith = BootstrapWith.EARLIEST
@@ -110,12 +110,12 @@ class KafkaReadSpec(SpecModel):
     value: DecoderSpec = DecoderSpec()
     keep: tuple[Kept, ...] = ()
     on_tombstone: Literal["keep", "drop"] = Field(
-        "keep", description="A record without a value: a row of NULLs beside what keep names, or no row."
+        "keep", description="A record without a value: a row of NULLs with the columns of keep, or no row."
     )
 
 
 class TopicOptions(SpecModel):
-    """What a dataset says of its topic, besides the options that all datasets have."""
+    """A dataset's options for its topic, besides the options that all datasets have."""
 
     topic: str | None = Field(None, description="Kafka: the topic; default: the URN.")
     kafka: KafkaReadSpec = KafkaReadSpec()

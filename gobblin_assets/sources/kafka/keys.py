@@ -1,7 +1,7 @@
 """Watermark keys of topic partitions: ``MyTopic:0``, and ``MyTopic:0#1`` once its offsets have begun anew.
 
-A topic that was deleted and made again, or whose log was cut, gives old offsets to new records. Their positions are
-those of another key, so that every key's intervals stay apart and its watermark never goes back.
+A topic that was deleted and made again, or whose log was cut, gives old offsets to new records. Their positions belong
+to another key, so that each key's intervals stay apart and its watermark never goes back.
 """
 
 import re
@@ -47,9 +47,9 @@ def parse_key(name: str) -> PartitionKey | None:
 
 
 def find_positions(state: DatasetState, topic: str) -> dict[int, Position]:
-    """The newest generation's position of each partition of the topic of which something was published.
+    """By partition of the topic, the published position of its newest generation.
 
-    A key without a watermark is what is left of a publication that was given up: it has no position.
+    A key without a watermark was left by an abandoned publication and has no position.
     """
     newest: dict[int, Position] = {}
     for name, partition in state.keys:

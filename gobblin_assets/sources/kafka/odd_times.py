@@ -1,8 +1,8 @@
-"""Records whose time Spark's Kafka source can't take: later than microseconds in 64 bits, it ends the whole read.
+"""Records whose time does not fit into microseconds in 64 bits: Spark's Kafka source ends the whole read at one.
 
-They can't be told from others before they are read, and they are rare. So a read that ends by one is made again in
-another way: all its records are looked at by one consumer in this process; those whose time is beyond, with whatever
-lies between near ones, are read by that consumer, which gives them no time; Spark reads what is around them.
+Such records are rare, and can't be told from others before they are read. So a read that one of them ended is made
+again in another way. One consumer in this process looks at all records of the read. It reads those beyond time, and the
+records between near ones; a time that does not fit becomes NULL. Spark reads the records around them.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from gobblin_assets.sources.kafka.decoding import KAFKA_SCHEMA
 from gobblin_assets.sources.kafka.reading import Ranges, plan_options
 
 SPANS_MAX: Final = 16
-"""In one partition: each is a read of Spark's more."""
+"""In one partition: each span costs one more read by Spark."""
 
 _OVERFLOW: Final = "long overflow"
 _OF_EXPRESSIONS: Final = "[ARITHMETIC_OVERFLOW"
@@ -49,7 +49,7 @@ class RecordReader:
         return spark.read.format("kafka").options(**options).load()
 
     def read_apart(self, spark: SparkSession, ranges: Ranges, *, with_headers: bool) -> DataFrame:
-        """Lazy but for records beyond time, which are read here. RejectedError if they are too many for that."""
+        """Lazy, except for the records beyond time, which are read here. RejectedError if they are too many."""
         beyond = find_beyond_time(self.connection, ranges, isolation=self.isolation)
         spans = {name: plan_spans(offsets, SPANS_MAX) for name, offsets in beyond.items()}
         between, around = split_ranges(ranges, spans)
@@ -71,13 +71,13 @@ class RecordReader:
 
 
 def is_time_overflow(error: BaseException) -> bool:
-    """Whether this may be how Spark's source ended by a record's time. The expressions of a job say more."""
+    """Whether a record's time may have ended Spark's read. An overflow in a job's expression has another message."""
     said = str(error)
     return _OVERFLOW in said and _OF_EXPRESSIONS not in said
 
 
 def plan_spans(offsets: Sequence[int], spans_max: int) -> list[tuple[int, int]]:
-    """Half-open ranges that hold all of the ascending ``offsets``, apart where most lies between them."""
+    """Up to ``spans_max`` half-open ranges that hold all of the ascending ``offsets``, cut at the widest gaps."""
     gaps = sorted(range(1, len(offsets)), key=lambda n: offsets[n] - offsets[n - 1], reverse=True)
     cuts = [0, *sorted(n for n in gaps[: spans_max - 1] if offsets[n] - offsets[n - 1] > 1), len(offsets)]
     return [(offsets[low], offsets[high - 1] + 1) for low, high in itertools.pairwise(cuts) if low < high]
@@ -86,7 +86,7 @@ def plan_spans(offsets: Sequence[int], spans_max: int) -> list[tuple[int, int]]:
 def split_ranges(
     ranges: Ranges, spans: Mapping[TopicPartition, Sequence[tuple[int, int]]]
 ) -> tuple[list[Ranges], list[Ranges]]:
-    """The spans, and what of the ranges lies around them, each as reads of one range in a partition."""
+    """The spans, and the rest of the ranges around them; each as a list of reads with one range of a partition."""
     between: list[dict[TopicPartition, tuple[int, int]]] = []
     around: list[dict[TopicPartition, tuple[int, int]]] = []
     for name, (low, high) in ranges.items():

@@ -1,7 +1,7 @@
 """Where a topic partition's next interval begins and ends: decided from its watermark and what the broker has. Pure.
 
-A watermark is the next offset to read. The end is pinned when the run is planned: with read_committed it is the last
-stable offset, so that a transaction that is still open is read by a later run, whole.
+A watermark is the next offset to read. The end is pinned when the run is planned. With read_committed it is the last
+stable offset, so that a later run reads an open transaction as a whole.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from gobblin_assets.sources.kafka.kafka_spec import BootstrapWith, KafkaReadSpec
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """``[low, high)`` of one partition, with what a person should know of how it was chosen.
+    """``[low, high)`` of one partition, with notes for people on how it was chosen.
 
-    ``restarts``: the offsets of before don't continue here, so that the positions are those of a new key generation.
-    ``lost``: offsets that are left out for good; ``repeated``: offsets of which some record was read before. Both say
-    how many at most: behind the end of a log that became shorter, nobody knows which records are new.
+    ``restarts``: the previous offsets don't continue here, so the positions belong to a new key generation.
+    ``lost``: offsets that are left out for good. ``repeated``: offsets of which some records were read before. Both are
+    upper bounds: behind the end of a log that became shorter, nobody knows which records are new.
     """
 
     low: int
@@ -32,7 +32,7 @@ class OffsetRange:
 def continue_range(
     name: TopicPartition, watermark: int, offsets: PartitionOffsets, rule: ResetOnOutOfRange, *, urn: str
 ) -> OffsetRange | None:
-    """From the watermark to the end. None: the partition is left out, by the rule ``skip``.
+    """From the watermark to the end. None: the rule ``skip`` leaves the partition out.
 
     RejectedError when the watermark lies outside of what the broker has and the rule is ``fail``.
     """
@@ -59,7 +59,7 @@ def continue_range(
         case ResetOnOutOfRange.NEAREST:
             start = offsets.earliest if below else offsets.end
     lost = start - watermark if below else start - offsets.earliest
-    # Behind the end, equal offsets may be other records than those that were published under them, or the same.
+    # Behind the end, the record at an offset may be the one that was published under it, or another one.
     repeated = 0 if below else offsets.end - start
     note = f"{said}; reset to {start} by the rule {rule.value}"
     if below:
@@ -81,7 +81,7 @@ def describe_out_of_range(name: TopicPartition, watermark: int, offsets: Partiti
 
 
 def added_range(name: TopicPartition, offsets: PartitionOffsets) -> OffsetRange:
-    """All of a partition that the topic did not have when it was first seen: it belongs to what is followed."""
+    """All of a partition that was added after the topic was first seen: no bootstrap rule skips any of it."""
     note = f"{name} is new and is read from its beginning"
     if offsets.earliest:
         note += f": {offsets.earliest:,} offsets were deleted before they were read"
@@ -89,19 +89,19 @@ def added_range(name: TopicPartition, offsets: PartitionOffsets) -> OffsetRange:
 
 
 def skip_range(name: TopicPartition, watermark: int, offsets: PartitionOffsets) -> OffsetRange:
-    """Nothing, from the end on: what lies before it is left out."""
+    """An empty range at the end: all offsets before it are left out."""
     lost = max(0, offsets.end - watermark)
     note = f"{name} is moved to its end, {offsets.end}: {lost:,} offsets are skipped"
     return OffsetRange(offsets.end, offsets.end, note, restarts=watermark > offsets.end, lost=lost)
 
 
 def given_range(name: TopicPartition, watermark: int | None, offset: int, offsets: PartitionOffsets) -> OffsetRange:
-    """From an offset that a person gave. RejectedError: the broker does not have it."""
+    """From an offset that a person gave. RejectedError if the broker does not have it."""
     if not offsets.earliest <= offset <= offsets.end:
         raise RejectedError(
             f"{name}: expected an offset from {offsets.earliest} to {offsets.end}, found {offset}",
             field="start_at",
-            hint="Nothing was read, and watermarks stay. The last one is that of the next record.",
+            hint="Nothing was read, and watermarks stay. The last of these offsets is the next record's.",
             topic=name.topic,
             partition=name.partition,
         )
@@ -122,7 +122,7 @@ def first_range(
     *,
     at_time: Mapping[TopicPartition, int | None],
 ) -> OffsetRange | None:
-    """Where a partition begins that was there when its topic was first seen. None: left out, by the rule ``skip``."""
+    """Where a partition begins that existed when its topic was first seen. None: the rule ``skip`` leaves it out."""
     match spec.bootstrap_with:
         case BootstrapWith.SKIP:
             return None
@@ -134,7 +134,7 @@ def first_range(
             start = max(offsets.earliest, offsets.end - (spec.offset_lookback or 0))
         case BootstrapWith.TIMESTAMP:
             found = at_time[name]
-            # No record is that young: what comes from now on is.
+            # No record is that young: the range begins with the next record.
             start = offsets.end if found is None else min(max(found, offsets.earliest), offsets.end)
     skipped = start - offsets.earliest
     note = f"{name} begins at {start} ({spec.bootstrap_with.value}): {skipped:,} older offsets are left out"

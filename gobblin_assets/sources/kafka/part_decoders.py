@@ -1,8 +1,8 @@
 """How the bytes of a key or a value become columns: one decoder for each format, as expressions.
 
-Each works in steps. ``prepare`` decodes, once, and ``complete`` adds what a second look shows that the first asks for;
-``reason`` and ``value`` look at what they gave. A reason is a sentence without any of the record's content, NULL for a
-good record; NULL bytes are a good record.
+Each works in steps. ``prepare`` decodes once. ``complete`` adds the results of a second look, where the first one asks
+for it. ``reason`` and ``value`` use what both gave. A reason is a sentence without any of the record's content; it is
+NULL for a good record. NULL bytes are a good record.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ _RAISED: Final = "kafka_schema_id"
 
 _AVRO_OPTIONS: Final = {
     "mode": "PERMISSIVE",
-    # Dates before 1582 are what the producer wrote: no Spark of before 3.0 wrote them.
+    # Dates before 1582 are what the producer wrote: no Spark older than 3.0 wrote them.
     "datetimeRebaseMode": "CORRECTED",
-    # Members of a union are called after their types, so that a branch more does not rename the others.
+    # Members of a union are named after their types, so that one more branch does not rename the others.
     "enableStableIdentifiersForUnionType": "true",
 }
 
@@ -45,7 +45,7 @@ class PartDecoder(Protocol):
     def prepare(self, content: Column) -> Column: ...
 
     def complete(self, content: Column) -> Steps:
-        """What is made of ``prepared`` after that, one of the other; each is a step of its own, and made once."""
+        """Steps after ``prepare``. Each takes the result of the one before, and is evaluated once."""
         ...
 
     def reason(self, content: Column, prepared: Column) -> Column: ...
@@ -72,7 +72,7 @@ class BytesDecoder:
 
 @dataclass(frozen=True, slots=True)
 class StringDecoder:
-    """UTF-8. Bytes that are not are never replaced by other characters."""
+    """UTF-8. Bytes that are not UTF-8 are never replaced by other characters."""
 
     is_record: bool = False
 
@@ -93,8 +93,8 @@ class StringDecoder:
 class AvroDecoder:
     """``reader`` and ``writers`` are schemas in their envelope, as ``avro_schemas.wrap`` makes it.
 
-    ``subject`` None: bytes without framing, whose writer's schema is the only one of ``writers``. ``absent`` are
-    ids that the registry does not have.
+    ``subject`` None: bytes without framing, written by the only schema of ``writers``. ``absent`` are ids that the
+    registry does not have.
     """
 
     reader: str
@@ -111,7 +111,7 @@ class AvroDecoder:
         frame = f.substring(content, 1, FRAME_BYTES)
         record = f.concat(f.substring(content, FRAME_BYTES + 1, _REST), f.lit(END))
         decoded: Column | None = None
-        # The newest first: most records are by it, and each comparison before theirs costs them time.
+        # The newest first: most records are written by it, and each comparison before it costs them time.
         for schema_id, writer in reversed(list(self.writers.items())):
             of_writer = from_avro(record, writer, options)
             is_of = frame == f.lit(_frame_of(schema_id))
@@ -131,7 +131,7 @@ class AvroDecoder:
         reason = (
             f.when(good, None)
             .when(~is_framed(content), "it does not begin with a zero and a schema's id")
-            # An expression that fails: whoever runs the write fetches the schema and tries again.
+            # An expression that fails: the process that runs the write fetches the schema and tries again.
             .when(unknown, f.raise_error(f.concat(f.lit(f"[gobblin:{_RAISED}:"), schema_id, f.lit("]"))).cast("string"))
         )
         if self.absent:
@@ -197,12 +197,12 @@ def is_framed(content: Column) -> Column:
 
 
 def schema_id_of(content: Column) -> Column:
-    """As text, from bytes that are framed."""
+    """The id as text, from framed bytes."""
     return f.conv(f.hex(f.substring(content, 2, 4)), 16, 10)
 
 
 def find_missing_schema(error: BaseException) -> int | None:
-    """The schema id of a record that the plan did not know, if that is why a Spark action failed."""
+    """The id of a schema that the plan did not know, if a record by it made a Spark action fail."""
     raised = find_raised(error)
     return int(raised[1]) if raised is not None and raised[0] == _RAISED else None
 

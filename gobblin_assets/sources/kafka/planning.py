@@ -1,6 +1,6 @@
-"""From a topic's previous state and the broker's offsets to its ranges, and from these to its WorkUnits. Pure.
+"""From a topic's previous state and the broker's offsets to its ranges, and from ranges to WorkUnits. Pure.
 
-The broker was asked before. What is decided is shared out among the run's topics before it is cut.
+The broker was asked before. A run's limit is shared out among its topics before their ranges are cut.
 """
 
 import itertools
@@ -39,8 +39,8 @@ GENERATION_FACT: Final = "generation"
 class TopicMemory:
     """What a dataset knows of its topic before a run.
 
-    ``positions`` are those that count: a topic that starts over has none. ``at_bootstrap`` are the partitions that
-    the bootstrap rule is for, ``generation`` is that of the keys of partitions without a position.
+    ``positions`` are the valid ones: a topic that starts over has none. The bootstrap rule holds for the partitions
+    ``at_bootstrap``. ``generation`` is that of the keys of partitions without a position.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class TopicMemory:
 
 @dataclass(frozen=True, slots=True)
 class ChosenRange:
-    """The offsets of one partition that a run covers. ``held`` are those that it leaves out: they are published."""
+    """The offsets of one partition that a run covers, without ``held``, which are published already."""
 
     key: PartitionKey
     offsets: OffsetRange
@@ -68,7 +68,7 @@ class ChosenRange:
 
     @property
     def pieces(self) -> tuple[tuple[int, int], ...]:
-        """What is to be read, ascending; one empty piece where nothing is, or behind the last one that is held."""
+        """The pieces to read, ascending. If nothing is to be read up to the range's end, the last piece is empty."""
         low, high = self.offsets.low, self.offsets.high
         if not self.held:
             return ((low, high),)
@@ -79,7 +79,7 @@ class ChosenRange:
         return tuple(pieces)
 
     def limit(self, offsets_max: int) -> "ChosenRange":
-        """At most so many offsets that are to be read; the rest follows in the next run."""
+        """At most ``offsets_max`` offsets to read; the rest follows in the next run."""
         left = offsets_max
         for low, high in self.pieces:
             if high - low > left:
@@ -90,10 +90,10 @@ class ChosenRange:
 
 @dataclass(slots=True)
 class TopicDecision:
-    """What one run reads of a topic, by partition. ``facts`` are remembered, once this is published.
+    """What one run reads of a topic, by partition. ``facts`` are stored once this is published.
 
-    ``ends`` are the partitions' ends as the broker gave them, where limits may end the ranges before; there are none
-    for a window that has passed, which no limit ends either, because nobody goes on with it.
+    ``ends`` are the partitions' ends as the broker gave them; a limit may end a range before them. A past window has
+    no ends, and no limit ends it, because no later run goes on with it.
     """
 
     topic: str
@@ -116,13 +116,13 @@ class TopicDecision:
 
     @property
     def unread(self) -> dict[str, tuple[int, int]]:
-        """By watermark key, from where on nothing was published and where the log ends."""
+        """By watermark key: where the unpublished offsets begin, and where the log ends."""
         return {
             str(self.ranges[number].key): (self.ranges[number].offsets.low, end) for number, end in self.ends.items()
         }
 
     def limit(self, offsets_max: Mapping[int, int]) -> None:
-        """At most so many offsets of each partition that is named; what is left is said."""
+        """At most so many offsets of each named partition; a note says how many are left."""
         before = sum(chosen.width for chosen in self.ranges.values())
         for number, count in offsets_max.items():
             self.ranges[number] = self.ranges[number].limit(count)
@@ -136,11 +136,11 @@ def topic_of(request: SourceRequest) -> str:
 
 
 def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> TopicMemory:
-    """What is known of the topic.
+    """The dataset's memory of the topic.
 
     Raises:
         RejectedError: the topic was made anew.
-        RetryableError: no partition's offsets could be fetched; or not all, and the topic is to start over.
+        RetryableError: no partition's offsets could be fetched; or some are missing, and the topic is to start over.
 
     """
     _require_same_topic(request, topic, offsets)
@@ -157,7 +157,7 @@ def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> T
     everything = frozenset({*offsets.partitions, *offsets.failures})
     if request.restart is Restart.START_OVER:
         _require_all(topic, offsets)
-        # Positions of before belong to a log that is not followed any more, also those of partitions that are gone.
+        # Earlier positions belong to a log that is no longer followed, also those of partitions that are gone.
         above = max((position.key.generation + 1 for position in positions.values()), default=0)
         return TopicMemory(topic, {}, everything, max(generation, above), _without_statistics(facts))
     return TopicMemory(
@@ -170,7 +170,7 @@ def recall_topic(request: SourceRequest, topic: str, offsets: TopicOffsets) -> T
 
 
 def find_beginners(request: SourceRequest, memory: TopicMemory, partitions: Collection[int]) -> list[TopicPartition]:
-    """The partitions whose beginning the bootstrap rule decides by a time, which the broker is to be asked for."""
+    """The partitions whose beginning depends on a time, by the bootstrap rule; the broker is to be asked for it."""
     by_time = topic_options(request.spec).kafka.bootstrap_with is BootstrapWith.TIMESTAMP
     if not by_time or request.restart is Restart.MOVE_TO_LATEST:
         return []
@@ -204,7 +204,7 @@ def decide_ranges(
             decision.notes.append(_describe_skip(name, position, found))
             continue
         key = memory.key_of(name).next() if chosen.restarts else memory.key_of(name)
-        # A window may have been filled that lies ahead of the watermark.
+        # A window ahead of the watermark may have been filled.
         decision.ranges[number] = ChosenRange(key, chosen, request.state.ahead.get((str(key), ""), ()))
         decision.ends[number] = chosen.high
         if chosen.note is not None:
@@ -222,7 +222,7 @@ def limit_run(decisions: Sequence[TopicDecision], offsets_max: int) -> None:
     shares = share_out(
         {name: chosen.width for name, chosen in ranges.items()},
         offsets_max,
-        # What was read so far: the run after this one begins to give out where this one ends.
+        # The number of offsets read so far: the next run begins to give out where this one ends.
         turn=sum(chosen.offsets.low for chosen in ranges.values()),
     )
     for place, each in enumerate(decisions):
@@ -232,7 +232,7 @@ def limit_run(decisions: Sequence[TopicDecision], offsets_max: int) -> None:
 def cut_ranges(
     request: SourceRequest, decision: TopicDecision, sizes: Sizes, *, new_id: Callable[[], uuid.UUID]
 ) -> list[WorkUnit]:
-    """WorkUnits of about equal numbers of offsets. One of a range without offsets, which records that it was asked."""
+    """WorkUnits of about equal numbers of offsets. An empty range gets one WorkUnit, which records the question."""
     split = request.spec.split
     units: list[WorkUnit] = []
     for number, chosen in decision.ranges.items():
@@ -256,7 +256,7 @@ def cut_ranges(
 
 
 def _cut(pieces: Sequence[tuple[int, int]], width: int, count: int) -> list[tuple[int, int]]:
-    """About ``count`` pieces of about equal widths, at least one of each."""
+    """About ``count`` pieces of about equal widths, at least one from each given piece."""
     cut: list[tuple[int, int]] = []
     for low, high in pieces:
         parts = max(1, -(-(high - low) * count // width)) if width else 1
@@ -330,7 +330,7 @@ def _require_given(request: SourceRequest, topic: str, offsets: TopicOffsets) ->
 
 
 def _require_all(topic: str, offsets: TopicOffsets) -> None:
-    # A partition that is left out would go on later from a position in the log that was given up.
+    # A partition that is left out would later go on from a position in the abandoned log.
     if offsets.failures:
         number, reason = next(iter(offsets.failures.items()))
         raise RetryableError(

@@ -1,17 +1,17 @@
 """Protobuf messages by descriptor: their Spark type, and the function that decodes one, which runs in Python workers.
 
-Spark's own from_protobuf needs a connector that is not in every repository; this needs google.protobuf on the
+Spark's own from_protobuf needs a connector that some repositories don't have; this module needs google.protobuf on the
 workers. Types:
 
     int32, sint32, sfixed32    int            double, float, bool    the same
     int64, sint64, sfixed64    bigint         string, bytes          string, binary
-    uint32, fixed32            bigint         enum                   its name; an unknown number's digits
+    uint32, fixed32            bigint         enum                   its name; the digits of an unknown number
     uint64, fixed64            decimal(20,0)  repeated, map          array, map
     google.protobuf.Timestamp  timestamp, cut to microseconds
     wrappers (StringValue, …)  what they wrap, or NULL
     other messages             struct, or NULL where absent
 
-A field that has no presence (proto3 without ``optional``) is its default where it was not sent, as Protobuf has it.
+A field without presence (proto3 without ``optional``) that was not sent has its default, as in Protobuf.
 """
 
 import datetime as dt
@@ -60,7 +60,7 @@ class MessageType:
     type: t.StructType
 
     def framings(self) -> tuple[bytes, ...]:
-        """What may stand between the schema's id and the message, for a message of this type."""
+        """The bytes that may stand between the schema's id and a message of this type."""
         written = b"".join(_zigzag(number) for number in (len(self.indexes), *self.indexes))
         return (written, b"\0") if self.indexes == (0,) else (written,)
 
@@ -125,7 +125,7 @@ def decoder_of(message_type: MessageType) -> Callable[[bytes | None], tuple[Any,
 
 @lru_cache(maxsize=100)
 def _message_class(descriptor_set: bytes, name: str) -> type[Message]:
-    """Made once in each worker: classes of messages can't be sent there."""
+    """Made once in each worker, since a class of messages can't be sent to a worker."""
     descriptor = _find_descriptor(descriptor_pb2.FileDescriptorSet.FromString(descriptor_set), name)
     if descriptor is None:
         raise KeyError(name)
@@ -219,7 +219,7 @@ def _single_type(each: FieldDescriptor, above: tuple[str, ...], field: str) -> t
 def _tuple_of(message: Message) -> tuple[Any, ...]:
     known = message.DESCRIPTOR.fields_by_number
     if any(unknown.field_number in known for unknown in UnknownFieldSet(message)):
-        # Protobuf sets aside what has a field's number and another wire type, as if the field had not been sent.
+        # Protobuf sets aside a field whose number is known and whose wire type is not, as if it had not been sent.
         raise DecodeError("a field of another type")
     return tuple(_value_of(message, field) for field in message.DESCRIPTOR.fields)
 

@@ -1,4 +1,4 @@
-"""What Spark raises while it reads a topic, as families: by its words, since all of it is one Java error's text."""
+"""Spark's errors while it reads a topic, as families: told by their words, since all are one Java error's text."""
 
 import re
 from typing import Final
@@ -22,7 +22,7 @@ _RIGHTS: Final = re.compile(r"AuthorizationException")
 
 
 def judge_read(error: Exception, connection: KafkaConnection, urn: DatasetUrn, topic: str) -> GobblinError:
-    """The family of what a read of the topic, or the write of what it read, ended with; without a secret."""
+    """The family of a failed read of the topic, or of a failed write of its records; without a secret."""
     if isinstance(error, GobblinError):
         return error
     text = connection.scrub(str(error))

@@ -1,7 +1,7 @@
 """The options of one read by Spark's batch Kafka source: exactly these offsets of these partitions, or a failure.
 
-A transaction's markers and compacted records leave gaps between offsets; that is no loss. What was deleted between
-planning and reading is: Spark then fails the read, and never returns less.
+A transaction's markers and compacted records leave gaps between offsets; a gap is no loss. A record that was deleted
+between planning and reading is a loss: Spark then fails the read, and never returns less.
 """
 
 import json
@@ -15,7 +15,7 @@ from gobblin_assets.sources.kafka.connection import KafkaConnection
 from gobblin_assets.sources.kafka.keys import parse_key
 
 RECORDS_PER_SPARK_TASK: Final = 1_000_000
-"""A larger range of one partition is read by several tasks of Spark's."""
+"""Several Spark tasks read a larger range of one partition."""
 
 POLL_TIMEOUT_MS: Final = 60_000
 """How long a task waits for records that the broker should have: longer than a restart of a broker takes.
@@ -27,7 +27,7 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
 def join_ranges(units: Iterable[WorkUnit]) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets of WorkUnits by partition. Those of one partition follow each other: so they were packed."""
+    """The offsets of WorkUnits by partition. Those of one partition follow each other, because they are packed so."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for unit in sorted(units, key=lambda unit: (unit.key, unit.number)):
         key = parse_key(unit.key)

@@ -1,8 +1,8 @@
 """A client of a Confluent-compatible schema registry: schemas by id, and the versions of a subject.
 
-Over urllib3, which Dagster's own HTTP client brings along: it keeps connections, bounds every wait, and is typed.
-A call waits at most ``TRIES_MAX`` times for an answer. A registry that did not answer is not asked again for
-``DOWN_FOR_S``: a run over a thousand topics would wait for each of them.
+It uses urllib3, which Dagster's own HTTP client brings along: urllib3 keeps connections, bounds every wait, and is
+typed. A call waits at most ``TRIES_MAX`` times for an answer. A registry that did not answer is not asked again for
+``DOWN_FOR_S``, since a run over a thousand topics would otherwise wait for each of them.
 """
 
 import json
@@ -24,13 +24,13 @@ CONNECT_WAIT_S: Final = 3.0
 ANSWER_WAIT_S: Final = 5.0
 TRIES_MAX: Final = 3
 BACK_OFF_S: Final = 0.2
-"""Before the second retry, and doubled after it; the first one follows at once."""
+"""The pause before the second retry, doubled after it; the first retry follows at once."""
 
 DOWN_FOR_S: Final = 30.0
 ANSWER_BYTES_MAX: Final = 16 << 20
 SCHEMAS_CACHED_MAX: Final = 10_000
 REFERENCES_MAX: Final = 100
-"""Schemas that one schema refers to, those of its references included."""
+"""Schemas that one schema refers to, directly or through others."""
 
 _RETRIED_STATUS: Final = (408, 429, 500, 502, 503, 504)
 _TYPES: Final = "application/vnd.schemaregistry.v1+json, application/json"
@@ -44,9 +44,9 @@ _Value = TypeVar("_Value")
 class RegistryConnection:
     """How to reach a registry: basic authentication by ``user`` and ``password``, or a bearer ``token``.
 
-    ``ca_file`` holds the certificates to trust, for a registry whose own are not known to the machine. Each of the
+    ``ca_file`` holds the certificates to trust, if the machine does not know the registry's own. Each of the
     ``TRIES_MAX`` tries waits ``answer_wait_s`` at most.
-    RejectedError for a URL that is none or holds credentials, and for both kinds of authentication at once.
+    RejectedError for a text that is no URL, a URL with credentials, and both kinds of authentication at once.
     """
 
     url: str
@@ -58,7 +58,7 @@ class RegistryConnection:
     name: str = "registry"
 
     def __post_init__(self) -> None:
-        # The URL is not shown by the first two: what is wrong with it may be that it holds a secret.
+        # The first two messages don't show the URL, since it may hold a secret.
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None or parts.query:
             raise RejectedError(
@@ -118,11 +118,11 @@ class SubjectVersion:
 
 
 class SchemaRegistry:
-    """One registry, asked from any thread. What can't change there (a schema's text under its id) is kept.
+    """One registry, for calls from any thread. A schema's text under its id never changes there, so it is kept.
 
     Raises:
         RetryableError: no answer within the bounds.
-        RejectedError: an unknown subject, credentials that are not accepted, or something that is no registry.
+        RejectedError: an unknown subject, credentials that are not accepted, or an answer that is not a registry's.
 
     """
 
@@ -187,7 +187,7 @@ class SchemaRegistry:
         return found
 
     def get_references(self, schema: RegisteredSchema) -> Mapping[str, RegisteredSchema]:
-        """By name, all schemas that this one refers to, directly or through others."""
+        """All schemas that this one refers to, directly or through others, by name."""
         found: dict[str, RegisteredSchema] = {}
         left = list(schema.references)
         while left:
@@ -211,7 +211,7 @@ class SchemaRegistry:
             cache[key] = value
 
     def _get(self, path: str, subject: str) -> tuple[int, Any]:
-        """Status 200 or 404, and what the registry says."""
+        """The status, 200 or 404, and the registry's answer."""
         down = self._down
         if down is not None and self._clock() < down[0]:
             raise self._unreachable(subject, down[1])

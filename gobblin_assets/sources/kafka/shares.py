@@ -1,4 +1,4 @@
-"""How many offsets of each partition one run reads, when it may read only so many of all of them. Pure."""
+"""How many offsets of each partition one run reads, when the run's total is limited. Pure."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -9,10 +9,10 @@ _Name = TypeVar("_Name")
 def share_out(backlogs: Mapping[_Name, int], offsets_max: int, *, turn: int) -> dict[_Name, int]:
     """Shares of at most ``offsets_max`` in all, none larger than its backlog.
 
-    Who needs least gets all of it before anybody gets more: shares are those of one level, cut at each backlog. What
-    doesn't go into equal shares is given out one by one in the order of ``backlogs``, from the place that ``turn``
-    names. With a turn that counts what was read so far, each partition has its turn also where there are fewer
-    offsets than partitions.
+    Small backlogs are served in full first: all shares are equal, and each is cut at its backlog. The remainder of
+    the equal division is given out one by one in the order of ``backlogs``, beginning at the place ``turn``. If
+    ``turn`` counts the offsets that were read so far, each partition has its turn even where there are fewer offsets
+    than partitions.
     """
     level, left = _find_level(sorted(backlogs.values()), offsets_max)
     shares = {name: min(backlog, level) for name, backlog in backlogs.items()}
@@ -23,7 +23,7 @@ def share_out(backlogs: Mapping[_Name, int], offsets_max: int, *, turn: int) -> 
 
 
 def _find_level(ascending: list[int], offsets_max: int) -> tuple[int, int]:
-    """The highest level that there is enough for, and what is left then: fewer than there are backlogs above it."""
+    """The highest equal share, and the remainder, which is smaller than the number of backlogs above that share."""
     left = offsets_max
     for place, backlog in enumerate(ascending):
         others = len(ascending) - place

@@ -1,7 +1,7 @@
 """Which topics are read together: those whose records become rows and files in the same way. Pure.
 
-Many small topics are then a few jobs of Spark's. A row stays with its topic all the way, by a hidden column. Their
-records are read in this process (``consumer``), and so must be few.
+Many small topics then need only a few Spark jobs. A hidden column names each row's topic. The records are read in this
+process (``consumer``), so they must be few.
 """
 
 import re
@@ -15,13 +15,13 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 
 RECORDS_MAX: Final = 20_000
 BYTES_MAX: Final = 8 * 1024 * 1024
-"""A topic with more to read in this run is read by Spark."""
+"""Spark reads a topic that has more records to read in this run."""
 
-# Schemas of these are learned topic by topic, while their records are read.
+# Schemas of these formats are learned topic by topic, while their records are read.
 _ALONE: Final = frozenset({Decoder.AVRO, Decoder.PROTOBUF})
-# What says how records become rows, and rows files.
+# The options that decide how records become rows, and how rows become files.
 _OF_ROWS: Final = {"kafka", "converters", "quality", "writer"}
-# A window function looks at other rows, which may be another topic's, and can't be written without this word.
+# A window function looks at other rows, which may be another topic's. It can't be written without this word.
 _WINDOW: Final = re.compile(r"\bover\b", re.IGNORECASE)
 
 

@@ -1,7 +1,7 @@
-"""How large a WorkUnit of a topic counts when it is packed, by statistics that earlier runs left. Pure.
+"""The size of a topic's WorkUnit when it is packed, by statistics that earlier runs left. Pure.
 
 Loads are millionths of the estimator's unit: WorkUnits, MB, seconds, or MB/s. Statistics are kept in the dataset's
-facts, as averages that follow slowly: so they stay small however many runs there were.
+facts as slowly moving averages, so they stay small however many runs there were.
 """
 
 import math
@@ -20,10 +20,10 @@ PRODUCED_FACT: Final = "produced"
 STATISTICS_FACTS: Final = frozenset({RECORD_BYTES_FACT, RECORD_TIME_FACT, TASK_RATES_FACT, PRODUCED_FACT})
 
 RECORD_BYTES: Final = 1_024
-"""What a record counts whose topic has not been read before: Gobblin's own default."""
+"""The size of a record of a topic that has not been read before: Gobblin's own default."""
 
 RECORD_TIME_MS: Final = 1.0
-"""The same for its time, where no other topic is known either."""
+"""The time of such a record, where no other topic is known either."""
 
 MILLION: Final = 1_000_000
 
@@ -32,7 +32,7 @@ TASK_RATES_MAX: Final = 8
 
 _NEWEST_SHARE: Final = 0.3
 _INTERVAL_S_MIN: Final = 1.0
-# A shorter time says more of the clock than of the task.
+# A shorter time measures the clock more than the task.
 _DURATION_S_MIN: Final = 0.001
 
 
@@ -51,7 +51,7 @@ class Sizes:
         return round(offsets * self.record_bytes)
 
     def estimate_load(self, partition: int, offsets: int, *, share: float) -> int:
-        """What packing counts; ``share`` is this WorkUnit's part of what is produced to its partition."""
+        """The load for packing; ``share`` is this WorkUnit's part of what is produced to its partition."""
         match self.estimator:
             case SizeEstimator.UNIT:
                 return MILLION
@@ -60,7 +60,7 @@ class Sizes:
             case SizeEstimator.AVERAGE_RECORD_TIME:
                 return round(offsets * self.record_time_ms * 1_000)
             case SizeEstimator.PRODUCE_RATE:
-                # Reading the lag within the time allowed, while as much as before is produced, and a bit more.
+                # The rate that reads the lag within the time allowed, plus the rate of production, scaled up a bit.
                 behind = offsets * self.record_bytes / (self.catch_up_sla_hours * 3_600)
                 produced = (self.rates or {}).get(partition, 0.0) * share * self.record_bytes
                 return round(behind + produced * self.produce_rate_scaling)
@@ -85,7 +85,7 @@ def average_record_time_ms(all_facts: Sequence[Mapping[str, object]]) -> float:
 
 
 def recall_task_rates(facts: Mapping[str, object]) -> tuple[int, ...]:
-    """What tasks of the topic achieved, in bytes per second: the load that one of them can bear."""
+    """The rates that tasks of the topic achieved, in bytes per second: the load that one task can bear."""
     found = facts.get(TASK_RATES_FACT)
     return tuple(rate for rate in found if isinstance(rate, int) and rate > 0) if isinstance(found, list) else ()
 
@@ -93,9 +93,9 @@ def recall_task_rates(facts: Mapping[str, object]) -> tuple[int, ...]:
 def track_production(
     facts: Mapping[str, object], ends: Mapping[int, int], names: Sequence[int], *, now_s: float
 ) -> dict[str, object]:
-    """The facts with the produce rates of all partitions, by how far their ends have moved since the plan before.
+    """The facts with the produce rates of all partitions, by how far their ends have moved since the previous plan.
 
-    ``now_s`` is in seconds since 1970. A partition without an end now keeps its rate; one whose end went back as well.
+    ``now_s`` is in seconds since 1970. A partition whose end is unknown or has gone back keeps its rate.
     """
     before_s, known = _read_produced(facts)
     interval_s = None if before_s is None else now_s - before_s
@@ -132,7 +132,7 @@ def _follow(before: float | None, now: float) -> float:
 
 
 def _shorten(number: float) -> float:
-    """Four digits are more than an estimate has."""
+    """Rounded to four digits: an estimate has no more."""
     return float(f"{number:.4g}")
 
 

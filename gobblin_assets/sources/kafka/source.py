@@ -1,4 +1,4 @@
-"""The Kafka source: asks the brokers once for all topics of a run, plans in what they said, and reads just that."""
+"""The Kafka source: asks the brokers once for all topics of a run, plans by their answers, and reads exactly that."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,17 +114,17 @@ class KafkaPlanSession:
         self._spark = spark
         self._registry = registry
         self._clock = clock
-        # One for all that is planned: the window that is open must not change on the way.
+        # One moment for all plans: the open window must not change between them.
         self._now = clock.now()
         self._others_time_ms = average_record_time_ms([])
         self._decisions: dict[tuple[DatasetUrn, AssetPartition], TopicDecision | GobblinError] = {}
         self._taken: dict[DatasetUrn, Taken] = {}
-        # Windows of one run share it: what is inferred for the first is the schema of the others.
+        # Shared by the windows of one run: a schema that is inferred for the first one holds for the others.
         self._readers: dict[DatasetUrn, TopicReader] = {}
         self._records = RecordReader(connection, spec.isolation, _GROUP_ID_PREFIX)
 
     def expect(self, requests: Sequence[SourceRequest]) -> None:
-        """Decide what concerns several topics, before the first is planned: called once, with all of them."""
+        """Decide what concerns several topics: called once, with all requests, before the first is planned."""
         self._others_time_ms = average_record_time_ms([request.state.source_facts for request in requests])
         if self._spec.records_per_run_max is None:
             return
@@ -138,7 +138,7 @@ class KafkaPlanSession:
         limit_run(decided, self._spec.records_per_run_max)
 
     def plan(self, request: SourceRequest) -> UnitPlan:
-        """RejectedError for what is to be read once more and is no longer in the log."""
+        """RejectedError for records that are to be read again and are no longer in the log."""
         topic = topic_of(request)
         name = (request.urn, request.partition)
         found = self._decisions.pop(name) if name in self._decisions else self._decide(request)

@@ -23,7 +23,7 @@ from gobblin_assets.sources.port import ReadPlan, SharedRows
 
 
 class TopicReader:
-    """``Reader`` of a topic's plans, once ``settle`` has said how its records are decoded."""
+    """``Reader`` of a topic's plans. ``settle`` comes first: it decides how the topic's records are decoded."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class TopicReader:
         self._spec = spec
         self._lock = threading.Lock()
         self._decoding: DecodingPlan | None = None
-        # Schemas that records name and the subject does not have, and records beyond time, are found out by a failure.
+        # Only a failed read shows records by a schema that the subject does not have, and records beyond time.
         self._is_unlearned = False
         self._is_apart = False
         self._overflows = 0
@@ -57,7 +57,7 @@ class TopicReader:
         units: Sequence[WorkUnit],
         known_columns: Mapping[str, str] | None,
     ) -> DecodingPlan:
-        """Decide how records are decoded, by the first window that has some: what is inferred holds for the others."""
+        """Decide how records are decoded, by the first window that has some; an inferred schema holds for all."""
         if self._decoding is None:
             tools = PlanningTools(
                 spark=spark,
@@ -78,7 +78,7 @@ class TopicReader:
     def settle_unread(
         self, spark: Callable[[], SparkSession], known_columns: Mapping[str, str] | None
     ) -> DecodingPlan | None:
-        """Of a topic without records, for the sake of its columns. None: the first record will tell."""
+        """The same for a topic without records, which needs columns too. None: only the first record will show them."""
 
         def sample() -> DataFrame:
             raise RejectedError(
@@ -90,7 +90,7 @@ class TopicReader:
             try:
                 self._decoding = plan_decoding(self._spec, tools, topic=self._topic)
             except (RejectedError, RetryableError):
-                # A registry may have the subject with the first record only. What is wrong shows when there is one.
+                # A registry may get the subject with the first record. An error shows when there is a record.
                 return None
         return self._decoding
 
@@ -102,7 +102,7 @@ class TopicReader:
             raise judge_read(error, self._records.connection, self._urn, self._topic) from None
 
     def read_together(self, spark: SparkSession, parts: Sequence[tuple[ReadPlan, Sequence[WorkUnit]]]) -> SharedRows:
-        """The records of all of them, decoded as the first is: they share because it is the same for all."""
+        """The records of all parts, decoded like the first part's: topics share only if they are decoded alike."""
         ranges = join_ranges(unit for _plan, units in parts for unit in units if not unit.is_empty)
         decoding = self.decoding
         records = read_ranges(self._records.connection, ranges, isolation=self._records.isolation)
@@ -113,7 +113,7 @@ class TopicReader:
             raise judge_read(error, self._records.connection, self._urn, self._topic) from None
 
     def learn(self, error: Exception) -> None:
-        """The next try reads records beyond time apart, or looks which schemas there are."""
+        """Have the next try read records beyond time apart, or look for schema ids."""
         with self._lock:
             if is_time_overflow(error):
                 self._is_apart = True
@@ -137,7 +137,7 @@ class TopicReader:
         )
 
     def _reads_apart_next(self, error: Exception) -> bool:
-        """Whether it is the first overflow: of reading apart, another one says nothing."""
+        """Whether this is the first overflow. A second one comes from elsewhere: such records were read apart."""
         with self._lock:
             return is_time_overflow(error) and self._overflows == 1
 
@@ -163,6 +163,6 @@ class TopicReader:
 
 
 def _count_by_topic(records: pa.Table, decoding: DecodingPlan) -> dict[str, int]:
-    """How many rows ``decode`` makes of each topic's records: one of each, but of tombstones that it leaves out."""
+    """How many rows ``decode`` makes of each topic's records: one each, without tombstones that it leaves out."""
     kept = records.filter(pc.is_valid(records["value"])) if decoding.drop_tombstones else records
     return {str(each["values"]): int(each["counts"]) for each in pc.value_counts(kept["topic"]).to_pylist()}

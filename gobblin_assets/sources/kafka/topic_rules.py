@@ -1,4 +1,4 @@
-"""What the fields of a job and its datasets promise together when the source is Kafka, each with its own message."""
+"""Rules between the fields of a job and its datasets when the source is Kafka, each with its own message."""
 
 from types import MappingProxyType
 from typing import Final
@@ -25,13 +25,13 @@ REFUSED: Final = MappingProxyType(
         "where": "use converters: [{where: ...}]",
     }
 )
-"""Options of a dataset that topics have not, and what to do instead."""
+"""Options of a dataset that topics do not have, and what to do instead."""
 
 _OF_PRODUCE_RATE: Final = ("catch_up_sla_hours", "produce_rate_scaling")
 
 
 def check_source(job: JobSpec) -> None:
-    """RejectedError for what belongs to another size estimator."""
+    """RejectedError for an option of another size estimator."""
     source = job.source
     if not isinstance(source, KafkaSourceSpec) or source.packs_by_rate:
         return

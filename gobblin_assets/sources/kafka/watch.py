@@ -1,4 +1,4 @@
-"""Looking at topics without reading them: what is new in them, and which there are."""
+"""What is new in topics, and which topics there are, without reading records."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def _judge(request: SourceRequest, offsets: TopicOffsets | GobblinError) -> LogN
 
 
 def decide_news(request: SourceRequest, offsets: TopicOffsets) -> LogNews:
-    """By the rules that runs are planned by. Pure. Raises what planning would end with."""
+    """What is new, by the rules that runs are planned by. Pure. Raises the error that planning would end with."""
     memory = recall_topic(request, topic_of(request), offsets)
     by_time = find_beginners(request, memory, offsets.partitions)
     decision = decide_ranges(request, memory, offsets, at_time=dict.fromkeys(by_time))

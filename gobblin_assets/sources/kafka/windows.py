@@ -1,8 +1,8 @@
 """What one materialization of a topic's partition reads, where partitions are windows of ingestion. Pure.
 
-The window that is open goes on from the watermarks, to the pinned ends. A window that has passed reads its own
-intervals once more, and replaces what they gave; or, if it has none yet, what the brokers' times give it and nobody
-else holds. Only the open window moves watermarks.
+The open window goes on from the watermarks to the pinned ends. A past window that is published reads its own intervals
+again and replaces their rows. Any other past window reads the offsets that the brokers give for its times, without
+those that any window holds. Only the open window moves watermarks.
 """
 
 import datetime as dt
@@ -22,13 +22,13 @@ from gobblin_assets.sources.kafka.planning import ChosenRange, TopicDecision, To
 from gobblin_assets.sources.port import SourceRequest
 
 Intervals = Mapping[str, Sequence[Interval]]
-"""By watermark key, ascending and without neighbours that touch."""
+"""Intervals by watermark key, ascending; neighbours never touch."""
 
 _MOMENT: Final = "%Y-%m-%d %H:%M %Z"
 
 
 class WindowReading(StrEnum):
-    """``CONTINUE``: on from the watermarks. ``REREAD``: the partition's own intervals. ``FILL``: what it lacks."""
+    """``CONTINUE``: on from the watermarks. ``REREAD``: its own intervals again. ``FILL``: what no window holds."""
 
     CONTINUE = "continue"
     REREAD = "reread"
@@ -36,9 +36,9 @@ class WindowReading(StrEnum):
 
 
 def decide_reading(request: SourceRequest, now: dt.datetime) -> WindowReading:
-    """AUTO reads a window once more that has passed, is published, and is asked for by hand.
+    """AUTO reads a past window again if it is published and asked for by hand.
 
-    RejectedError: a window that has not begun; or a passed one is to start over, which only the open one can.
+    RejectedError: the window has not begun; or a past window is to start over, which only the open window can do.
     """
     window = request.partition.window
     is_open = window is None or window.start <= now < window.end
@@ -69,8 +69,8 @@ def reread_ranges(
     """``published``: the partition's own intervals.
 
     Raises:
-        RejectedError: the log does not have all of it any more.
-        RetryableError: the offsets of a partition that it needs could not be fetched.
+        RejectedError: the log no longer has all of these offsets.
+        RetryableError: the offsets of a needed partition could not be fetched.
 
     """
     decision = TopicDecision.begin(memory, offsets, is_limited=False)
@@ -123,13 +123,13 @@ def fill_ranges(
         f"{memory.topic}: {width:,} offsets of {_shown(request)} are read, by the times of their records; "
         "the watermarks stay"
         if width
-        else f"{memory.topic}: no other window lacks what has the times of {_shown(request)}: nothing to read"
+        else f"{memory.topic}: the times of {_shown(request)} have no unpublished records: nothing to read"
     )
     return decision
 
 
 class Taken:
-    """What the windows of one dataset that were planned in this run will read, so that none of it is read twice."""
+    """What the windows of one dataset that this run has planned will read, so that nothing is read twice."""
 
     def __init__(self) -> None:
         self._intervals: dict[PartitionKey, list[Interval]] = {}
@@ -140,13 +140,13 @@ class Taken:
             self._intervals.setdefault(chosen.key, []).extend(pieces)
 
     def leave_out(self, decision: TopicDecision) -> None:
-        """For a window that is filled."""
+        """For a past window: leave out what other windows of this run read."""
         for number, chosen in decision.ranges.items():
             taken = self._intervals.get(chosen.key, ())
             decision.ranges[number] = replace(chosen, held=(*chosen.held, *taken))
 
     def end_before(self, decision: TopicDecision) -> None:
-        """For the open window: if what another one takes ahead of it fails, the next run goes on from there."""
+        """For the open window: end where another window begins. If that one fails, the next run goes on from there."""
         for number, chosen in decision.ranges.items():
             low, high = chosen.offsets.low, chosen.offsets.high
             firsts = [offset_of(each.low) for each in self._intervals.get(chosen.key, ())]

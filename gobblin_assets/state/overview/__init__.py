@@ -1,4 +1,4 @@
-"""Queries of people on the log: datasets, positions, intervals, sequences and runs. This package only reads.
+"""People's queries on the log: datasets, positions, intervals, sequences and runs. This package only reads.
 
-Each answer is one statement, hence one snapshot; two answers may be of two moments.
+Each answer is one statement, so it is one snapshot; two answers may show two moments.
 """

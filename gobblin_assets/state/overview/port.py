@@ -14,7 +14,7 @@ from gobblin_assets.model.watermark import Watermark
 
 @dataclass(frozen=True, slots=True)
 class DatasetLine:
-    """A dataset now. Files are those of active segments, of all roles; ``rows`` those of the data role.
+    """A dataset now. Files are those of active segments, of all roles; ``rows`` are those of the data role.
 
     ``open_state`` and ``open_sequence``: the publication that is open, if any. ``held_by`` has a live lease.
     """
@@ -36,7 +36,7 @@ class DatasetLine:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkLine:
-    """The published position of one watermark key in one partition ("": there are none)."""
+    """The published position of one watermark key in one partition; "" where there are no partitions."""
 
     job: JobName
     urn: DatasetUrn
@@ -77,7 +77,7 @@ class GapLine:
 
 @dataclass(frozen=True, slots=True)
 class SequenceLine:
-    """A commit sequence in any state. ``publications``: how many it stands for, if it is a fold; else one."""
+    """A commit sequence in any state. ``publications``: how many publications it holds; more than one in a fold."""
 
     sequence_id: uuid.UUID
     job: JobName
@@ -154,7 +154,7 @@ class Overview(Protocol):
     def list_sequences(
         self, job: JobName | None, urn: DatasetUrn | None, *, with_ended: bool, limit: int
     ) -> Sequence[SequenceLine]:
-        """Newest first; without those that ended, BUILDING ones are among them."""
+        """Newest first. Without ``with_ended``: those that have not ended, BUILDING ones included."""
         ...
 
     def list_runs(self, job: JobName | None, *, limit: int) -> Sequence[RunLine]:

@@ -109,7 +109,7 @@ _RUN_ATTEMPTS: Final = text("""
 
 
 class PostgresOverview:
-    """Reads; locks nothing that work waits for."""
+    """Reads only; takes no lock that work waits for."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

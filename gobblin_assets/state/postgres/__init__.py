@@ -1,4 +1,4 @@
-"""The stores between runs, in Postgres. Every statement's clock is the database's."""
+"""The stores between runs, in Postgres. Every statement uses the database's clock."""
 
 from gobblin_assets.state.postgres.datasets import PostgresDatasetStore
 from gobblin_assets.state.postgres.leases import PostgresLeaseStore

@@ -1,4 +1,4 @@
-"""``DatasetStore`` in Postgres: what is known of datasets between runs."""
+"""``DatasetStore`` in Postgres: the states of datasets between runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ from gobblin_assets.model.state import DatasetId, DatasetState, KeyId, KeyState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import parse_watermark
 
-# In one order, since two processes may register the same datasets: inserts of one name wait for each other.
+# In one order: two processes may register the same datasets, and inserts of one name wait for each other.
 _REGISTER = text("""
     WITH named AS (SELECT DISTINCT unnest(CAST(:urns AS text[])) AS urn),
     made AS (
@@ -43,9 +43,9 @@ _LOAD_KEYS = text("""
      WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
 """)
 
-# From one partition to the next by the index, since a stream makes many publications of each. A scalar subquery with
-# its LIMIT is not turned into a join, which would read all of them; of a window that was read again, the newest ones
-# are active.
+# From one partition to the next by the index, since a stream makes many publications of each. Postgres does not turn a
+# scalar subquery with LIMIT into a join, which would read all of them. If a window was read again, its newest
+# publications are active.
 _LOAD_PUBLISHED = text("""
     WITH RECURSIVE asked AS (SELECT unnest(CAST(:dataset_ids AS bigint[])) AS dataset_id),
     found (dataset_id, partition) AS (
@@ -66,7 +66,7 @@ _LOAD_PUBLISHED = text("""
              LIMIT 1)
 """)
 
-# By the index of ledger_no_overlap, whose expressions these are: what lies below a watermark is not looked at.
+# By the index of ledger_no_overlap, which has these expressions: intervals below a watermark are not looked at.
 _LOAD_AHEAD = text("""
     SELECT k.dataset_id, k.name, k.partition, l.low, l.high
       FROM gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id)
@@ -76,7 +76,7 @@ _LOAD_AHEAD = text("""
      ORDER BY l.key_id, l.low_bytes
 """)
 
-# Neighbours become one interval: a stream's windows consist of many.
+# Neighbours become one interval, since a stream's windows consist of many.
 _IN_ISLANDS: Final = """
     SELECT name, (array_agg(low ORDER BY low_bytes))[1] AS low, (array_agg(high ORDER BY high_bytes DESC))[1] AS high
       FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY key_id ORDER BY low_bytes) AS island
@@ -120,7 +120,7 @@ class PostgresDatasetStore:
             arguments = {"job": job, "urns": list(urns)}
             rows = connection.execute(_REGISTER, arguments).all()
             if len(rows) < len(set(urns)):
-                # Another process made some between the two halves of the statement; they are visible now.
+                # Another process made some of them between the two halves of the statement; they are visible now.
                 rows = connection.execute(_REGISTER, arguments).all()
             connection.execute(_REGISTER_LEASES, {"dataset_ids": [row.dataset_id for row in rows]})
             return {DatasetUrn(row.urn): DatasetId(row.dataset_id) for row in rows}

@@ -12,7 +12,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.state.leases import RAN_OUT, Holder, Lease, LeaseStatus
 
-# What others hold is not even locked: their heartbeats would wait for whatever this taker waits for.
+# Leases that others hold are not even locked: their heartbeats would wait for the same locks as this taker.
 _LOCK_LEASES = text("""
     SELECT dataset_id, fence, owner, run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
       FROM gobblin.lease
@@ -30,7 +30,7 @@ _TAKE = text("""
  RETURNING dataset_id, fence
 """)
 
-# In one order, since two takers may find leases of the same runs.
+# In one order: two takers may find leases of the same runs.
 _END_DEAD = text("""
     WITH dead AS (
         SELECT r.run_id FROM gobblin.run r
@@ -47,7 +47,7 @@ _END_DEAD = text("""
      WHERE r.run_id = dead.run_id
 """)
 
-# In the order in which takers lock: a heartbeat for many and a taker of many would else wait for each other.
+# In the order in which takers lock: otherwise a heartbeat and a taker of many leases would wait for each other.
 _HELD: Final = """
     SELECT l.dataset_id FROM gobblin.lease l
       JOIN unnest(CAST(:dataset_ids AS bigint[]), CAST(:fences AS bigint[])) AS held (dataset_id, fence)
@@ -81,9 +81,9 @@ _FIND_UNREGISTERED = text("""
 """)
 
 _TAKEN_AT_ONCE_MAX: Final = 100
-"""As many as go through the log together: see ``commit.batches``."""
+"""As many as one step of the log takes together: see ``commit.batches``."""
 
-# Locked as a taker does: a transition under way has read the fence, and reads it again in its last statement.
+# Locked as by a taker: a transition under way has read the fence, and reads it again in its last statement.
 _RAISE_FENCE = text("""
     UPDATE gobblin.lease SET fence = greatest(fence, :floor)
      WHERE dataset_id = (
@@ -108,8 +108,8 @@ _LIST_LIVE = text("""
 class PostgresLeaseStore:
     """``LeaseStore`` over the table ``lease``.
 
-    Taking locks the row FOR UPDATE, which is what a guarded transition's FOR KEY SHARE collides with; the
-    heartbeat's FOR NO KEY UPDATE does not collide with the latter, so that it never waits for a long transition.
+    Taking locks the row FOR UPDATE, which conflicts with a guarded transition's FOR KEY SHARE. The heartbeat's
+    FOR NO KEY UPDATE does not conflict with FOR KEY SHARE, so a heartbeat never waits for a long transition.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -169,7 +169,7 @@ def _take(connection: Connection, dataset_ids: Sequence[DatasetId], holder: Hold
     left = {row.run_id for row in rows if not row.is_live and row.owner is not None} - {holder.run_id}
     if left:
         connection.execute(_END_DEAD, {"run_ids": list(left), "error": RAN_OUT})
-    # Ours already when the acknowledgement of an earlier try was lost.
+    # The lease is ours already if the acknowledgement of an earlier try was lost.
     fences |= {row.dataset_id: row.fence for row in rows if row.is_live}
     return [Lease(dataset_id, fences[dataset_id]) for dataset_id in dataset_ids if dataset_id in fences]
 

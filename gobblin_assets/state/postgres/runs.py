@@ -18,7 +18,7 @@ _BEGIN_RUN = text("""
         ON CONFLICT (run_id) DO NOTHING
 """)
 
-# History, under no fence: an owner that was taken over still says how its datasets left its run.
+# History, under no fence: an owner that lost its dataset still records how its datasets left its run.
 _RECORD_DATASETS = text("""
     INSERT INTO gobblin.run_dataset (run_id, dataset_id, partition, outcome, sequence_id, error, figures)
     SELECT :run_id, dataset_id, partition, outcome, sequence_id, error, CAST(figures AS jsonb)
@@ -37,8 +37,8 @@ _END_RUN = text("""
 """)
 
 
-# Bounded below, since history only grows. Whoever ends a run gives its figures; one without them was ended by the taker
-# of its lease.
+# With a limit on age, since history only grows. A process that ends its run gives figures; a run without figures was
+# ended by the taker of its lease.
 _LIST_LAPSED = text("""
     SELECT r.run_id, r.dagster_run_id, r.owner,
            r.state = 'FAILED'
@@ -56,8 +56,8 @@ _LIST_LAPSED = text("""
 """)
 
 
-# A stream that began long ago is not over while it holds a lease. Locked, so that no sequence of a run begins while it
-# goes: the reference to the run waits for the lock. Two cleanups take different ones.
+# A stream that began long ago is not over while it holds a lease. Runs are locked, so that no sequence of a run begins
+# while the run is dropped: the reference to the run waits for the lock. Two cleanups take different runs.
 _FORGET_RUNS = text("""
     WITH old AS (
         SELECT r.run_id FROM gobblin.run r
