@@ -15,7 +15,7 @@ from benchmarks import (
     write_overhead,
 )
 from benchmarks.machine import describe_machine
-from benchmarks.peers import loads
+from benchmarks.peers import large_table, loads
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
 
@@ -31,6 +31,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_planning": kafka_planning.measure,
     "kafka_small_topics": kafka_small_topics.measure,
     "peers": loads.measure,
+    "large_table": large_table.measure,
 }
 
 

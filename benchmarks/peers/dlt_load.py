@@ -1,9 +1,11 @@
 """A dlt pipeline of tables to Parquet files: runs in an environment of its own, not in the product's.
 
 ``python dlt_load.py URL FOLDER connectorx|pyarrow|sqlalchemy TABLE…``: appends what is new by ``id``, with dlt's state.
+Without arguments it takes them from its input, a JSON list a line, for loads inside one process.
 Set up as dlt's performance guide says: an Arrow backend, large chunks, files that need no normalizing.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -36,5 +38,16 @@ def load(url: str, folder: Path, backend: str, tables: list[str]) -> None:
     pipeline.run(source, write_disposition="append", loader_file_format="parquet").raise_on_failed_jobs()
 
 
+def load_each() -> None:
+    """Loads inside one process: each line of the input is a JSON list of the arguments."""
+    for line in sys.stdin:
+        url, folder, backend, *tables = json.loads(line)
+        load(url, Path(folder), backend, tables)
+        print("loaded", flush=True)
+
+
 if __name__ == "__main__":
-    load(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    if len(sys.argv) > 1:
+        load(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    else:
+        load_each()

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.tools import Tool, list_tools
-from benchmarks.peers.watching import Spent, watch
+from benchmarks.peers.watching import Spent
 from benchmarks.tables import Options, Table, in_turns, seconds
 from benchmarks.world import World
 
-_LOAD_S_MAX = 1_200.0
 _MIB = 1 << 20
 
 
@@ -29,42 +28,48 @@ class Workload:
 def measure(world: World, options: Options) -> list[Table]:
     folder = world.home / "peers"
     tools, missing = list_tools(world, folder / "environments")
+    _make(world, Workload("", ["warm_up"], "id bigint PRIMARY KEY", "n", 1_000, 0))
     tables = []
-    for workload in _list_workloads(quick=options.quick):
-        place = folder / f"loads{len(tables)}"
-        tables.append(_measure_one(world, workload, tools, place, options.runs))
-        shutil.rmtree(place, ignore_errors=True)
+    try:
+        for workload in _list_workloads(quick=options.quick):
+            place = folder / f"loads{len(tables)}"
+            tables.append(measure_workload(world, workload, tools, place, options.runs))
+            shutil.rmtree(place, ignore_errors=True)
+    finally:
+        for tool in tools:
+            tool.close()
     if missing:
         tables.append(Table("Not measured", ("reason",), tuple((each,) for each in missing)))
     return tables
 
 
-def _list_workloads(*, quick: bool) -> list[Workload]:
-    mixed = """id bigint PRIMARY KEY, customer int, amount numeric(12,2), ratio double precision, is_new bool, day date,
-        updated_at timestamptz, noted_at timestamp, country text, name text, note text, code varchar(12)"""
+def plan_mixed(tables: Sequence[str], rows: int) -> Workload:
+    """Tables of 12 columns of the usual types."""
+    columns = """id bigint PRIMARY KEY, customer int, amount numeric(12,2), ratio double precision, is_new bool,
+        day date, updated_at timestamptz, noted_at timestamp, country text, name text, note text, code varchar(12)"""
     values = """n, n % 100000, (n % 1000000) * 0.37, n * 0.25, n % 2 = 0, date '2020-01-01' + (n % 2000)::int,
         timestamptz '2024-01-01' + n * interval '1 second', timestamp '2024-01-01' + n * interval '1 second',
         'country ' || n % 200, 'customer number ' || n % 100000, 'a note that is longer than the others: ' || n,
         'c' || n % 1000"""
-    wide = ", ".join(f"c{number} {'int' if number % 2 else 'text'}" for number in range(199))
-    wide_values = ", ".join(f"n + {number}" if number % 2 else f"'text ' || n % {number + 7}" for number in range(199))
-    large, small, count = (50_000, 1_000, 10) if quick else (5_000_000, 1_000, 200)
+    title = f"{rows:,} rows x 12 columns" if len(tables) == 1 else f"{len(tables)} tables of {rows:,} rows"
+    return Workload(title, tables, columns, values, rows, rows // 100)
+
+
+def _plan_wide(rows: int) -> Workload:
+    columns = ", ".join(f"c{number} {'int' if number % 2 else 'text'}" for number in range(199))
+    values = ", ".join(f"n + {number}" if number % 2 else f"'text ' || n % {number + 7}" for number in range(199))
+    return Workload(
+        f"{rows:,} rows x 200 columns", ["wide"], f"id bigint PRIMARY KEY, {columns}", f"n, {values}", rows, rows // 100
+    )
+
+
+def _list_workloads(*, quick: bool) -> list[Workload]:
+    rows, small, count = (50_000, 1_000, 10) if quick else (5_000_000, 1_000, 200)
     names = [f"small_{number}" for number in range(count)]
-    return [
-        Workload(f"{large:,} rows x 12 columns", ["mixed"], mixed, values, large, large // 100),
-        Workload(f"{count} tables of {small:,} rows", names, mixed, values, small, small // 100),
-        Workload(
-            f"{large // 50:,} rows x 200 columns",
-            ["wide"],
-            f"id bigint PRIMARY KEY, {wide}",
-            f"n, {wide_values}",
-            large // 50,
-            large // 5_000,
-        ),
-    ]
+    return [plan_mixed(["mixed"], rows), plan_mixed(names, small), _plan_wide(rows // 50)]
 
 
-def _measure_one(world: World, workload: Workload, tools: Sequence[Tool], folder: Path, runs: int) -> Table:
+def measure_workload(world: World, workload: Workload, tools: Sequence[Tool], folder: Path, runs: int) -> Table:
     _make(world, workload)
     first: dict[str, list[Spent]] = {}
     again: dict[str, list[Spent]] = {}
@@ -77,9 +82,9 @@ def _measure_one(world: World, workload: Workload, tools: Sequence[Tool], folder
         place = folder / f"{turn}"
         try:
             _delete_above(world, workload)
-            first.setdefault(name, []).append(_load(by_name[name], workload, place, 0))
+            first.setdefault(name, []).append(by_name[name].load(workload.tables, place, 0))
             _add(world, workload, workload.rows, workload.more)
-            again.setdefault(name, []).append(_load(by_name[name], workload, place, workload.rows))
+            again.setdefault(name, []).append(by_name[name].load(workload.tables, place, workload.rows))
             sizes[name] = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
         except RuntimeError as error:
             failed[name] = str(error)
@@ -90,17 +95,6 @@ def _measure_one(world: World, workload: Workload, tools: Sequence[Tool], folder
         ("tool", "first load", "min to max", "processor", "peak memory", "increment of 1 %", "min to max", "files"),
         rows,
         tuple(f"{name} failed: {reason}" for name, reason in failed.items()),
-    )
-
-
-def _load(tool: Tool, workload: Workload, place: Path, above: int) -> Spent:
-    spent = [
-        watch(each.words, each.environment, timeout_s=_LOAD_S_MAX) for each in tool.load(workload.tables, place, above)
-    ]
-    return Spent(
-        sum(each.wall_s for each in spent),
-        sum(each.processor_s for each in spent),
-        max(each.peak_bytes for each in spent),
     )
 
 

@@ -1,4 +1,4 @@
-"""The tools that are compared: how each loads tables, for the first time and again."""
+"""The tools that are compared: how each loads tables, for the first time and again, and what that costs."""
 
 import os
 import sys
@@ -10,8 +10,14 @@ from typing import Final
 import yaml
 
 from benchmarks.peers.environments import DLT, INGESTR, SLING, make_environment
+from benchmarks.peers.warm_process import WarmProcess
+from benchmarks.peers.watching import Spent, spent_of, watch
 from benchmarks.world import SOURCE, World
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.spark.connect_server import ConnectServer, start_connect, stop_connect
+from gobblin_assets.spark.settings import SparkSettings
+
+LOAD_S_MAX: Final = 1_800.0
 
 _DLT_SCRIPT: Final = Path(__file__).with_name("dlt_load.py")
 
@@ -24,13 +30,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """``load(tables, folder, above)``: the commands that bring what is new of these into ``folder``.
+    """``load(tables, folder, above)`` brings what is new of these into ``folder``; RuntimeError if it fails.
 
-    ``above``: the highest ``id`` that was loaded before; tools that keep state themselves take no notice.
+    ``above``: the highest ``id`` that was loaded before; tools that keep state themselves do not need it. ``close``
+    ends what the tool keeps running between loads.
     """
 
     name: str
-    load: Callable[[Sequence[str], Path, int], Sequence[Command]]
+    load: Callable[[Sequence[str], Path, int], Spent]
+    close: Callable[[], object] = lambda: None
 
 
 def url_of(server: EmbeddedServer) -> str:
@@ -39,11 +47,11 @@ def url_of(server: EmbeddedServer) -> str:
 
 
 def list_tools(world: World, folder: Path) -> tuple[list[Tool], list[str]]:
-    """Those that can be had, and what is to be said of the others."""
-    tools = [_ours(world), _ours(world, reader="jdbc"), _spark(world)]
+    """The tools that can be installed, and a line about each of the others."""
+    tools = [*list_ours(world), _spark(world)]
     missing = []
     makers: dict[str, tuple[tuple[str, ...], Callable[[Path], list[Tool]]]] = {
-        "dlt": (DLT, lambda programs: [_dlt(world, programs, backend) for backend in ("connectorx", "pyarrow")]),
+        "dlt": (DLT, lambda programs: _list_dlt(world, programs)),
         "ingestr": (INGESTR, lambda programs: [_ingestr(world, programs)]),
         "Sling": (SLING, lambda programs: [_sling(world, programs)]),
     }
@@ -55,33 +63,104 @@ def list_tools(world: World, folder: Path) -> tuple[list[Tool], list[str]]:
     return tools, missing
 
 
-def _ours(world: World, *, reader: str = "arrow") -> Tool:
-    def load(tables: Sequence[str], folder: Path, _above: int) -> list[Command]:
-        job = folder / "job.yaml"
-        job.parent.mkdir(parents=True, exist_ok=True)
-        job.write_text(
-            yaml.safe_dump(
-                {
-                    "job": f"peers_{folder.parent.name}_{folder.name}",
-                    "source": {"connection": "bench", "reader": reader},
-                    "destination": str(folder / "lake"),
-                    "defaults": {"extract": "append_only", "watermark": {"column": "id"}},
-                    "datasets": [{"table": f"public.{name}"} for name in tables],
-                }
+def list_ours(world: World) -> list[Tool]:
+    """Ours: in fresh processes, by a fresh process on a warm Spark server, and inside a warm process."""
+    connect = _WarmSpark(world)
+    warm = WarmProcess(
+        [sys.executable, "-m", "benchmarks.peers.our_load"],
+        _environment_of(world),
+        lambda folder: [_write_job(["public.warm_up"], folder, "arrow")],
+    )
+    return [
+        _by_commands("ours", lambda tables, folder, _above: [_run_ours(world, tables, folder, "arrow")]),
+        Tool(
+            "ours, in a warm process",
+            lambda tables, folder, _above: warm.load([_write_job(_named(tables), folder, "arrow")], folder),
+            warm.close,
+        ),
+        _by_commands(
+            "ours, by Spark's JDBC", lambda tables, folder, _above: [_run_ours(world, tables, folder, "jdbc")]
+        ),
+        Tool(
+            "ours, by Spark's JDBC, warm server",
+            lambda tables, folder, _above: _spend(
+                [_run_ours(world, tables, folder, "jdbc", "--remote", connect.start())], more=[connect.pid]
             ),
-            encoding="utf-8",
-        )
-        environment = {
-            **os.environ,
-            "GOBBLIN_HOME": str(world.home),
-            "GOBBLIN_JDBC_BENCH_URL": world.server.jdbc_url(SOURCE),
-            "GOBBLIN_JDBC_BENCH_USER": world.server.user,
-            "GOBBLIN_JDBC_BENCH_PASSWORD": world.server.password(),
-        }
-        program = Path(sys.executable).with_name("gobblin-assets")
-        return [Command([str(program), "run", str(job), "--no-dagster"], environment)]
+            connect.stop,
+        ),
+    ]
 
-    return Tool("ours" if reader == "arrow" else "ours, by Spark's JDBC", load)
+
+class _WarmSpark:
+    """A Connect server that is started once, in a home of its own: other tools must not find it."""
+
+    def __init__(self, world: World) -> None:
+        self._home = world.home / "warm_spark"
+        self._server: ConnectServer | None = None
+
+    def start(self) -> str:
+        if self._server is None:
+            settings = SparkSettings(self._home / "spark", master="local[2]", capabilities=("postgres",))
+            self._server = start_connect(self._home, settings, lambda _line: None)
+        return self._server.url
+
+    @property
+    def pid(self) -> int:
+        self.start()
+        return 0 if self._server is None else self._server.pid
+
+    def stop(self) -> None:
+        if self._server is not None:
+            stop_connect(self._home)
+
+
+def _named(tables: Sequence[str]) -> list[str]:
+    return [f"public.{name}" for name in tables]
+
+
+def _write_job(tables: Sequence[str], folder: Path, reader: str) -> str:
+    job = folder / "job.yaml"
+    job.parent.mkdir(parents=True, exist_ok=True)
+    options = {
+        "job": f"peers_{folder.parent.name}_{folder.name}",
+        "source": {"connection": "bench", "reader": reader},
+        "destination": str(folder / "lake"),
+        "defaults": {"extract": "append_only", "watermark": {"column": "id"}},
+        "datasets": [{"table": name} for name in tables],
+    }
+    job.write_text(yaml.safe_dump(options), encoding="utf-8")
+    return str(job)
+
+
+def _environment_of(world: World) -> dict[str, str]:
+    return {
+        **os.environ,
+        "GOBBLIN_HOME": str(world.home),
+        "GOBBLIN_JDBC_BENCH_URL": world.server.jdbc_url(SOURCE),
+        "GOBBLIN_JDBC_BENCH_USER": world.server.user,
+        "GOBBLIN_JDBC_BENCH_PASSWORD": world.server.password(),
+    }
+
+
+def _run_ours(world: World, tables: Sequence[str], folder: Path, reader: str, *more: str) -> Command:
+    program = Path(sys.executable).with_name("gobblin-assets")
+    job = _write_job(_named(tables), folder, reader)
+    return Command([str(program), "run", job, "--no-dagster", *more], _environment_of(world))
+
+
+def _by_commands(name: str, load: Callable[[Sequence[str], Path, int], Sequence[Command]]) -> Tool:
+    return Tool(name, lambda tables, folder, above: _spend(load(tables, folder, above)))
+
+
+def _spend(commands: Sequence[Command], more: Sequence[int] = ()) -> Spent:
+    """What the commands spend, one after another. ``more``: running processes that work for them."""
+    before = sum(spent_of(pid)[0] for pid in more)
+    spent = [watch(each.words, each.environment, timeout_s=LOAD_S_MAX) for each in commands]
+    return Spent(
+        sum(each.wall_s for each in spent),
+        sum(each.processor_s for each in spent) + sum(spent_of(pid)[0] for pid in more) - before,
+        max(each.peak_bytes for each in spent) + sum(spent_of(pid)[1] for pid in more),
+    )
 
 
 def _spark(world: World) -> Tool:
@@ -90,7 +169,7 @@ def _spark(world: World) -> Tool:
         words = [server.jdbc_url(SOURCE), server.user, server.password(), str(folder / "lake"), _find_jar()]
         return [Command([sys.executable, "-m", "benchmarks.peers.spark_load", *words, str(above), *tables], os.environ)]
 
-    return Tool("a Spark script (no state)", load)
+    return _by_commands("a Spark script (no state)", load)
 
 
 def _find_jar() -> str:
@@ -101,13 +180,30 @@ def _find_jar() -> str:
     return str(found[-1])
 
 
-def _dlt(world: World, programs: Path, backend: str) -> Tool:
-    def load(tables: Sequence[str], folder: Path, _above: int) -> list[Command]:
-        folder.mkdir(parents=True, exist_ok=True)
-        words = [str(programs / "python"), str(_DLT_SCRIPT), url_of(world.server), str(folder), backend]
-        return [Command([*words, *tables], {**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"})]
+def _list_dlt(world: World, programs: Path) -> list[Tool]:
+    program = [str(programs / "python"), str(_DLT_SCRIPT)]
+    environment = {**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"}
 
-    return Tool(f"dlt, {backend}", load)
+    def arguments(tables: Sequence[str], folder: Path, backend: str) -> list[str]:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [url_of(world.server), str(folder), backend, *tables]
+
+    def fresh(backend: str) -> Tool:
+        return _by_commands(
+            f"dlt, {backend}",
+            lambda tables, folder, _above: [Command([*program, *arguments(tables, folder, backend)], environment)],
+        )
+
+    warm = WarmProcess(program, environment, lambda folder: arguments(["warm_up"], folder, "connectorx"))
+    return [
+        fresh("connectorx"),
+        Tool(
+            "dlt, connectorx, in a warm process",
+            lambda tables, folder, _above: warm.load(arguments(tables, folder, "connectorx"), folder),
+            warm.close,
+        ),
+        fresh("pyarrow"),
+    ]
 
 
 def _ingestr(world: World, programs: Path) -> Tool:
@@ -126,7 +222,7 @@ def _ingestr(world: World, programs: Path) -> Tool:
             for name in tables
         ]
 
-    return Tool("ingestr (no state)", load)
+    return _by_commands("ingestr (no state)", load)
 
 
 def _sling(world: World, programs: Path) -> Tool:
@@ -146,4 +242,4 @@ def _sling(world: World, programs: Path) -> Tool:
             for name in tables
         ]
 
-    return Tool("Sling, to CSV (no state)", load)
+    return _by_commands("Sling, to CSV (no state)", load)

@@ -39,7 +39,7 @@ def watch(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: 
             if time.monotonic() - begun > timeout_s:
                 process.kill()
                 raise RuntimeError(f"{command[0]} took more than {timeout_s:.0f} s")
-            spent = [_spent_of(pid) for pid in _descendants(process.pid)]
+            spent = [spent_of(pid) for pid in find_descendants(process.pid)]
             spent_s = max(spent_s, sum(each[0] for each in spent))
             peak = max(peak, sum(each[1] for each in spent))
             time.sleep(_LOOK_S)
@@ -69,7 +69,7 @@ class _Reader(threading.Thread):
         return "".join(self._said)
 
 
-def _descendants(root: int) -> list[int]:
+def find_descendants(root: int) -> list[int]:
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (fields := _fields_of(int(entry.name))):
@@ -80,7 +80,7 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-def _spent_of(pid: int) -> tuple[float, int]:
+def spent_of(pid: int) -> tuple[float, int]:
     """Processor seconds, with those of children that it waited for, and resident bytes; zeros where it is gone."""
     fields = _fields_of(pid)
     return (sum(map(int, fields[11:15])) / _TICKS, int(fields[21]) * _PAGE) if fields else (0.0, 0)

@@ -8,8 +8,8 @@ import click
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
 from gobblin_assets.cli.known_jobs import KnownJob
+from gobblin_assets.cli.maintenance import open_maintenance
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.run_ports import open_maintenance
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.markers import check_log

@@ -3,7 +3,7 @@
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import SourceKind
-from gobblin_assets.spec.source_spec import LogSourceSpec, list_dataset_options
+from gobblin_assets.spec.source_spec import LogSourceSpec
 from gobblin_assets.spec.spec_model import list_differing
 
 
@@ -16,10 +16,9 @@ def check_words(written: DatasetSpec, where: str, kind: SourceKind) -> None:
             field=f"{where}.{name}",
             hint=f"Take it out: {kind.refused[name]}.",
         )
-    others = {
-        name for model in list_dataset_options() if model is not kind.dataset_options for name in model.model_fields
-    }
-    foreign = sorted(given & others)
+    own = kind.dataset_options.model_fields if kind.dataset_options is not None else {}
+    # An option that no kind has was refused when the job was read.
+    foreign = sorted(given - DatasetSpec.model_fields.keys() - own.keys())
     if not kind.is_log and written.quality.lag_max is not None:
         foreign.append("quality.lag_max")
     if foreign:
