@@ -42,7 +42,7 @@ from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
-# How often the waiting thread of the run wakes up to report progress, in seconds.
+# How often the waiting thread of the run wakes up to report progress, and to look for lost leases, in seconds.
 _TICK_S: Final = 1.0
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
@@ -301,6 +301,7 @@ class Round:
             while running:
                 ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 progress.tick()
+                runner.cancel_lost(self._keeper.is_lost)
                 # In the order of submission, so that equal runs do the same.
                 for future in [each for each in running if each in ended]:
                     outcomes = zip(running.pop(future), future.result(), strict=True)

@@ -35,7 +35,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.job_kind import PlanRequest
+from gobblin_assets.run.job_kind import JobKind, PlanRequest
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
@@ -97,6 +97,9 @@ class Lake:
         path = self.source_of(urn)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [(number, value) for number, value in map(json.loads, lines)]
+
+    def open_kind(self) -> JobKind:
+        return KINDS[self.kind](LakeRows(self), lambda: self.urns, SystemClock(), COLUMNS, shares=self.shares)
 
     def job(self) -> JobSpec:
         return JobSpec(
@@ -207,7 +210,7 @@ class World:
                 )
             ),
             open_file_system=open_file_system,
-            kind=KINDS[lake.kind](LakeRows(lake), lambda: lake.urns, SystemClock(), COLUMNS, shares=lake.shares),
+            kind=lake.open_kind(),
             interrupt=lambda _attempt: None,
             clock=SystemClock(),
             say=self.lines.append,
@@ -271,7 +274,7 @@ class World:
     def watermark(self, urn: str) -> int | None:
         query = text("""
             SELECT k.watermark ->> 'value' FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
-             WHERE d.urn = :urn AND k.name = 'lines'
+             WHERE d.urn = :urn
         """)
         with self.engine.connect() as connection:
             value = connection.execute(query, {"urn": urn}).scalar_one_or_none()
