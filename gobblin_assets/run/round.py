@@ -277,6 +277,8 @@ class Round:
             self._run_tasks(session, tasks, sum_rows(units))
 
     def _run_tasks(self, session: Session, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
+        # A stream goes on after a failure that time mends, and all tasks of before have ended.
+        self._stopping.clear()
         runner = TaskRunner(
             job=self._job,
             store=self._store,

@@ -82,6 +82,16 @@ class Lake:
     def root(self) -> str:
         return f"{self.directory}/{self.at}"
 
+    @property
+    def events(self) -> Path:
+        """What was announced."""
+        return Path(self.directory, "events.log")
+
+    @property
+    def acknowledged(self) -> Path:
+        """What runs were told to be published, where somebody puts that down."""
+        return Path(self.directory, "acknowledged.log")
+
     def source_of(self, urn: str) -> Path:
         return Path(self.directory, "source", f"{self.urns.index(urn)}.jsonl")
 
@@ -311,8 +321,7 @@ class World:
     def _record_event(self, report: DatasetReport) -> None:
         assert report.publication is not None
         self.events.append(str(report.publication.sequence_id))
-        events = Path(self.lake.directory, "events.log")
-        with events.open("a", encoding="utf-8") as out:
+        with self.lake.events.open("a", encoding="utf-8") as out:
             out.write(f"{report.publication.sequence_id}\n")
 
 
