@@ -42,7 +42,7 @@ from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
-# How often the waiting thread of the run wakes up to report progress, in seconds.
+# How often the waiting thread of the run wakes up to report progress, and to look for lost leases, in seconds.
 _TICK_S: Final = 1.0
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 
@@ -277,6 +277,8 @@ class Round:
             self._run_tasks(session, tasks, sum_rows(units))
 
     def _run_tasks(self, session: Session, tasks: list[list[TaskOrder]], estimated_rows: int) -> None:
+        # A stream goes on after a failure that time mends, and all tasks of before have ended.
+        self._stopping.clear()
         runner = TaskRunner(
             job=self._job,
             store=self._store,
@@ -301,6 +303,7 @@ class Round:
             while running:
                 ended, _others = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
                 progress.tick()
+                runner.cancel_lost(self._keeper.is_lost)
                 # In the order of submission, so that equal runs do the same.
                 for future in [each for each in running if each in ended]:
                     outcomes = zip(running.pop(future), future.result(), strict=True)

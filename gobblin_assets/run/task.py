@@ -65,12 +65,23 @@ class TaskRunner:
     say: Callable[[str], None]
     wait: Callable[[float], bool]
     rate_limit: RateLimit
-    running: set[str] = field(default_factory=set)
+    running: dict[str, tuple[Lease, ...]] = field(default_factory=dict)
 
     def cancel_all(self) -> None:
-        """End the work of all attempts that are being read now."""
-        for tag in tuple(self.running):
+        """End the work of all attempts that are being read now. The run must have been told to stop before."""
+        for tag in self.running.copy():
             self.worker.cancel(tag)
+
+    def cancel_lost(self, is_lost: Callable[[Lease], bool]) -> None:
+        """End the work of attempts that nobody may publish any more: each of their leases is lost."""
+        for tag, leases in self.running.copy().items():
+            if all(map(is_lost, leases)):
+                try:
+                    self.worker.cancel(tag)
+                except GobblinError as error:
+                    # It is read to its end for nothing.
+                    self.running.pop(tag, None)
+                    self.say(f"{tag} could not be ended: {error}")
 
     def run_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
         """One order for each slice; their results are in the same order."""
@@ -114,14 +125,10 @@ class TaskRunner:
         tag = task_tag(attempt_id)
         (work,) = self._register([order], [attempt_id], try_number, tag)
         started_s = self.clock.monotonic()
-        self.running.add(tag)
-        try:
-            with self._recording_failure([order], [work.attempt_id]):
-                extracted = [self.worker.do(work)]
-                self._make_durable([work], extracted)
-                (staged,) = self._stage([order], [work], extracted, started_s)
-        finally:
-            self.running.discard(tag)
+        with self._recording_failure([order], [work.attempt_id]), self._running(tag, [order]):
+            extracted = [self.worker.do(work)]
+            self._make_durable([work], extracted)
+            (staged,) = self._stage([order], [work], extracted, started_s)
         return staged
 
     def _attempt_together(self, orders: Sequence[TaskOrder]) -> list[TaskResult]:
@@ -130,14 +137,11 @@ class TaskRunner:
         ids = [AttemptId(self.clock.new_id()) for _order in orders]
         tag = task_tag(ids[0])
         started_s = self.clock.monotonic()
-        self.running.add(tag)
-        try:
-            with self._recording_failure(orders, ids):
-                works = self._register(orders, ids, 1, tag)
+        with self._recording_failure(orders, ids):
+            works = self._register(orders, ids, 1, tag)
+            with self._running(tag, orders):
                 extracted = self.worker.do_together(works)
                 self._make_durable(works, extracted)
-        finally:
-            self.running.discard(tag)
         try:
             return [*self._stage(orders, works, extracted, started_s)]
         except GobblinError:
@@ -157,6 +161,17 @@ class TaskRunner:
         except GobblinError as error:
             return error
         return staged
+
+    @contextmanager
+    def _running(self, tag: str, orders: Sequence[TaskOrder]) -> Iterator[None]:
+        self.running[tag] = tuple(order.slice.lease for order in orders)
+        try:
+            # Whoever stops the run says so first, and then looks at what is running.
+            if self.wait(0):
+                raise FencedError("the run is stopping")
+            yield
+        finally:
+            self.running.pop(tag, None)
 
     @contextmanager
     def _recording_failure(self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId]) -> Iterator[None]:

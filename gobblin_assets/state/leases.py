@@ -163,6 +163,11 @@ class LeaseKeeper:
                 fence=lease.fence,
             )
 
+    def is_lost(self, lease: Lease) -> bool:
+        """Whether it is known that this lease is not ours any more. One that could not be renewed may still be."""
+        with self._lock:
+            return self._held.get(lease.dataset_id) != lease
+
     def beat(self) -> None:
         """Renew once; the thread calls this, and so does the simulated world."""
         with self._lock:

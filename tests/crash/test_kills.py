@@ -18,6 +18,7 @@ from tests.crash.test_reconciliation import OF_ADOPTION, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
 from tests.support.numbered_rows import NumberedRows
 from tests.support.shares import cross, rotating
+from tests.support.table_lake import with_tables
 
 KILLED = -signal.SIGKILL
 
@@ -53,6 +54,7 @@ def kill_at(lake: Lake, failpoint: str, **how: object) -> None:
     assert worker.reached(), "the failpoint was never reached"
 
 
+@with_tables
 @pytest.mark.parametrize(("point", "count"), RUN_KILLS, ids=str)
 def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World, point: Failpoint, count: int) -> None:
     kill_at(lake, f"{point}=kill@{count}")
@@ -67,6 +69,7 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World
     check_every_sequence_was_announced(world)
 
 
+@with_tables
 @pytest.mark.rotating
 @pytest.mark.parametrize("point", OF_A_RUN, ids=str)
 def test_a_killed_second_run_leaves_the_first_ones_rows_alone(lake: Lake, world: World, point: Failpoint) -> None:
@@ -81,6 +84,7 @@ def test_a_killed_second_run_leaves_the_first_ones_rows_alone(lake: Lake, world:
     world.check_exactly_once()
 
 
+@with_tables
 @pytest.mark.parametrize("point", [*map(rotating, OF_A_RUN), *OF_A_REFRESH], ids=str)
 def test_a_killed_refresh_ends_with_one_generation(lake: Lake, world: World, point: Failpoint) -> None:
     world.run()

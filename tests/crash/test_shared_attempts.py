@@ -17,6 +17,7 @@ from tests.crash.test_zombies import require_harmless
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
+from tests.support.table_lake import with_tables
 
 # All datasets of a shared attempt pass these points together; each passes the later points by itself.
 TOGETHER = (
@@ -49,6 +50,7 @@ def expire_lease_of(world: World, urn: str) -> None:
         connection.execute(text(query), {"urn": urn})
 
 
+@with_tables
 def test_all_datasets_are_one_read(world: World) -> None:
     assert not world.run().failed
 
@@ -57,6 +59,7 @@ def test_all_datasets_are_one_read(world: World) -> None:
     world.check_exactly_once()
 
 
+@with_tables
 @pytest.mark.parametrize(("point", "count"), PASSED, ids=str)
 def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World, point: Failpoint, count: int) -> None:
     kill_at(lake, f"{point}=kill@{count}")

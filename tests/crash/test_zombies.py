@@ -8,6 +8,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import SequenceId
 from tests.crash.test_kills import OF_A_RUN, OF_ABANDONMENT, ONCE_IN_A_RUN, kill_at, open_sequence
 from tests.support.lake import Lake, World, start_worker
+from tests.support.table_lake import with_tables
 from tests.support.workers import Worker
 
 AFTER_THE_SEAL = (
@@ -33,6 +34,7 @@ def require_harmless(world: World, zombie: Worker) -> None:
     world.check_exactly_once()
 
 
+@with_tables
 @pytest.mark.rotating
 @pytest.mark.parametrize("point", [*OF_A_RUN, *ONCE_IN_A_RUN], ids=str)
 def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point: Failpoint) -> None:

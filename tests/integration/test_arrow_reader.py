@@ -2,18 +2,21 @@
 
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from gobblin_assets import SparkEngine, run_job
-from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.kind import IngestKind
@@ -22,8 +25,13 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.state import AttemptId, DatasetId, DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.watermark import WatermarkType
+from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_kind import PlanRequest, UnitPlan, Worker, WorkOrder
+from gobblin_assets.sources.arrow_port import ArrowReader, ArrowRows
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
+from gobblin_assets.sources.jdbc.postgres import CLIENT_GONE_S, open_postgres
+from gobblin_assets.sources.jdbc.postgres_arrow import ReaderConnections
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
@@ -32,6 +40,9 @@ from tests.support.postgres import Database
 
 WAIT_S_MAX = 30
 T = DatasetUrn("public.t")
+COPIES = """
+    SELECT count(*) FROM pg_stat_activity
+     WHERE datname = current_database() AND query LIKE 'COPY%' AND state = 'active'"""
 
 
 def connection_to(database: Database) -> JdbcConnection:
@@ -192,39 +203,103 @@ class TestChoice:
             pass
 
 
-def test_a_read_that_is_cancelled_ends_at_once_with_its_connection(fresh_database: Database, tmp_path: Path) -> None:
-    with fresh_database.connect() as sql:
-        sql.execute("CREATE TABLE t (id int PRIMARY KEY)")
-        sql.execute("INSERT INTO t SELECT generate_series(1, 100000)")
-        # Each row takes a hundredth of a second: the first come after some seconds, the last after some 15 minutes.
+def test_sessions_end_soon_after_their_client_s_process_or_machine(fresh_database: Database) -> None:
+    names = ("client_connection_check_interval", "tcp_keepalives_idle", "tcp_keepalives_count")
+    query = f"SELECT {', '.join(f'current_setting({name!r}) AS {name}' for name in names)}"
+    connection = connection_to(fresh_database)
+    with open_postgres(connection, 60) as catalog:
+        planning = catalog.fetch_row(query, [WatermarkType.STRING] * len(names))
+        readers = ReaderConnections(connection, catalog.list_reader_statements())
+        with readers.take() as reader, reader.read(query) as (batches, _interrupt):
+            (row,) = [row for batch in batches for row in batch.to_pylist()]
+        readers.close()
+    assert list(planning) == list(row.values()) == [f"{CLIENT_GONE_S}s", "30", "3"]
+
+
+@dataclass(frozen=True)
+class EndedReader:
+    """``ArrowReader`` over another one, whose reading is told to end at the moment before its query is sent."""
+
+    reader: ArrowReader
+    end: Callable[[], None]
+
+    @property
+    def columns(self) -> Sequence[tuple[str, str]]:
+        return self.reader.columns
+
+    @contextmanager
+    def open(self, unit: WorkUnit) -> Iterator[ArrowRows]:
+        with self.reader.open(unit) as rows:
+            yield ArrowRows(self._end_before(rows.batches), rows.interrupt)
+
+    def explain(self, error: Exception) -> GobblinError:
+        return self.reader.explain(error)
+
+    def _end_before(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self.end()
+        yield from batches
+
+
+class TestEnds:
+    """A read of some 15 minutes, since each row takes a hundredth of a second."""
+
+    @pytest.fixture
+    def order(self, fresh_database: Database, tmp_path: Path) -> Iterator[WorkOrder]:
+        with fresh_database.connect() as sql:
+            sql.execute("CREATE TABLE t (id int PRIMARY KEY)")
+            sql.execute("INSERT INTO t SELECT generate_series(1, 100000)")
         job = parse_job(describe(tmp_path, {"table": "public.t", "where": "pg_sleep(0.01) IS NOT NULL"}))
         source = JdbcSource(connection_to(fresh_database), job.source)
         kind = IngestKind(resolve_datasets(job, None), source, no_spark, no_spark, open_arrow=no_spark)
         request = PlanRequest(T, WHOLE, new_state(T), Mode.AUTO, by_hand=False)
-        worker = ArrowWorker(PosixFileSystem())
-        failures: list[BaseException] = []
         with kind.open(lambda _line: None, [request]) as session:
-            found = session.plan(request)
-            order = order_of(found, tmp_path)
+            yield order_of(session.plan(request), tmp_path)
 
-            def work() -> None:
-                try:
-                    worker.do(order)
-                except RetryableError as error:
-                    failures.append(error)
-
-            thread = threading.Thread(target=work)
-            thread.start()
-            reading = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'"
-            while sql.execute(reading.encode()).fetchone() == (0,):
-                assert thread.is_alive()
+    def test_one_that_is_cancelled_ends_at_once_with_its_connection(
+        self, order: WorkOrder, fresh_database: Database
+    ) -> None:
+        worker = ArrowWorker(PosixFileSystem())
+        with fresh_database.connect() as sql, self.failing(worker, order):
+            while sql.execute(COPIES).fetchone() == (0,):
+                pass
             worker.cancel(order.tag)
-            thread.join(WAIT_S_MAX)
-            assert not thread.is_alive()
-            limit = time.monotonic() + WAIT_S_MAX
-            while sql.execute(reading.encode()).fetchone() != (0,):
-                assert time.monotonic() < limit, "the reader's connection is still there"
-    assert len(failures) == 1
+        self.require_no_copies(fresh_database)
+
+    def test_one_that_is_cancelled_before_it_begins_does_not_begin(
+        self, order: WorkOrder, fresh_database: Database
+    ) -> None:
+        worker = ArrowWorker(PosixFileSystem())
+        worker.cancel(order.tag)
+        with self.failing(worker, order):
+            pass
+        self.require_no_copies(fresh_database)
+
+    def test_one_that_is_cancelled_just_before_its_query_ends_too(
+        self, order: WorkOrder, fresh_database: Database
+    ) -> None:
+        worker = ArrowWorker(PosixFileSystem())
+        found = read_plan_of(order.plan)
+        assert found.arrow is not None
+        reader = EndedReader(found.arrow, lambda: worker.cancel(order.tag))
+        ended = replace(order, plan=replace(order.plan, payload=replace(found, arrow=reader)))
+        with self.failing(worker, ended):
+            pass
+        self.require_no_copies(fresh_database)
+
+    @contextmanager
+    def failing(self, worker: ArrowWorker, order: WorkOrder) -> Iterator[None]:
+        """The order is done by another thread, and fails by the end of the block, or soon after."""
+        with ThreadPoolExecutor(1) as pool:
+            doing = pool.submit(worker.do, order)
+            yield
+            with pytest.raises(RetryableError):
+                doing.result(WAIT_S_MAX)
+
+    def require_no_copies(self, database: Database) -> None:
+        limit = time.monotonic() + WAIT_S_MAX
+        with database.connect() as sql:
+            while sql.execute(COPIES).fetchone() != (0,):
+                assert time.monotonic() < limit, "the reader's query is still there"
 
 
 def order_of(found: UnitPlan, folder: Path) -> WorkOrder:

@@ -35,7 +35,7 @@ from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.job_kind import PlanRequest
+from gobblin_assets.run.job_kind import JobKind, PlanRequest
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
@@ -82,6 +82,16 @@ class Lake:
     def root(self) -> str:
         return f"{self.directory}/{self.at}"
 
+    @property
+    def events(self) -> Path:
+        """What was announced."""
+        return Path(self.directory, "events.log")
+
+    @property
+    def acknowledged(self) -> Path:
+        """What runs were told to be published, where somebody puts that down."""
+        return Path(self.directory, "acknowledged.log")
+
     def source_of(self, urn: str) -> Path:
         return Path(self.directory, "source", f"{self.urns.index(urn)}.jsonl")
 
@@ -97,6 +107,9 @@ class Lake:
         path = self.source_of(urn)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [(number, value) for number, value in map(json.loads, lines)]
+
+    def open_kind(self) -> JobKind:
+        return KINDS[self.kind](LakeRows(self), lambda: self.urns, SystemClock(), COLUMNS, shares=self.shares)
 
     def job(self) -> JobSpec:
         return JobSpec(
@@ -207,7 +220,7 @@ class World:
                 )
             ),
             open_file_system=open_file_system,
-            kind=KINDS[lake.kind](LakeRows(lake), lambda: lake.urns, SystemClock(), COLUMNS, shares=lake.shares),
+            kind=lake.open_kind(),
             interrupt=lambda _attempt: None,
             clock=SystemClock(),
             say=self.lines.append,
@@ -271,7 +284,7 @@ class World:
     def watermark(self, urn: str) -> int | None:
         query = text("""
             SELECT k.watermark ->> 'value' FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
-             WHERE d.urn = :urn AND k.name = 'lines'
+             WHERE d.urn = :urn
         """)
         with self.engine.connect() as connection:
             value = connection.execute(query, {"urn": urn}).scalar_one_or_none()
@@ -308,8 +321,7 @@ class World:
     def _record_event(self, report: DatasetReport) -> None:
         assert report.publication is not None
         self.events.append(str(report.publication.sequence_id))
-        events = Path(self.lake.directory, "events.log")
-        with events.open("a", encoding="utf-8") as out:
+        with self.lake.events.open("a", encoding="utf-8") as out:
             out.write(f"{report.publication.sequence_id}\n")
 
 

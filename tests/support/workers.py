@@ -37,11 +37,14 @@ class Worker:
         raise AssertionError("the worker never reached its failpoint")
 
     def wake_up(self) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
     def terminate(self) -> None:
-        self.process.terminate()
+        self.send(signal.SIGTERM)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
 
     def reached(self) -> list[str]:
         return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []

@@ -18,12 +18,19 @@ from tests.torture.isolation import enter_own_mounts
 from tests.torture.runner_process import FORKS
 from tests.torture.schedule import Injection
 from tests.torture.small_arena import SmallArena
+from tests.torture.table_arena import TableArena
 from tests.torture.tally import Tally, render_table
 from tests.torture.topic_arena import TopicArena
 from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small", "whole", "topic")
+KINDS: Final = ("small", "table", "whole", "topic")
+_PRELOADED: Final = {
+    "small": "tests.torture.small_runner",
+    "table": "tests.support.table_lake",
+    "whole": "tests.torture.whole_runner",
+    "topic": "tests.torture.topic_runner",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,7 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     refused = enter_own_mounts()
     if refused is not None:
         print(f"torture: no disk that fills or turns read-only: {refused}", flush=True)
-    FORKS.set_forkserver_preload([*(f"tests.torture.{kind}_runner" for kind in options.kinds), "pandas"])
+    FORKS.set_forkserver_preload(
+        ["tests.torture.small_runner", *(_PRELOADED[kind] for kind in options.kinds), "pandas"]
+    )
     with hold_home(options.home) as home:
         campaigns = _torture(home, options, interrupted, refused)
         if interrupted.is_set():
@@ -81,6 +90,8 @@ def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
     match kind:
         case "small":
             return SmallArena(home, seed, Tally(), refused)
+        case "table":
+            return TableArena(home, seed, Tally(), refused)
         case "whole":
             return WholeArena(home, seed, Tally())
         case _:

@@ -29,6 +29,7 @@ class Injection(StrEnum):
     SERVER_KILLED = "Postgres: kill -9 of the postmaster"
     SERVER_STOPPED = "Postgres: immediate stop"
     BACKEND_KILLED = "Postgres: kill -9 of one backend"
+    SESSIONS_ENDED = "source: sessions are terminated"
     DISK_FULL = "destination: the disk is full"
     READ_ONLY = "destination: remounted read-only"
     SPARK_KILLED = "Spark: kill -9 of the Connect server"

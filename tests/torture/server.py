@@ -16,6 +16,9 @@ from gobblin_assets.db.engine import open_external
 
 DATABASE = "gobblin"
 _GONE_S_MAX = 30.0
+_POLL_S = 0.005
+_END_SESSIONS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND xact_start IS NOT NULL"""
 
 
 class Victim:
@@ -71,6 +74,17 @@ class Victim:
             with suppress(ProcessLookupError):
                 os.kill(self._dice.choice(backends), signal.SIGKILL)
             return True
+
+    def end_sessions(self, database: str, lasts_s: float) -> bool:
+        """Those that are in a transaction, as soon as there are any. Whether there were any in that time."""
+        deadline = time.monotonic() + lasts_s
+        with self._lock, self.connect() as connection:
+            while time.monotonic() < deadline:
+                ended = connection.execute(_END_SESSIONS, [database]).fetchall()
+                if ended:
+                    return True
+                time.sleep(_POLL_S)
+        return False
 
     def start(self) -> EmbeddedServer:
         """Start the server, whatever happened before."""

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from tests.support.lake import Lake
 from tests.torture import isolation
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.feeder import Feeder
@@ -32,8 +33,8 @@ from tests.torture.tally import Tally
 
 TMPFS_SIZE: Final = "48m"
 _FIRST_ROWS: Final = 20
-_FEED_EVERY_S: Final = 0.3
-_NAMES: Final = (("orders", "a/b c.Ü", "päge views"), ("clicks", "x.y/z", "customers"))
+FEED_EVERY_S: Final = 0.3
+FED_ROWS: Final = (1, 1, 2, 2, 3, 12)
 
 
 class SmallArena:
@@ -45,6 +46,7 @@ class SmallArena:
     kind = "small"
     at_work_max = 8
     disturbed_every_s = 7.0
+    names = (("orders", "a/b c.Ü", "päge views"), ("clicks", "x.y/z", "customers"))
 
     def __init__(self, home: Path, seed: str, tally: Tally, refused: str | None) -> None:
         self.tally = tally
@@ -52,15 +54,14 @@ class SmallArena:
         logs = home / "runners"
         logs.mkdir()
         self._lakes = tuple(
-            TortureLake(
-                self.victim.url,
-                str(home / name),
+            self.make_lake(
+                database_url=self.victim.url,
+                directory=str(home / name),
                 urns=urns,
                 lease_ttl_s=LEASE_TTL_S,
-                publish_tries_max=5,
-                name=f"torture_{name}",
+                job_name=f"torture_{name}",
             )
-            for name, urns in zip(("disk", "small_disk"), _NAMES, strict=True)
+            for name, urns in zip(("disk", "small_disk"), self.names, strict=True)
         )
         for lake in self._lakes:
             Path(lake.root).mkdir(parents=True)
@@ -80,15 +81,27 @@ class SmallArena:
             tally,
             at_work_max=self.at_work_max,
         )
-        self._feeder = _Lines(self._lakes, seed)
+        self._feeder = self.open_feeder(random.Random(f"{seed}/feeder"))
         self._calm_runners = 0
+
+    @property
+    def lakes(self) -> Sequence[Lake]:
+        """As they are reached now: a server that was started again may have another port."""
+        return self._lakes
+
+    def make_lake(self, **options: Any) -> Lake:
+        """Whose sources are empty."""
+        return TortureLake(**options)
+
+    def open_feeder(self, dice: random.Random) -> Feeder:
+        return _Lines(self._lakes, dice)
 
     def strikes(self) -> Mapping[Injection, Strike]:
         on_the_disk = strikes_on_the_disk(self._mount) if self._is_mounted else {}
         return {**strikes_on_the_server(self.victim), **on_the_disk}
 
     def start(self, plan: RunnerPlan) -> Process:
-        lake = replace(self._lakes[plan.lake], database_url=self._proxies.url(plan.route))
+        lake = replace(self.lakes[plan.lake], database_url=self._proxies.url(plan.route))
         return start_small_runner(plan, lake, self.runners.logs)
 
     def plan_rest(self) -> Sequence[RunnerPlan]:
@@ -107,18 +120,18 @@ class SmallArena:
         self._proxies.calm_down()
 
     def subjects(self) -> Sequence[Subject]:
-        return [Subject(lake.name, urn) for lake in self._lakes for urn in lake.urns]
+        return [Subject(lake.job_name, urn) for lake in self._lakes for urn in lake.urns]
 
     def destinations(self) -> Sequence[Destination]:
         return [
             Destination(
                 root=Path(lake.root),
-                job=lake.name,
-                sources={Subject(lake.name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
+                job=lake.job_name,
+                sources={Subject(lake.job_name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
                 events=lake.events,
                 acknowledged=lake.acknowledged,
             )
-            for lake in self._lakes
+            for lake in self.lakes
         ]
 
     def close(self, *, keep: bool) -> None:
@@ -139,16 +152,16 @@ class SmallArena:
 class _Lines(Feeder):
     """Adds rows to the sources, a few at a time, now and then a heap."""
 
-    def __init__(self, lakes: Sequence[TortureLake], seed: str) -> None:
-        super().__init__(_FEED_EVERY_S)
+    def __init__(self, lakes: Sequence[Lake], dice: random.Random) -> None:
+        super().__init__(FEED_EVERY_S)
         self._lakes = lakes
-        self._dice = random.Random(f"{seed}/feeder")
+        self._dice = dice
         self._lengths = {urn: _FIRST_ROWS for lake in lakes for urn in lake.urns}
 
     def add_some(self) -> None:
         lake = self._dice.choice(self._lakes)
         urn = self._dice.choice(lake.urns)
-        start, count = self._lengths[urn], self._dice.choice((1, 1, 2, 2, 3, 12))
+        start, count = self._lengths[urn], self._dice.choice(FED_ROWS)
         self._lengths[urn] += count
         lines = (json.dumps([number, f"{urn}-{number}"]) for number in range(start, start + count))
         with lake.source_of(urn).open("a", encoding="utf-8") as out:

@@ -1,4 +1,4 @@
-"""A small runner: the product's own run, recovery and operations over a destination of numbered rows."""
+"""A small runner: the product's own run, recovery and operations over a lake of numbered rows."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.spec.job_spec import JobSpec
 from tests.support import lake as lake_of_tests
 from tests.support.lake import Lake, World
 from tests.torture import children
@@ -28,20 +27,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True)
 class TortureLake(Lake):
-    """A destination with its own job, whose sources grow while they are read."""
-
-    name: str = "torture"
-
-    @property
-    def events(self) -> Path:
-        return Path(self.directory, "events.log")
-
-    @property
-    def acknowledged(self) -> Path:
-        return Path(self.directory, "acknowledged.log")
-
-    def job(self) -> JobSpec:
-        return super().job().model_copy(update={"job": self.name})
+    """A destination whose sources grow while they are read."""
 
     def source_rows(self, urn: str) -> list[tuple[int, str]]:
         """Whole lines only: the last one may still be incomplete."""
@@ -50,19 +36,19 @@ class TortureLake(Lake):
         return [(number, value) for number, value in map(json.loads, whole.decode("utf-8").splitlines())]
 
 
-def start_small_runner(plan: RunnerPlan, lake: TortureLake, logs: Path) -> Process:
+def start_small_runner(plan: RunnerPlan, lake: Lake, logs: Path) -> Process:
     own = replace(lake, lease_wait_s=plan.lease_wait_s, policy=plan.policy, bad_units=plan.bad_units)
     return children.start(FORKS.Process(target=_work, args=(plan, own, logs)))
 
 
-def _work(plan: RunnerPlan, lake: TortureLake, logs: Path) -> None:
+def _work(plan: RunnerPlan, lake: Lake, logs: Path) -> None:
     lake_of_tests.ROWS_PER_FILE = ROWS_PER_FILE
     # There are many small runners: without this, whole runners beside them would hardly get processor time.
     os.nice(_NICENESS)
     live(plan, logs, lambda: _act(plan, lake))
 
 
-def _act(plan: RunnerPlan, lake: TortureLake) -> Ending:
+def _act(plan: RunnerPlan, lake: Lake) -> Ending:
     world = World(lake, lines=Lines())
     if plan.action in (Action.APPEND, Action.REFRESH):
         mode = Mode.APPEND if plan.action is Action.APPEND else Mode.REFRESH

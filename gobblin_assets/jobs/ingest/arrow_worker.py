@@ -32,6 +32,8 @@ from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spec.job_spec import WriterSpec
 
 _DATA_DIRECTORY: Final = "files"
+# How often what was told to end is told so, in seconds.
+_INTERRUPT_EVERY_S: Final = 0.5
 
 
 def find_spark_need(plan: UnitPlan) -> str | None:
@@ -56,6 +58,7 @@ class ArrowWorker:
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="arrow-reader")
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
+        self._cancelled: set[str] = set()
 
     def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:  # noqa: ARG002  the port's
         """None: connections and threads end with this process."""
@@ -63,6 +66,7 @@ class ArrowWorker:
 
     def cancel(self, tag: str) -> None:
         with self._lock:
+            self._cancelled.add(tag)
             found = self._running.get(tag)
         if found is not None:
             found.stop()
@@ -78,6 +82,9 @@ class ArrowWorker:
         tag = orders[0].tag
         with self._lock:
             self._running[tag] = running
+            is_cancelled = tag in self._cancelled
+        if is_cancelled:
+            running.stop()
         try:
             written = self._write_all(tasks, running)
         finally:
@@ -95,7 +102,8 @@ class ArrowWorker:
             for task, wanted in zip(tasks, units, strict=True)
         ]
         started = [each for some in futures for each in some]
-        wait(started)
+        while wait(started, timeout=_INTERRUPT_EVERY_S).not_done:
+            running.interrupt_again()
         # The first that failed has ended the others: what these say is only that.
         failures = [error for each in started if (error := each.exception()) is not None]
         if failures:
@@ -203,10 +211,17 @@ class _Running:
         self.stop()
 
     def stop(self) -> None:
+        self._is_stopped = True
+        self.interrupt_again()
+
+    def interrupt_again(self) -> None:
+        """Interrupt whatever is still being read, if all of it is to end.
+
+        A query that was sent in the moment of an interruption has not heard of it.
+        """
         # Under the lock, so that nothing is closed meanwhile that is to be interrupted.
         with self._lock:
-            self._is_stopped = True
-            for each in self._interrupts:
+            for each in self._interrupts if self._is_stopped else ():
                 each()
 
     @contextmanager

@@ -9,7 +9,7 @@ import datetime as dt
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
@@ -47,6 +47,17 @@ _HISTOGRAM: Final = """
     SELECT b FROM pg_stats s CROSS JOIN LATERAL unnest(s.histogram_bounds::text::{type}[]) AS b
      WHERE s.schemaname = %s AND s.tablename = %s AND s.attname = %s {finite} ORDER BY b"""
 
+CLIENT_GONE_S: Final = 1
+"""A session whose client's process ended is ended by its server within about this time, whatever it is doing.
+
+Without it, a query that gives no rows (it waits for a lock, or counts) goes on, with its snapshot and locks.
+"""
+
+# The server's probes of a client whose machine is gone, in seconds: a session then ends within about a minute.
+_KEEPALIVES: Final = MappingProxyType(
+    {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
+)
+
 # libpq's spelling of what pgjdbc takes in its URL; the others concern the driver alone.
 _PARAMETERS: Final = MappingProxyType({
     "user": "user", "sslmode": "sslmode", "sslrootcert": "sslrootcert", "sslcert": "sslcert", "sslkey": "sslkey",
@@ -69,10 +80,10 @@ _STATISTIC_TYPES: Final = MappingProxyType(
 class PostgresCatalog:
     """One open session, with its snapshot. Not for several threads at once; readers need no catalogue."""
 
-    def __init__(self, session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> None:
+    def __init__(self, session: _Connection, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
         self._session = session
         self._connection = connection
-        self._read_timeout_s = read_timeout_s
+        self._settings = settings
         with _families(connection):
             # In this order: the clock must not be later than the snapshot, and a snapshot can't be exported
             # once the transaction has savepoints.
@@ -174,7 +185,8 @@ class PostgresCatalog:
             # The snapshot must come first: it can't be set once the transaction has seen rows.
             "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
             f"SET TRANSACTION SNAPSHOT '{self._snapshot}'",
-            f"SET LOCAL statement_timeout = {self._read_timeout_s * 1000}",
+            # One statement, so one answer to wait for.
+            _write_settings(self._settings, is_local=True),
         )
 
     def _describe(self, table: TableName, expressions: Sequence[str]) -> list[PgType]:
@@ -208,8 +220,8 @@ def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[P
         session: _Connection = psycopg.connect(**plan_conninfo(connection))
     try:
         with _families(connection):
-            _prepare(session, connection, read_timeout_s)
-        yield PostgresCatalog(session, connection, read_timeout_s)
+            settings = _prepare(session, connection, read_timeout_s)
+        yield PostgresCatalog(session, connection, settings)
     finally:
         session.close()
 
@@ -255,13 +267,20 @@ def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
     return asked | neutral_parameters(asked)
 
 
-def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> None:
+def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:
+    """Returns the settings of a session that reads, by name."""
     session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     session.read_only = True
     session.autocommit = True
     session.execute("SET TimeZone = 'UTC'")
     session.execute("SET DateStyle = 'ISO, MDY'")
-    session.execute(f"SET statement_timeout = {read_timeout_s * 1000}".encode())
+    settings = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
+    session.execute(_write_settings(settings, is_local=False).encode())
+    check = {"client_connection_check_interval": str(CLIENT_GONE_S * 1000)}
+    # Servers before 14 don't know it, and some systems have no way to do it: there, sending rows shows it.
+    with suppress(psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
+        session.execute(_write_settings(check, is_local=False).encode())
+        settings |= check
     # Servers drop idle transactions by these; transaction_timeout exists from 17 on.
     session.execute(
         "SELECT set_config(name, '0', false) FROM pg_settings"
@@ -275,6 +294,12 @@ def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: i
             field=f"connections[{connection.name}].url",
             hint="Texts of other encodings don't compare as their UTF-8 bytes do.",
         )
+    return settings
+
+
+def _write_settings(settings: Mapping[str, str], *, is_local: bool) -> str:
+    each = (f"set_config('{name}', '{value}', {is_local})" for name, value in settings.items())
+    return f"SELECT {', '.join(each)}"
 
 
 @contextmanager
