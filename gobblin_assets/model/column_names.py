@@ -23,6 +23,8 @@ def name_key(name: str) -> str:
 
     One exception by the rule's own logic: ``i`` and ``i`` with a dot above are one, since ``İ`` is each of them.
     """
+    if name.isascii():
+        return name.lower()
     return _DOTTED.sub("i", "".join(map(_fold, name.lower())))
 
 

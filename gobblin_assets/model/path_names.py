@@ -15,6 +15,7 @@ that ignores case and for readers that skip names with a leading dot or undersco
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -32,6 +33,7 @@ _HIDES: Final = frozenset("._")
 _KEY_UNSAFE: Final = re.compile(r'[/%"\\*\x00-\x1f\x7f-\x9f\u2028\u2029]|^ +| +\Z')
 
 
+@lru_cache(maxsize=4096)
 def encode_segment(text: str) -> tuple[str, ...]:
     """One name as one or more path segments. ``text`` is any valid Unicode; the empty text has a name too."""
     if not text:

@@ -20,7 +20,9 @@ def list_differing(spec: SpecModel) -> set[str]:
     fields = type(spec).model_fields
     extra = {name for name, value in (spec.model_extra or {}).items() if value is not None}
     return extra | {
-        name for name, field in fields.items() if getattr(spec, name) != field.get_default(call_default_factory=True)
+        name
+        for name in spec.model_fields_set & fields.keys()
+        if getattr(spec, name) != fields[name].get_default(call_default_factory=True)
     }
 
 

@@ -6,7 +6,8 @@ anything failed is closed.
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -36,13 +37,10 @@ _NOISE: Final = "[libpq] "
 class _Connection:
     """One connection in a transaction. Statements follow each other."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, database: adbc.AdbcDatabase) -> None:
         # Not by its DB-API, which imports pandas.
-        with ExitStack() as stack:
-            database = stack.enter_context(adbc_driver_postgresql.connect(conninfo))
-            self._connection = stack.enter_context(adbc.AdbcConnection(database))
-            self._connection.set_autocommit(False)
-            self._stack = stack.pop_all()
+        self._connection = adbc.AdbcConnection(database)
+        self._connection.set_autocommit(False)
 
     def execute(self, sql: str) -> None:
         with adbc.AdbcStatement(self._connection) as statement:
@@ -61,7 +59,7 @@ class _Connection:
     def close(self) -> None:
         # Of a connection that is lost, even closing may fail; its server ends the rest.
         with suppress(adbc.Error, RuntimeError):
-            self._stack.close()
+            self._connection.close()
 
 
 def _cancel(statement: adbc.AdbcStatement) -> None:
@@ -78,14 +76,25 @@ def _read_all(statement: adbc.AdbcStatement) -> Generator[pa.RecordBatch]:
 
 
 class ReaderConnections:
-    """Connections of one run's readers to one database. Any thread may take one; ``close`` ends those that are idle."""
+    """Connections of one run's readers to one database. Any thread may take one; ``close`` ends those that are idle.
+
+    The driver asks the server for all of its types when it opens the database, which takes longer than a connection. So
+    all connections share that, and ``prepare`` begins it beside what the caller does next.
+    """
 
     def __init__(self, connection: JdbcConnection, statements: Sequence[str]) -> None:
         self._conninfo = make_conninfo(**{**plan_conninfo(connection), "client_encoding": "UTF8"})
         self._statements = statements
         self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="arrow-database")
+        self._database: Future[adbc.AdbcDatabase] | None = None
         self._idle: list[_Connection] = []
         self._is_closed = False
+
+    def prepare(self) -> None:
+        """Begin to open the database. What fails is raised to those that take a connection."""
+        with self._lock:
+            self._find_database()
 
     @contextmanager
     def take(self) -> Iterator[_Connection]:
@@ -108,11 +117,24 @@ class ReaderConnections:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            database, self._database = self._database, None
         for each in idle:
             each.close()
+        self._pool.shutdown()
+        # With a connection of somebody's that is still open, its end is left to that connection.
+        if database is not None and database.exception() is None:
+            with suppress(RuntimeError):
+                database.result().close()
+
+    def _find_database(self) -> "Future[adbc.AdbcDatabase]":
+        if self._database is None or (self._database.done() and self._database.exception() is not None):
+            self._database = self._pool.submit(adbc_driver_postgresql.connect, self._conninfo)
+        return self._database
 
     def _open(self) -> _Connection:
-        opened = _Connection(self._conninfo)
+        with self._lock:
+            database = self._find_database()
+        opened = _Connection(database.result())
         try:
             for statement in self._statements:
                 opened.execute(statement)

@@ -72,6 +72,8 @@ class JdbcPlanSession:
         row_count = sum(unit.estimated_row_count or 0 for unit in units)
         if self._spec.reader == "auto" and row_count > self._spec.arrow_rows_max:
             return None
+        if any(not unit.is_empty for unit in units):
+            self._readers.prepare()
         return PostgresArrowReader(self._readers, self._connection, self._catalog.dialect, layout, request.urn)
 
 
