@@ -111,7 +111,7 @@ class TaskRunner:
             try:
                 return self._attempt(order, try_number)
             except RetryableError as error:
-                if try_number == self.retry.task_tries_max:
+                if try_number == self.retry.task_tries_max or self.wait(0):
                     raise
                 delay_s = min(self.retry.back_off_max_s, self.retry.back_off_s * 2 ** (try_number - 1))
                 self.say(f"{order.slice.label}: try {try_number} failed, next in {delay_s:.0f} s: {error}")

@@ -20,21 +20,21 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import JobKind, PlanRequest, Session, Staged, UnitPlan, WorkOrder
 from tests.support import numbered_rows
-from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS
-from tests.support.lake import COLUMNS, JOB, Lake, LakeRows, World, make_lake
+from tests.support.kinds import COMBINATIONS, DESTINATIONS
+from tests.support.lake import JOB, Lake, World
+from tests.support.table_lake import TABLES, make_any_lake
 
 LINES_MAX = 150
 
 
-@pytest.fixture(params=COMBINATIONS, ids="-".join)
+@pytest.fixture(params=[*COMBINATIONS, *((TABLES, name) for name in DESTINATIONS)], ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
-    return make_lake(database_url, tmp_path, request.param)
+    return make_any_lake(request, database_url, tmp_path)
 
 
 @pytest.fixture
 def kind(lake: Lake) -> JobKind:
-    made: JobKind = KINDS[lake.kind](LakeRows(lake), lambda: lake.urns, SystemClock(), COLUMNS)
-    return made
+    return lake.open_kind()
 
 
 @pytest.fixture

@@ -6,19 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.kinds import COMBINATIONS
-from tests.support.lake import Lake, World, make_lake
-from tests.support.postgres import Database
-from tests.support.table_lake import TABLES, make_table_lake
+from tests.support.lake import Lake, World
+from tests.support.table_lake import make_any_lake
 
 
 @pytest.fixture(params=COMBINATIONS, ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
     """Also of the kind ``TABLES``, where a test asks for it by ``with_tables``."""
-    kind, destination = request.param
-    if kind != TABLES:
-        return make_lake(database_url, tmp_path, request.param)
-    source: Database = request.getfixturevalue("fresh_database")
-    return make_table_lake(database_url, tmp_path, source, destination)
+    return make_any_lake(request, database_url, tmp_path)
 
 
 @pytest.fixture

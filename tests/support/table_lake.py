@@ -22,7 +22,7 @@ from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SplitSpec, WatermarkSpec
 from tests.support.kinds import COMBINATIONS, DESTINATIONS
-from tests.support.lake import FORKS, Lake
+from tests.support.lake import FORKS, Lake, make_lake
 from tests.support.postgres import Database
 from tests.support.shares import rotating
 from tests.support.workers import Worker
@@ -108,6 +108,14 @@ def make_table_lake(database_url: str, folder: Path, source: Database, destinati
     for urn in made.urns:
         made.add_rows(urn, 13)
     return made
+
+
+def make_any_lake(request: pytest.FixtureRequest, database_url: str, folder: Path) -> Lake:
+    """Of the kind and the destination that are the fixture's parameter."""
+    kind, destination = request.param
+    if kind != TABLES:
+        return make_lake(database_url, folder, request.param)
+    return make_table_lake(database_url, folder, request.getfixturevalue("fresh_database"), destination)
 
 
 def start_command(lake: TableLake, failpoint: str = "") -> Worker:
