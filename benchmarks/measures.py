@@ -15,7 +15,7 @@ from benchmarks import (
     write_overhead,
 )
 from benchmarks.machine import describe_machine
-from benchmarks.peers import loads
+from benchmarks.peers import loads, warm_spark
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
 
@@ -31,6 +31,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_planning": kafka_planning.measure,
     "kafka_small_topics": kafka_small_topics.measure,
     "peers": loads.measure,
+    "warm_spark": warm_spark.measure,
 }
 
 

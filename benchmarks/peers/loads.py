@@ -30,7 +30,7 @@ def measure(world: World, options: Options) -> list[Table]:
     folder = world.home / "peers"
     tools, missing = list_tools(world, folder / "environments")
     tables = []
-    for workload in _list_workloads(quick=options.quick):
+    for workload in list_workloads(quick=options.quick):
         place = folder / f"loads{len(tables)}"
         tables.append(_measure_one(world, workload, tools, place, options.runs))
         shutil.rmtree(place, ignore_errors=True)
@@ -39,7 +39,7 @@ def measure(world: World, options: Options) -> list[Table]:
     return tables
 
 
-def _list_workloads(*, quick: bool) -> list[Workload]:
+def list_workloads(*, quick: bool) -> list[Workload]:
     mixed = """id bigint PRIMARY KEY, customer int, amount numeric(12,2), ratio double precision, is_new bool, day date,
         updated_at timestamptz, noted_at timestamp, country text, name text, note text, code varchar(12)"""
     values = """n, n % 100000, (n % 1000000) * 0.37, n * 0.25, n % 2 = 0, date '2020-01-01' + (n % 2000)::int,
@@ -65,7 +65,7 @@ def _list_workloads(*, quick: bool) -> list[Workload]:
 
 
 def _measure_one(world: World, workload: Workload, tools: Sequence[Tool], folder: Path, runs: int) -> Table:
-    _make(world, workload)
+    make_tables(world, workload)
     first: dict[str, list[Spent]] = {}
     again: dict[str, list[Spent]] = {}
     sizes: dict[str, int] = {}
@@ -126,7 +126,7 @@ def _median(ordered: Sequence[Spent]) -> Spent:
     return ordered[len(ordered) // 2]
 
 
-def _make(world: World, workload: Workload) -> None:
+def make_tables(world: World, workload: Workload) -> None:
     with world.open_source() as connection:
         for name in workload.tables:
             connection.execute(f"DROP TABLE IF EXISTS public.{name}".encode())
