@@ -50,7 +50,7 @@ bench: check-java $(READY)  ## The figures of docs/BENCHMARKS.md, measured on th
 	$(BIN)/python -m benchmarks
 
 bench-peers: check-java $(READY)  ## Tables beside dlt, Sling, ingestr and a Spark script, each in an environment of its own
-	$(BIN)/python -m benchmarks --only peers
+	$(BIN)/python -m benchmarks --only peers --only warm_spark
 
 lint: $(READY)  ## Only ruff, mypy and the import contracts
 	$(BIN)/ruff check .

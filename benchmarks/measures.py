@@ -15,7 +15,7 @@ from benchmarks import (
     write_overhead,
 )
 from benchmarks.machine import describe_machine
-from benchmarks.peers import large_table, loads
+from benchmarks.peers import large_table, loads, warm_spark
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
 
@@ -32,6 +32,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_small_topics": kafka_small_topics.measure,
     "peers": loads.measure,
     "large_table": large_table.measure,
+    "warm_spark": warm_spark.measure,
 }
 
 

@@ -28,10 +28,10 @@ class Workload:
 def measure(world: World, options: Options) -> list[Table]:
     folder = world.home / "peers"
     tools, missing = list_tools(world, folder / "environments")
-    _make(world, Workload("", ["warm_up"], "id bigint PRIMARY KEY", "n", 1_000, 0))
+    make_tables(world, Workload("", ["warm_up"], "id bigint PRIMARY KEY", "n", 1_000, 0))
     tables = []
     try:
-        for workload in _list_workloads(quick=options.quick):
+        for workload in list_workloads(quick=options.quick):
             place = folder / f"loads{len(tables)}"
             tables.append(measure_workload(world, workload, tools, place, options.runs))
             shutil.rmtree(place, ignore_errors=True)
@@ -63,14 +63,14 @@ def _plan_wide(rows: int) -> Workload:
     )
 
 
-def _list_workloads(*, quick: bool) -> list[Workload]:
+def list_workloads(*, quick: bool) -> list[Workload]:
     rows, small, count = (50_000, 1_000, 10) if quick else (5_000_000, 1_000, 200)
     names = [f"small_{number}" for number in range(count)]
     return [plan_mixed(["mixed"], rows), plan_mixed(names, small), _plan_wide(rows // 50)]
 
 
 def measure_workload(world: World, workload: Workload, tools: Sequence[Tool], folder: Path, runs: int) -> Table:
-    _make(world, workload)
+    make_tables(world, workload)
     first: dict[str, list[Spent]] = {}
     again: dict[str, list[Spent]] = {}
     sizes: dict[str, int] = {}
@@ -120,7 +120,7 @@ def _median(ordered: Sequence[Spent]) -> Spent:
     return ordered[len(ordered) // 2]
 
 
-def _make(world: World, workload: Workload) -> None:
+def make_tables(world: World, workload: Workload) -> None:
     with world.open_source() as connection:
         for name in workload.tables:
             connection.execute(f"DROP TABLE IF EXISTS public.{name}".encode())

@@ -14,6 +14,12 @@ FETCH_SIZE_ROWS = 10_000
 def load(url: str, user: str, password: str, folder: str, jars: str, above: int, tables: list[str]) -> None:
     builder = SparkSession.builder.master("local[*]").config("spark.jars", jars).config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.parquet.compression.codec", "zstd").getOrCreate()
+    copy(spark, url, user, password, folder, above, tables)
+    spark.stop()
+
+
+def copy(spark: SparkSession, url: str, user: str, password: str, folder: str, above: int, tables: list[str]) -> None:
+    """The script itself, in a session whose codec is zstd."""
     options = {"url": url, "user": user, "password": password, "driver": "org.postgresql.Driver"}
     for table in tables:
         reader = spark.read.format("jdbc").options(**options, fetchsize=str(FETCH_SIZE_ROWS))
@@ -23,7 +29,6 @@ def load(url: str, user: str, password: str, folder: str, jars: str, above: int,
             partitionColumn="id", lowerBound=str(low), upperBound=str(high), numPartitions=str(PARTITIONS)
         )
         rows.load().write.mode("append").parquet(f"{folder}/{table}")
-    spark.stop()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ from gobblin_assets.spec.spec_model import DAY_S, MIB, Moment, SpecModel
 RETIRE_GRACE_S: Final = 86_400.0
 """How long retired files stay by default, in seconds."""
 
+WORK_UNIT_ROWS: Final = 1_000_000
+"""The rows of a WorkUnit, where a job says nothing else."""
+
 
 def _read_octal(value: object) -> object:
     """Read a text as octal: not every YAML reader takes 0o022 for a number."""
@@ -161,7 +164,12 @@ class WriterSpec(SpecModel):
 class SplitSpec(SpecModel):
     """How a read is divided into WorkUnits and packed into MultiWorkUnits."""
 
-    work_unit_rows: int = Field(1_000_000, ge=1, description="Aim for WorkUnits of this many rows.")
+    work_unit_rows: int | None = Field(
+        None,
+        ge=1,
+        description="Aim for WorkUnits of this many rows. Default: 1,000,000; tables of Postgres are divided further "
+        "if some processors would read nothing.",
+    )
     max_partitions: int = Field(20, ge=1, le=1000, description="At most this many WorkUnits for a dataset partition.")
     max_multi_work_units: int = Field(8, ge=1, le=1000, description="At most this many tasks for a run.")
     task_rows_min: int = Field(
@@ -169,7 +177,11 @@ class SplitSpec(SpecModel):
         ge=1,
         description="A dataset that is published as a whole is not divided into tasks of fewer rows than this.",
     )
-    fetch_size_rows: int = Field(10_000, ge=1, description="Rows per round trip of the JDBC driver.")
+    fetch_size_rows: int | None = Field(
+        None,
+        ge=1,
+        description="Rows per round trip of the JDBC driver. Default: about 4 MiB in its memory, at most 10,000.",
+    )
 
 
 class PackerSpec(SpecModel):

@@ -1,6 +1,7 @@
 """The JDBC source on a real Postgres: its promises on bounds, snapshots, types, NULLs and bad input."""
 
 import datetime as dt
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -449,6 +450,33 @@ def test_skewed_positions_are_cut_by_the_histogram_and_read_once(sql: Connection
     assert len(counts) == 9
     assert sum(counts) == 9001
     assert max(counts) < 2000
+
+
+def test_a_table_that_is_worth_it_is_divided_among_the_processors(sql: Connection, bench: Bench) -> None:
+    sql.execute("CREATE TABLE t (id bigint PRIMARY KEY)")
+    sql.execute("INSERT INTO t SELECT generate_series(1, 250000)")
+    sql.execute("ANALYZE t")
+    found = bench.plan(request_for({"urn": "public.t"})).work_units
+    assert len(found) == min(os.cpu_count() or 1, 2)
+    assert len(bench.plan(request_for({"urn": "public.t", "split": {"work_unit_rows": 10**6}})).work_units) == 1
+
+
+@pytest.mark.parametrize("more", [{}, {"extract": "snapshot_only", "watermark": None, "primary_key": ["id"]}])
+def test_rows_that_are_newer_than_the_histogram_are_divided_too(
+    sql: Connection, bench: Bench, more: dict[str, Any]
+) -> None:
+    # As an automatic ANALYZE leaves it that comes in the middle of a load.
+    sql.execute("CREATE TABLE t (id bigint NOT NULL) WITH (autovacuum_enabled = false)")
+    sql.execute("INSERT INTO t SELECT i FROM generate_series(1, 6000) i")
+    sql.execute("ANALYZE t")
+    sql.execute("INSERT INTO t SELECT i FROM generate_series(6001, 18000) i")
+    data = {**APPEND, "watermark": {"column": "id"}, "split": {"work_unit_rows": 4500}, **more}
+    with bench.source.open_plan(lambda: bench.spark, bench.reports.append) as session:
+        plan = session.plan(request_for(data))
+        counts = [bench.read(plan, [unit]).count() for unit in plan.work_units]
+    assert len(counts) == 4
+    assert sum(counts) == 18000
+    assert max(counts) < 5500
 
 
 def test_windows_load_in_any_order_and_a_complete_one_is_refreshed_by_hand(sql: Connection, bench: Bench) -> None:

@@ -2,13 +2,29 @@
 
 import datetime as dt
 import itertools
+import uuid
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.partition import WHOLE
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark
-from gobblin_assets.sources.jdbc.split import cut_interval, decide_count, equal_width_points, quantile_points
+from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.sources.jdbc.catalog import Estimate
+from gobblin_assets.sources.jdbc.split import (
+    cut_interval,
+    decide_count,
+    decide_fetch_size,
+    equal_width_points,
+    extend_quantiles,
+    quantile_points,
+)
+from gobblin_assets.spec.job_spec import SplitSpec
 
 _LONGS = st.integers(-(2**63), 2**63 - 1)
 _MOMENTS = st.datetimes()
@@ -57,11 +73,72 @@ def test_cuts_by_quantiles_never_make_more_pieces_than_asked(ranks: list[int], i
     assert len(cut_interval(interval, quantile_points(quantiles, interval, count))) <= count
 
 
-def test_the_count_follows_the_rows_and_its_bound() -> None:
-    assert decide_count(None, 10, 20) == 1
-    assert decide_count(0, 10, 20) == 1
-    assert decide_count(11, 10, 20) == 2
-    assert decide_count(10**9, 10, 20) == 20
+@pytest.mark.parametrize(
+    ("rows", "work_unit_rows", "count"),
+    [(None, 10, 1), (0, 10, 1), (11, 10, 2), (10**9, 10, 20), (None, None, 1), (0, None, 1), (10**9, None, 20)],
+)
+def test_the_count_follows_the_rows_and_its_bound(rows: int | None, work_unit_rows: int | None, count: int) -> None:
+    assert decide_count(Estimate(rows, 100), SplitSpec(work_unit_rows=work_unit_rows), processors=4) == count
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "processors", "count"),
+    [
+        (100_000, 100, 4, 1),
+        (300_000, 100, 4, 3),
+        (900_000, 100, 4, 4),
+        (900_000, None, 1, 1),
+        (2_500_000, 100, 1, 3),
+        (2_500_000, 100, 2, 4),
+        (2_500_000, 100, 4, 4),
+        (4_500_000, 100, 4, 8),
+        (5_000, 10_000, 4, 2),
+        (5_000, None, 4, 1),
+        (900_000, 100, 64, 8),
+    ],
+)
+def test_processors_read_equal_parts_of_what_is_worth_it(
+    rows: int, row_bytes: int | None, processors: int, count: int
+) -> None:
+    assert decide_count(Estimate(rows, row_bytes), SplitSpec(), processors) == count
+    assert decide_count(Estimate(rows, row_bytes), SplitSpec(max_partitions=2), processors) == min(count, 2)
+    assert decide_count(Estimate(rows, row_bytes), SplitSpec(work_unit_rows=10**9), processors) == 1
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "columns", "fetched"),
+    [(100, 12, 10_000), (1_400, 200, 676), (2 << 20, 2, 1), (8 << 20, 1, 1), (None, 5, 10_000), (None, 100, 748)],
+)
+def test_a_round_trip_holds_a_bounded_number_of_bytes(row_bytes: int | None, columns: int, fetched: int) -> None:
+    units = [
+        WorkUnit(WorkUnitId(uuid.uuid4()), DatasetUrn("t"), WHOLE, "t", 0, None,
+                 estimated_row_count=rows, estimated_bytes=None if row_bytes is None else row_bytes * rows)
+        for rows in (0, 1_000)
+    ]  # fmt: skip
+    assert decide_fetch_size(units, columns) == fetched
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: n,
+        lambda n: dt.date(2020, 1, 1) + dt.timedelta(n),
+        lambda n: dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(n),
+    ],
+)
+def test_what_was_added_since_the_histogram_was_made_is_as_dense_as_the_rest(make: Callable[[int], Any]) -> None:
+    known = [make(number) for number in range(0, 101, 10)]
+    grown = [make(number) for number in range(0, 141, 10)]
+    assert extend_quantiles(known, make(140), 1.0) == grown
+    assert extend_quantiles(known, make(140), 0.0) == known
+    assert extend_quantiles(known, make(100), 1.0) == known
+    assert extend_quantiles(known[:1], make(140), 1.0) == known[:1]
+    # One row far away is no sign of many: as many are added as the table has grown by.
+    assert extend_quantiles(known, make(100_100), 0.2) == [*known, make(50_100), make(100_100)]
+
+
+def test_texts_are_left_as_they_are() -> None:
+    assert extend_quantiles(["a", "b"], "z", 1.0) == ["a", "b"]
 
 
 def kind_of(value: object) -> WatermarkType:

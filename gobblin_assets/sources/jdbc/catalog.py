@@ -93,8 +93,11 @@ class Catalog(Protocol):
 
     def estimate(self, table: Table, condition: str) -> Estimate: ...
 
-    def find_quantiles(self, table: Table, column: TableColumn) -> Sequence[Watermark]:
-        """Ascending positions with about equally many rows between; empty when unknown."""
+    def find_quantiles(self, table: Table, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
+        """Ascending positions with about equally many rows between; empty when unknown.
+
+        ``last`` is about the greatest of the column: what the source knows may be older than its newest rows.
+        """
         ...
 
     def cut_rows(self, table: Table, count: int) -> Sequence[str]:

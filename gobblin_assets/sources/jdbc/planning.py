@@ -48,10 +48,11 @@ _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans within one view of the source."""
+    """Plans within one view of the source, for ``processors`` that read it at once; 1: as few reads as can be."""
 
     catalog: Catalog
     new_id: Callable[[], uuid.UUID]
+    processors: int
 
     def plan(
         self,
@@ -235,8 +236,7 @@ class Planner:
         read = Interval(reread if reread is not None else whole.low, whole.high)
         condition = write_interval(dialect, axis, names, read)
         estimate = self.catalog.estimate(layout.table, write_where(*layout.filters, condition))
-        split = request.spec.split
-        count = decide_count(estimate.row_count, split.work_unit_rows, split.max_partitions)
+        count = decide_count(estimate, request.spec.split, self.processors)
         points = self._find_points(layout, axis, whole, count) if count > 1 else []
         pieces = cut_interval(whole, points)
         rows = None if estimate.row_count is None else -(-estimate.row_count // len(pieces))
@@ -262,7 +262,9 @@ class Planner:
         """Where to cut: by the source's own histogram where it knows one, else evenly between the extremes."""
         column = layout.table.find_column(axis.column)
         if column is not None:
-            lifted = [axis.lift(_scalar(quantile)) for quantile in self._quantiles(layout, column)]
+            lifted = [
+                axis.lift(_scalar(quantile)) for quantile in self._quantiles(layout, column, axis.leading(whole.high))
+            ]
             points = quantile_points(lifted, whole, count)
             if len(points) == count - 1:
                 return points
@@ -277,8 +279,7 @@ class Planner:
 
     def _plan_snapshot(self, request: SourceRequest, layout: Layout) -> list[WorkUnit]:
         estimate = self.catalog.estimate(layout.table, write_where(*layout.filters))
-        split = request.spec.split
-        count = decide_count(estimate.row_count, split.work_unit_rows, split.max_partitions)
+        count = decide_count(estimate, request.spec.split, self.processors)
         pieces: list[Mapping[str, object]] = [{}]
         if count > 1:
             pieces = (
@@ -319,7 +320,7 @@ class Planner:
         if first is None or last is None:
             return []
         ends = Interval(Watermark(WatermarkType.LONG, first), Watermark(WatermarkType.LONG, last))
-        known = [_scalar(point) for point in quantile_points(self._quantiles(layout, column), ends, count)]
+        known = [_scalar(point) for point in quantile_points(self._quantiles(layout, column, last), ends, count)]
         values = sorted(set(known)) if len(set(known)) == count - 1 else equal_width_points(first, last, count)
         axis = Axis(column.name, WatermarkType.LONG)
         names = (dialect.quote("s0"),)
@@ -333,9 +334,9 @@ class Planner:
             conditions.append(write_at_least(dialect, axis, names, axis.lift(values[-1])))
         return [{SPLIT_BY: [column.name], CONDITION: condition} for condition in conditions]
 
-    def _quantiles(self, layout: Layout, column: TableColumn) -> Sequence[Watermark]:
+    def _quantiles(self, layout: Layout, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
         # A histogram speaks of the whole table: under a filter it may be far off.
-        return [] if layout.filters else self.catalog.find_quantiles(layout.table, column)
+        return [] if layout.filters else self.catalog.find_quantiles(layout.table, column, last)
 
     def _unit(
         self,

@@ -35,6 +35,7 @@ from gobblin_assets.sources.jdbc.postgres_types import (
     suggest_cast,
     write_read,
 )
+from gobblin_assets.sources.jdbc.split import extend_quantiles
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -47,6 +48,10 @@ _HISTOGRAM: Final = """
     SELECT b FROM pg_stats s CROSS JOIN LATERAL unnest(s.histogram_bounds::text::{type}[]) AS b
      WHERE s.schemaname = %s AND s.tablename = %s AND s.attname = %s {finite} ORDER BY b"""
 
+# By what share a table has grown since its pages were counted, which is when its histograms were made.
+_GROWTH: Final = """
+    SELECT pg_relation_size(c.oid)::float8 / (current_setting('block_size')::int * nullif(c.relpages, 0)) - 1
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
 CLIENT_GONE_S: Final = 1
 """A session whose client's process ended is ended by its server within about this time, whatever it is doing.
 
@@ -151,15 +156,16 @@ class PostgresCatalog:
         plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
         return Estimate(int(plan["Plan Rows"]), int(plan["Plan Width"]))
 
-    def find_quantiles(self, table: Table, column: TableColumn) -> Sequence[Watermark]:
+    def find_quantiles(self, table: Table, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
         kind = column.watermark_type
         if kind is None or kind not in _STATISTIC_TYPES:
             return []
         finite = "AND isfinite(b)" if kind.is_time else ""
         sql = _HISTOGRAM.format(type=_STATISTIC_TYPES[kind], finite=finite)
         rows = self._query(sql, (table.name.schema, table.name.table, column.name))
-        values = (_to_scalar(row[0]) for row in rows)
-        return [Watermark(kind, value) for value in values if value is not None]
+        values = [value for row in rows if (value := _to_scalar(row[0])) is not None]
+        growth = self._query(_GROWTH, (table.name.schema, table.name.table))[0][0] if values else None
+        return [Watermark(kind, value) for value in extend_quantiles(values, last, growth or 0.0)]
 
     def cut_rows(self, table: Table, count: int) -> Sequence[str]:
         sql = "SELECT relkind::text, pg_relation_size(c.oid) / current_setting('block_size')::int FROM pg_class c"

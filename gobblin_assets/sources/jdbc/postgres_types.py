@@ -42,6 +42,8 @@ _SPARK_TYPES: Final = {
 }
 _LONG_DIGITS_MAX: Final = 18
 _DECIMAL_DIGITS_MAX: Final = 38
+# Nearly every time is one of these: found by two comparisons, where it takes four to see that it is not outside.
+_USUAL: Final = "{0} >= '1582-10-15' AND {0} < '10000-01-01'"
 _OUTSIDE: Final = "{0} < '0001-01-01' OR {0} >= '10000-01-01' OR ({0} >= '1582-10-05' AND {0} < '1582-10-15')"
 
 
@@ -103,7 +105,8 @@ def write_read(found: PgType, column: str, number: int) -> str:
         return column
     # The message holds the row's own value: of a constant the planner would compute the failing cast up front.
     failure = f"CAST('gobblin_value:{number}=' || left({column}::text, 100) AS {target})"
-    return f"CASE WHEN {' OR '.join(refused)} THEN {failure} ELSE {value} END"
+    usual = f"WHEN {_USUAL.format(column)} THEN {value} " if name in _TIMES and not is_array else ""
+    return f"CASE {usual}WHEN {' OR '.join(refused)} THEN {failure} ELSE {value} END"
 
 
 def _judge_numeric(modifier: int) -> str | None:

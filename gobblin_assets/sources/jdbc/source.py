@@ -1,5 +1,6 @@
 """The JDBC source: opens a view of the database, plans in it, and gives DataFrames of what was planned."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -44,7 +45,9 @@ class JdbcPlanSession:
         self._connection = connection
         self._spec = spec
         self._readers = readers
-        self._planner = Planner(catalog, new_id)
+        # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
+        shares = isinstance(catalog, PostgresCatalog)
+        self._planner = Planner(catalog, new_id, (os.cpu_count() or 1) if shares else 1)
         self._zone = ZoneCheck()
 
     def plan(self, request: SourceRequest) -> UnitPlan:

@@ -132,7 +132,7 @@ class SparkCatalog:
         sql = f"SELECT COUNT(*) AS {self.dialect.quote('c0')} FROM {write_table(self.dialect, table.name)}{condition}"
         return Estimate(int(self._rows(sql, "c0")[0][0]), None)
 
-    def find_quantiles(self, _table: Table, _column: TableColumn) -> Sequence[Watermark]:
+    def find_quantiles(self, _table: Table, _column: TableColumn, _last: Scalar) -> Sequence[Watermark]:
         return []
 
     def cut_rows(self, _table: Table, _count: int) -> Sequence[str]:

@@ -3,14 +3,51 @@
 import datetime as dt
 import itertools
 from collections.abc import Sequence
+from typing import Final
 
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.watermark import Scalar, Watermark
+from gobblin_assets.model.work_unit import WorkUnit
+from gobblin_assets.sources.jdbc.catalog import Estimate
+from gobblin_assets.spec.job_spec import WORK_UNIT_ROWS, SplitSpec
+
+# A query for fewer rows or bytes costs more than it gains. Each needs a connection of its own.
+_READER_ROWS_MIN: Final = 100_000
+_READER_BYTES_MIN: Final = 16 << 20
+_READERS_MAX: Final = 8
+_FETCH_BYTES: Final = 4 << 20
+_FETCH_ROWS_MAX: Final = 10_000
+# What drivers hold of a value beside its bytes.
+_VALUE_OVERHEAD_BYTES: Final = 24
+_VALUE_BYTES: Final = 32
 
 
-def decide_count(row_count: int | None, work_unit_rows: int, count_max: int) -> int:
-    """How many WorkUnits; one when nobody knows how many rows there are."""
-    return 1 if row_count is None else max(1, min(count_max, -(-row_count // work_unit_rows)))
+def decide_count(estimate: Estimate, split: SplitSpec, processors: int) -> int:
+    """How many WorkUnits; one when nobody knows how many rows there are.
+
+    Where the job does not say how large they are, each of up to eight ``processors`` gets equally many.
+    """
+    rows = estimate.row_count
+    if rows is None:
+        return 1
+    if split.work_unit_rows is not None:
+        return max(1, min(split.max_partitions, -(-rows // split.work_unit_rows)))
+    readers = max(1, min(processors, _READERS_MAX))
+    worth = max(rows // _READER_ROWS_MIN, rows * (estimate.row_bytes or 0) // _READER_BYTES_MIN)
+    needed = -(-rows // WORK_UNIT_ROWS)
+    count = -(-needed // readers) * readers if needed > 1 else min(readers, worth)
+    return max(1, min(split.max_partitions, count))
+
+
+def decide_fetch_size(units: Sequence[WorkUnit], column_count: int) -> int:
+    """Rows of a round trip, for about 4 MiB of them in the driver; by a guess where the source tells no width."""
+    widths = [
+        -(-unit.estimated_bytes // unit.estimated_row_count)
+        for unit in units
+        if unit.estimated_row_count and unit.estimated_bytes is not None
+    ]
+    row_bytes = max(widths, default=_VALUE_BYTES * column_count) + _VALUE_OVERHEAD_BYTES * column_count
+    return max(1, min(_FETCH_ROWS_MAX, _FETCH_BYTES // max(row_bytes, 1)))
 
 
 def cut_interval(interval: Interval, points: Sequence[Watermark]) -> tuple[Interval, ...]:
@@ -43,6 +80,26 @@ def quantile_points(quantiles: Sequence[Watermark], interval: Interval, count: i
     inside = [q for q in quantiles if q < interval.high and (interval.low is None or interval.low < q)]
     ranks = (len(inside) * step // count for step in range(1, count))
     return [inside[rank] for rank in ranks] if inside else []
+
+
+def extend_quantiles(values: Sequence[Scalar], last: Scalar, growth: float) -> list[Scalar]:
+    """The same, and more up to ``last``: as dense as the others, and at most ``growth`` times as many.
+
+    Where rows come in ascending order, what is known of a table says nothing of its newest rows.
+    """
+    steps = len(values) - 1
+    if steps < 1:
+        return list(values)
+    first, end = values[0], values[-1]
+    match first, end, last:
+        case (
+            (int(), int(), int()) | (dt.datetime(), dt.datetime(), dt.datetime()) | (dt.date(), dt.date(), dt.date())
+        ) if first < end < last:  # type: ignore[operator]  # of one type
+            dense: int = (last - end) * steps // (end - first)  # type: ignore[operator, assignment]  # the same
+        case _:
+            return list(values)
+    added = min(dense, int(growth * steps))
+    return [*values, *equal_width_points(end, last, added), last] if added else list(values)
 
 
 def _offsets(span: int, count: int) -> list[int]:

@@ -14,6 +14,7 @@ from gobblin_assets.sources.jdbc.failures import find_refused_value, judge_drive
 from gobblin_assets.sources.jdbc.layout import Layout, hidden_columns
 from gobblin_assets.sources.jdbc.planning import SPLIT_BY
 from gobblin_assets.sources.jdbc.spark_values import read_values, wire_schema
+from gobblin_assets.sources.jdbc.split import decide_fetch_size
 from gobblin_assets.sources.jdbc.unit_query import write_unit
 from gobblin_assets.sources.port import ReadPlan, SharedRows
 
@@ -50,7 +51,7 @@ class TableReader:
         connection: JdbcConnection,
         layout: Layout,
         urn: DatasetUrn,
-        fetch_size_rows: int,
+        fetch_size_rows: int | None,
         zone: ZoneCheck,
     ) -> None:
         self._catalog = catalog
@@ -72,7 +73,7 @@ class TableReader:
                 self._connection.spark_url,
                 f"({layout.source_query(dialect, hidden)}) gobblin_source",
                 predicates=conditions,
-                properties=self._properties(),
+                properties=self._properties(needed),
             )
             frame = read_values(frame, layout.columns)
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
@@ -95,11 +96,12 @@ class TableReader:
         found = find_refused_value(error, layout.columns, str(layout.table.name), self._urn, positions=positions)
         return found or judge_driver(error, self._connection)
 
-    def _properties(self) -> dict[str, str]:
+    def _properties(self, units: Sequence[WorkUnit]) -> dict[str, str]:
         schema = wire_schema(self._layout.columns)
+        fetch_size_rows = self._fetch_size_rows or decide_fetch_size(units, len(self._layout.columns))
         return {
             **self._connection.spark_properties(),
-            **self._catalog.read_properties(self._fetch_size_rows),
+            **self._catalog.read_properties(fetch_size_rows),
             **({"customSchema": schema} if schema else {}),
             "preferTimestampNTZ": "true",
             # Filters of converters stay in Spark: the source compares texts by its own collation.

@@ -29,6 +29,7 @@ from gobblin_assets.sources.kafka.offsets import (
 from gobblin_assets.sources.kafka.shares import share_out
 from gobblin_assets.sources.kafka.sizes import STATISTICS_FACTS, Sizes
 from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.spec.job_spec import WORK_UNIT_ROWS
 
 TOPIC_ID_FACT: Final = "topic_id"
 PARTITIONS_FACT: Final = "partitions_at_bootstrap"
@@ -237,7 +238,7 @@ def cut_ranges(
     units: list[WorkUnit] = []
     for number, chosen in decision.ranges.items():
         width = chosen.width
-        count = max(1, min(split.max_partitions, -(-width // split.work_unit_rows)))
+        count = max(1, min(split.max_partitions, -(-width // (split.work_unit_rows or WORK_UNIT_ROWS))))
         for place, (low, high) in enumerate(_cut(chosen.pieces, width, count)):
             units.append(
                 WorkUnit(
