@@ -4,7 +4,9 @@ Dagster, pandas and PySpark take seconds to import, and most commands need none 
 is written twice, in the command and for ``--help`` of its group; a test compares both.
 """
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -21,10 +23,23 @@ class LazyCommand:
     help: str
 
     def load(self) -> click.Command:
-        found = getattr(import_module(self.module), self.attribute)
+        with _no_collections():
+            found = getattr(import_module(self.module), self.attribute)
         if not isinstance(found, click.Command):
             raise TypeError(f"{self.module}.{self.attribute} is not a command")
         return found
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Look for no garbage: modules stay, and the search takes a tenth of the time of an import."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class LazyGroup(click.Group):
