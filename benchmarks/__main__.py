@@ -37,7 +37,7 @@ def main() -> None:
         # In a process of its own: PySpark allows one kind of session in each.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             found = pool.submit(measure_one, name, options).result()
-        # The machine's facts come first in each; they are shown once.
+        # Each measure gives the machine's facts first; they are shown once.
         new = found[1:] if tables else found
         tables += new
         for table in new:

@@ -1,4 +1,4 @@
-"""A figure measured in a process of its own, which is given an order and answers with its last line, both as JSON."""
+"""A figure measured in a process of its own. The process reads its order as JSON; its last line is the answer."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run_child(module: str, order: Mapping[str, Any], *, timeout_s: float) -> list[dict[str, float]]:
-    """RuntimeError with what it said last when it fails."""
+    """Run the module and return its answer. RuntimeError with its last errors if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", module],
         input=json.dumps(order),

@@ -1,7 +1,7 @@
 """A small increment by a run that is launched through Dagster's queue and daemon, phase by phase.
 
 Moments come from the run's own process (``marks``) and, where none of its code runs yet or any more, from Dagster's
-event log. Its times are of the wall clock; they are brought to the monotonic one by their difference at submission.
+event log. The log's times are of the wall clock; the clocks' difference at submission makes them monotonic times.
 """
 
 import json
@@ -34,7 +34,7 @@ UNQUEUED_ALL: Final = "submission of the run to T3 acknowledged, without the que
 
 _Type = dg.DagsterEventType
 
-# Each phase by the moment that ends it, in their order. What is not ours is named Dagster's.
+# Each phase by the moment that ends it, in their order. The names of Dagster's own phases begin with Dagster.
 _BEFORE: Final[dict[str, str]] = {
     _Type.RUN_ENQUEUED: "Dagster: the run is made and queued",
     _Type.RUN_STARTING: QUEUE,
@@ -46,7 +46,7 @@ _BEFORE: Final[dict[str, str]] = {
     Mark.RUN_CALLED: "Dagster: other resources, start of the step",
     Failpoint.LEASE_TAKEN: ENDS[Failpoint.LEASE_TAKEN],
     Failpoint.SEQUENCE_BEGUN: ENDS[Failpoint.SEQUENCE_BEGUN],
-    # The session is opened on the way, and taken out of the phase that asks for it.
+    # The session is opened within the phase that asks for it, and counted as a phase of its own.
     Mark.SESSION_ASKED: ENDS[Failpoint.ATTEMPT_REGISTERED],
     Mark.SESSION_OPENED: SESSION,
     **ENDS,
@@ -60,14 +60,14 @@ _DAGSTER: Final = frozenset(name for name in _BEFORE.values() if name.startswith
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One run that ended well: ``submitted`` and ``moments`` by the monotonic clock."""
+    """One successful run: ``submitted`` and ``moments`` are times of the monotonic clock."""
 
     submitted: float
     moments: Mapping[str, float]
 
 
 def measure(world: World, options: Options, url: str, job: str) -> Table:
-    """``url``: of the warm Connect server. ``job``: takes over from the runs that were measured otherwise."""
+    """``url``: of the warm Connect server. ``job``: the job of the runs that were measured before in other ways."""
     marks = world.home / "marks"
     marks.mkdir()
     connection = connection_of(world.server)
@@ -84,8 +84,8 @@ def measure(world: World, options: Options, url: str, job: str) -> Table:
         interval_s = _find_interval_s(dev.instance)
         for run in range(-WARM_UP_RUNS, options.runs):
             add_events(world.server, count_events(world), ROWS)
-            # A run that is submitted when the one before has ended always meets the daemon at the same point of
-            # its round: the waits are spread evenly over the round instead.
+            # A run that is submitted right after the previous one would always meet the daemon at the same point of
+            # its round: these waits spread the runs evenly over the round.
             time.sleep(interval_s * max(run, 0) / options.runs)
             laps = split_phases(_launch(dev, marks, job))
             if run >= 0:

@@ -33,7 +33,7 @@ _LAUNCH = """mutation ($params: ExecutionParams!) { launchPipelineExecution(exec
 
 
 class DagsterDev:
-    """A running one. ``instance`` is the same instance, opened in this process."""
+    """A running `dagster dev`. ``instance`` is its instance, opened in this process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int, log: Path, instance: dg.DagsterInstance) -> None:
         self.instance = instance
@@ -42,7 +42,7 @@ class DagsterDev:
         self._log = log
 
     def launch(self, module: str, job: str, tags: Mapping[str, str]) -> str:
-        """Through the run queue and the launcher, as the UI's button does; the run's id."""
+        """Launch a run through the queue, as the UI's button does; returns the run's id."""
         params = {
             "selector": {
                 "repositoryLocationName": module,
@@ -57,7 +57,7 @@ class DagsterDev:
         return str(answer["run"]["runId"])
 
     def wait_for_run(self, run_id: str) -> None:
-        """Until it has succeeded. RuntimeError where it ends otherwise."""
+        """Wait until the run has succeeded. RuntimeError if it ends otherwise."""
         self._wait(lambda: self._is_finished(run_id), f"the end of run {run_id}", RUN_S_MAX)
         run = self.instance.get_run_by_id(run_id)
         if run is None or not run.is_success:
@@ -80,7 +80,7 @@ class DagsterDev:
         until = time.monotonic() + s_max
         while not is_so():
             if self._process.poll() is not None:
-                raise self._explain(f"dagster dev ended while it was waited for {what}")
+                raise self._explain(f"dagster dev ended before {what}")
             if time.monotonic() > until:
                 raise self._explain(f"waited for {what} for {s_max:.0f} s")
             time.sleep(_POLL_S)
@@ -103,12 +103,12 @@ class DagsterDev:
 
 @contextmanager
 def open_dagster(home: Path, module: str, variables: Mapping[str, str]) -> Iterator[DagsterDev]:
-    """Started over the definitions of ``module`` and the embedded server of ``home``, and stopped with all it started.
+    """`dagster dev` over the definitions of ``module`` and the embedded server of ``home``.
 
-    ``variables`` go to its environment.
+    ``variables`` go to its environment. At the end it is stopped with every process that it started.
     """
     own = prepare_instance(Settings(home), lambda _line: None)
-    # Sockets of killed code servers stay behind; there they go with the home.
+    # Killed code servers leave their sockets here; the sockets are removed with the home.
     temporary = home / "tmp"
     temporary.mkdir(exist_ok=True)
     environment = {
@@ -119,7 +119,7 @@ def open_dagster(home: Path, module: str, variables: Mapping[str, str]) -> Itera
         "PYTHONPATH": str(_ROOT),
         "TMPDIR": str(temporary),
     }
-    # The private home's server, whatever the user's log is.
+    # Without the user's own log, the private home's server is used.
     environment.pop(DATABASE_URL_VARIABLE, None)
     port, log = _find_free_port(), home / "dagster-dev.log"
     with _opened_instance(own) as instance, log.open("wb") as output:
@@ -141,7 +141,7 @@ def open_dagster(home: Path, module: str, variables: Mapping[str, str]) -> Itera
 
 @contextmanager
 def _opened_instance(variables: Mapping[str, str]) -> Iterator[dg.DagsterInstance]:
-    # Its configuration names the variable of the URL, and is read from this process's environment.
+    # The instance's configuration names the variable of the URL; its value comes from this process's environment.
     before = os.environ.get(URL_VARIABLE)
     os.environ[URL_VARIABLE] = variables[URL_VARIABLE]
     try:
@@ -155,7 +155,7 @@ def _opened_instance(variables: Mapping[str, str]) -> Iterator[dg.DagsterInstanc
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """In good order if it can; then whatever of its session is left, a run's process too, is killed."""
+    """Stop the process in good order if possible; then kill what is left of its session, also processes of runs."""
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S_MAX)
@@ -171,11 +171,11 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _list_session(leader: int) -> list[int]:
-    """What runs in the session: it holds those too whose parent has ended."""
+    """The processes of the session, also those whose parent has ended."""
     members = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            # The name may hold blanks and brackets: the rest follows its last one.
+            # The name may hold blanks and brackets: the other fields follow the last bracket.
             fields = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
             if int(fields[3]) == leader and fields[0] not in _GONE:
                 members.append(int(folder.name))

@@ -1,4 +1,4 @@
-"""The phases of a small increment, named alike however its run is started."""
+"""The phases of a small increment, with the same names for every way to start its run."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ ENDS: Final[dict[str, str]] = {
     Failpoint.VERIFIED_BEFORE_FINISH: "execute, sync, verify",
     Failpoint.FINISH_COMMITTED: "T3, finish",
 }
-"""Each phase by the place that ends it, in their order."""
+"""Each phase by the failpoint that ends it, in their order."""
 
 POSTGRES: Final = "open Postgres"
 SESSION: Final = "open the Connect session"

@@ -1,6 +1,6 @@
-"""The product beside what one could take instead, each for the same records of the same topic.
+"""The product beside its alternatives, each with the same records of the same topic.
 
-Whatever can, writes the value's bytes, the partition and the offset as Parquet.
+Each writes the value's bytes, the partition and the offset as Parquet, if it can.
 """
 
 import json
@@ -45,7 +45,7 @@ DLT_ROWS = "dlt, with rows as its template has them"
 DLT_TABLES = "dlt, with Arrow tables"
 
 _Way = Callable[[Path], tuple[float, float]]
-"""Copies the topic into a directory; seconds from the start of its process, and of the copying itself."""
+"""Copies the topic into a directory; returns the seconds since the start of its process, and of the copying itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _measure(place: Place, options: Options) -> Table:
 
 
 def _plan_ways(place: Place) -> tuple[dict[str, _Way], list[str]]:
-    """The ways that can be had here, and why the others can't."""
+    """The ways that work here, and why the others don't."""
     bootstrap, topic = place.bootstrap, place.topic
     ways: dict[str, _Way] = {
         WARM: lambda directory: _in_warm_session(place, directory),
@@ -123,7 +123,7 @@ def _plan_ways(place: Place) -> tuple[dict[str, _Way], list[str]]:
     try:
         kafka_connect.resolve()
         ways[CONNECT] = lambda directory: _by_connect(place, directory)
-    except Exception as error:  # noqa: BLE001  a rival that can't be had is said, whatever the reason
+    except Exception as error:  # noqa: BLE001  every reason is reported
         missing.append(f"Kafka Connect is not measured: {str(error).splitlines()[0]}")
     try:
         python = kafka_dlt_environment.make(place.world.home / "dlt")
@@ -178,7 +178,7 @@ def _by_script(topic: Topic, command: Sequence[str], directory: Path) -> tuple[f
     records, spent_s = _run(command)[-1].split()
     whole_s = time.monotonic() - begun
     require_rows(int(records), topic.records, command[0])
-    # dlt keeps another copy in the folder of its pipeline, and tables of its own beside the data.
+    # dlt keeps another copy in the folder of its pipeline, and its own tables beside the data.
     lake = directory / kafka_dlt_environment.LAKE
     found = (lake if lake.exists() else directory).rglob("*.parquet")
     written = (file for file in found if "_dlt" not in str(file.relative_to(directory)))
@@ -209,7 +209,7 @@ def _clear(world: World) -> None:
 def _main() -> None:
     order = json.loads(sys.stdin.read())
     world = reopen_world(Path(order["home"]))
-    # A folder of its own: two JVMs at once in one are not asked for here.
+    # A folder of its own, so that two JVMs do not share one.
     spark = open_kafka_session(world.home / "fresh")
     begun = time.monotonic()
     run_once(world, spark, order["bootstrap"], order["topic"], int(order["records"]))

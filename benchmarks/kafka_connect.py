@@ -38,7 +38,7 @@ def resolve() -> Path:
 
 
 def copy(bootstrap: str, topic: Topic, work: Path) -> Copied:
-    """Until every record stands in the file. RuntimeError with the worker's log when that does not come about."""
+    """Copy until every record is in the file. RuntimeError with the worker's log if records are missing at the end."""
     work.mkdir(parents=True)
     target = work / "lines.txt"
     _write_settings(work, bootstrap, topic, target)

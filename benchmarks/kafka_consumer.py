@@ -1,4 +1,4 @@
-"""What one writes by hand: a process with confluent-kafka's consumer and pyarrow's Parquet writer.
+"""A copy written by hand: a process with confluent-kafka's consumer and pyarrow's Parquet writer.
 
 ``python -m benchmarks.kafka_consumer BOOTSTRAP TOPIC DIRECTORY`` copies what the topic has now, and prints the
 records and the seconds that it took, imports left out.
@@ -19,7 +19,7 @@ _SCHEMA = pa.schema([("value", pa.binary()), ("kafka_partition", pa.int32()), ("
 
 
 def copy(bootstrap: str, topic: str, directory: Path) -> int:
-    """The number of records. RuntimeError when none come for a minute."""
+    """Returns the number of records. RuntimeError if none come for a minute."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "copy", "enable.auto.commit": False})
     found = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic].partitions
     partitions = [TopicPartition(topic, number, 0) for number in found]

@@ -1,8 +1,8 @@
 """A dlt pipeline from a topic to Parquet files: runs in a virtual environment of its own, not in the product's.
 
 ``python kafka_dlt.py BOOTSTRAP TOPIC DIRECTORY dicts|arrow`` prints the records and the seconds that the pipeline
-took, imports left out. dlt's own Kafka source is a template that its command line fetches from a repository; these
-are the few lines that such a pipeline needs: a consumer whose messages become rows, given to dlt in batches.
+took, imports left out. dlt's own Kafka source is a template that its command line fetches from a repository. This
+pipeline has the few lines that it needs: a consumer whose messages become rows, given to dlt in batches.
 """
 
 import sys
@@ -16,7 +16,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
 
 BATCH_RECORDS = {"dicts": 3_000, "arrow": 100_000}
-"""Of rows as dlt's template has them; of tables as large as what is written by hand."""
+"""Rows: the size of dlt's template. Tables: the size of the copy that is written by hand."""
 
 ANSWER_S_MAX = 60.0
 

@@ -1,4 +1,4 @@
-"""The virtual environment that dlt is measured in: made on the spot, and no part of the product's."""
+"""The virtual environment that dlt is measured in: made for the measure, apart from the product's."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -8,12 +8,12 @@ from benchmarks.peers.environments import make_environment
 REQUIREMENTS = ("dlt[filesystem,parquet]", f"confluent-kafka=={version('confluent-kafka')}")
 SCRIPT = Path(__file__).with_name("kafka_dlt.py")
 LAKE = "lake"
-"""Where its script writes to, in the directory that it is given."""
+"""The folder that the script writes to, below its directory."""
 
 VARIABLES = {"RUNTIME__DLTHUB_TELEMETRY": "false"}
-"""For its processes."""
+"""Environment variables of dlt's processes."""
 
 
 def make(folder: Path) -> Path:
-    """Its interpreter. RuntimeError, with what was said, when it can't be had."""
+    """Make the environment; returns its interpreter. RuntimeError with the last error if that fails."""
     return make_environment(folder, REQUIREMENTS) / "python"

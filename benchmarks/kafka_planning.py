@@ -1,6 +1,6 @@
-"""What planning of many partitions takes, in time and in the driver's memory; and that records take none of it.
+"""The time and the driver's memory that planning of many partitions takes, and that records take no such memory.
 
-Each figure of memory is of a process of its own, whose peak the kernel counted.
+Each figure of memory comes from a process of its own.
 """
 
 import gc
@@ -56,12 +56,12 @@ ASK, PLAN, PACK, ALL = "ask the brokers", "plan the topics", "pack the WorkUnits
 
 _CHILD_S_MAX = 600.0
 _BROKER = {"segment.index.bytes": "4096", "log.index.size.max.bytes": "4096"}
-"""Ten thousand logs on one broker: their empty indexes need not be 10 MB each."""
+"""For ten thousand logs on one broker, whose empty indexes would have 10 MB each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a run holds while it goes on; ``spent`` are the seconds that it took."""
+    """What a run holds while it goes on; ``spent``: seconds by phase."""
 
     plans: Sequence[UnitPlan]
     tasks: Sequence[MultiWorkUnit]
@@ -176,7 +176,7 @@ def _run_child(order: Mapping[str, Any]) -> list[dict[str, float]]:
 def _main() -> None:
     order = json.loads(sys.stdin.read())
     home, bootstrap, topics = Path(order["home"]), order["bootstrap"], order["topics"]
-    # A folder of its own for each: a JVM of another process may be using theirs.
+    # A folder for each process, so that two JVMs do not share one.
     spark = open_kafka_session(home / f"spark-{time.monotonic_ns()}")
     try:
         match order["do"]:
@@ -257,12 +257,12 @@ def _plan(home: Path, spark: SparkSession, bootstrap: str, requests: Sequence[So
 
 
 def _remember(home: Path, spark: SparkSession, bootstrap: str, topics: Sequence[str]) -> UnitPlan:
-    """One topic planned: whatever is first in a process has happened, and there is a plan to look at."""
+    """Plan one topic, so that the first-time work of a process is done; returns its plan."""
     return _plan(home, spark, bootstrap, _make_requests(home, topics, None)).plans[0]
 
 
 def _make_requests(home: Path, topics: Sequence[str], known: UnitPlan | None) -> list[SourceRequest]:
-    """As for datasets whose topics were seen, and of which nothing was read yet behind offset 0."""
+    """Requests for datasets with watermarks at offset 0. ``known``: a plan whose facts say that topics were seen."""
     datasets = resolve_datasets(parse_job(_describe(home, topics)), None)
     requests = []
     for place, (urn, spec) in enumerate(datasets.items()):

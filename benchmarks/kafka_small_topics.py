@@ -1,7 +1,7 @@
 """A thousand small topics in one run: how long a warm pass takes, and what the commit costs each of them.
 
 The commit's part is measured in runs without Spark: the same job, with the product's own planning, and an extractor
-that writes a tiny file for each topic. Whatever such a run takes beyond planning is the commit's, that file included.
+that writes a tiny file for each topic. The commit's part is all time of such a run but planning, with that file's time.
 """
 
 import threading
@@ -70,7 +70,7 @@ class _Place:
     topics: Sequence[str]
 
     def add_records(self) -> None:
-        """Ten to each partition of each topic."""
+        """Add ``RECORDS_EACH`` records to each partition of each topic."""
         send(
             self.bootstrap,
             (
@@ -121,7 +121,7 @@ def _measure_commits(place: _Place, options: Options) -> Table:
     whole, calls = Samples(), Samples()
     job = new_job()
     first = TinyFiles(place.world)
-    # What the passes before left in the topics is taken over, so that each run has the same to commit.
+    # This run publishes what is in the topics, so that each measured run has the same to commit.
     _run_bare(place, job, first, _Spent(), require=False)
     for _run in range(options.runs):
         place.add_records()
@@ -197,7 +197,7 @@ class _Spent:
 
 
 class Timed:
-    """Any port, with the time of each of its calls; what a call gives piece by piece counts as well."""
+    """Any port, with the time of each of its calls. If a call gives an iterator, the time of each piece counts too."""
 
     def __init__(self, port: object, name: str, spent: _Spent) -> None:
         self._port = port
@@ -273,13 +273,13 @@ class _TimedSession:
 
 
 class TinyFiles:
-    """An extractor that reads nothing: a file with as many rows as its WorkUnits have offsets."""
+    """An extractor that reads nothing: it writes a file with as many rows as its WorkUnits have offsets."""
 
     def __init__(self, world: World) -> None:
         self._fs, _root = open_file_system(str(world.destination))
         self.spent_s = 0.0
 
-    def describe_interruption(self, tag: str) -> Mapping[str, object] | None:  # noqa: ARG002  the port's
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:  # noqa: ARG002  the port's
         return None
 
     def cancel(self, tag: str) -> None:

@@ -58,7 +58,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """``columns`` selects from ``content``, which is decoded once; ``is_bad`` says whether that went wrong."""
+    """``columns`` selects from ``content``, which is decoded once; ``is_bad`` says whether decoding failed."""
 
     content: Column
     columns: tuple[str, ...]
@@ -67,10 +67,10 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``select`` is what one writes without us; ``value`` is what a job says.
+    """``select`` reads the values without the product; ``value`` is the option of a job.
 
-    ``decode`` gives what ``select`` does, beside whether that went well: for who sets aside what did not. None where
-    nothing can be wrong with a record.
+    ``decode`` gives the same values and whether decoding failed, so that bad records can be set aside. None: no record
+    can be bad.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where everything is that a write needs."""
+    """What every write needs."""
 
     world: World
     spark: SparkSession
@@ -151,7 +151,7 @@ def _decode_json() -> Decoded:
 
 
 def _decode_avro() -> Decoded:
-    # What can't be read is a record of NULLs, and no order is without a number.
+    # An unreadable record becomes NULLs, and every good order has a number.
     fields = tuple(f"content.{field['name']}" for field in AVRO["fields"])
     return Decoded(_order(mode="PERMISSIVE"), fields, f.col(fields[0]).isNull())
 
@@ -230,12 +230,12 @@ def _value_bytes(topic: Topic) -> float:
 
 
 def write_bare(place: Place, each: Format) -> None:
-    """What one writes without us."""
+    """Read and write without the product."""
     write_parquet(each.select(_read(place, each.topic)), _somewhere(place))
 
 
 def write_carefully(place: Place, each: Format) -> None:
-    """The same, where a record that can't be decoded goes to a directory of its own, with where it stood and why."""
+    """The same, but undecodable records go to a directory of their own, with their place and the reason."""
     if each.decode is None:
         raise ValueError(f"nothing can be wrong with {each.name}")
     decoded = each.decode()
@@ -271,7 +271,7 @@ def write_ours(place: Place, each: Format, split: Mapping[str, int]) -> None:
 
 
 def _clear(world: World) -> int:
-    """Make room for the next one; how many rows there were."""
+    """Remove what was written; returns its number of rows."""
     rows = 0
     for child in world.written():
         rows += sum(int(pq.read_metadata(file).num_rows) for file in child.rglob("*.parquet"))

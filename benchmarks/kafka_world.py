@@ -1,4 +1,4 @@
-"""A broker of the figures' own, topics of made-up orders in it, and runs of jobs over them."""
+"""A private broker for the figures, topics of made-up orders in it, and runs of jobs over these topics."""
 
 import json
 import time
@@ -61,7 +61,7 @@ AVRO: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What was sent to it: ``value_bytes`` are those of the values alone, ``line_bytes`` with a line's end each."""
+    """A topic and what was sent to it. ``value_bytes``: of the values alone; ``line_bytes``: with a line's end each."""
 
     name: str
     partitions: int
@@ -77,7 +77,7 @@ class Topic:
 def open_broker(
     world: World, *, heap_mb: int = 1_024, settings: Mapping[str, str] | None = None
 ) -> Iterator[KafkaBroker]:
-    """One node on this machine, in the figures' own folder."""
+    """One node on this machine, in the folder of the figures."""
     with start_broker(world.home / f"kafka-{uuid.uuid4().hex[:6]}", heap_mb=heap_mb, settings=settings) as broker:
         yield broker
 
@@ -89,7 +89,7 @@ def open_kafka_session(home: Path) -> SparkSession:
 
 
 def make_topics(bootstrap: str, names: Sequence[str], partitions: int) -> None:
-    """All of them have leaders when this returns: the broker answers before it has made thousands of logs."""
+    """Make topics and wait until all have leaders: the broker answers before it has made thousands of logs."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for start in range(0, len(names), _TOPICS_PER_CALL):
         chosen = names[start : start + _TOPICS_PER_CALL]
@@ -113,7 +113,7 @@ def _are_led(admin: AdminClient, names: Sequence[str], partitions: int) -> bool:
 
 
 def make_order_topic(bootstrap: str, name: str, count: int, encode: Callable[[dict[str, Any]], bytes]) -> Topic:
-    """A topic of so many orders, none of them like another, spread evenly over the partitions."""
+    """A topic of ``count`` different orders, spread evenly over the partitions."""
     make_topics(bootstrap, [name], PARTITIONS)
     value_bytes = 0
 
@@ -145,7 +145,7 @@ def to_json(order: Mapping[str, Any]) -> bytes:
 
 
 def to_avro(schema_id: int) -> Callable[[Mapping[str, Any]], bytes]:
-    """In Confluent's wire format."""
+    """An encoder for Confluent's wire format."""
     schema, head = fastavro.parse_schema(AVRO), b"\0" + schema_id.to_bytes(4, "big")
 
     def encode(order: Mapping[str, Any]) -> bytes:
@@ -157,7 +157,7 @@ def to_avro(schema_id: int) -> Callable[[Mapping[str, Any]], bytes]:
 
 
 def send(bootstrap: str, values: Iterator[tuple[str, int, bytes]]) -> None:
-    """Topic, partition and value of each record; all are acknowledged when this returns."""
+    """Send records (topic, partition, value) and wait until all are acknowledged."""
     failures: list[str] = []
 
     def take(error: KafkaError | None, _message: Message) -> None:
@@ -200,8 +200,8 @@ def run_topics(
 ) -> RunReport:
     """Publish what is new in the topics of a job, by the same parts that its asset uses.
 
-    ``stores`` and ``wrap`` may stand between the run and the log and its file system; the extractor's own calls of
-    the latter are not among them. RuntimeError unless every dataset was published: a figure of a failed run is none.
+    ``stores`` replaces the run's log, ``wrap`` its file system; the extractor still uses the plain file system.
+    RuntimeError unless every dataset was published: a failed run gives no figure.
     """
     spec = parse_job(dict(described))
     plain, root = open_file_system(spec.destination, umask=spec.umask)

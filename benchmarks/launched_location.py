@@ -1,4 +1,4 @@
-"""The code location of the launched runs: the product's definitions of one job, which mark when they get where.
+"""The code location of the launched runs: the product's definitions of one job, which note the time of each mark.
 
     GOBBLIN_BENCH_JOB      the job's options, as JSON
     GOBBLIN_BENCH_MARKS    the folder of the marks
@@ -49,7 +49,7 @@ class MarkedStores(CommitStoreResource):
 class MarkedConnection(JdbcConnectionResource):
     def open_source(self, job: JobSpec) -> Source:
         source = super().open_source(job)
-        # The last that is asked for before the run function is called.
+        # This is the last call before the call of the run function.
         _marks.note(Mark.RUN_CALLED)
         return source
 
@@ -68,7 +68,7 @@ def _note(reached: Failpoint) -> None:
     _marks.note(reached)
 
 
-# For as long as the process lives.
+# Armed as long as the process lives.
 _armed = ExitStack()
 _armed.enter_context(failpoints.install(_note))
 

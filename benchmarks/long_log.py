@@ -1,7 +1,7 @@
-"""A log that a stream has made long: what folding takes, what it leaves, and how long the planning of a read takes.
+"""A long log, as a stream makes it: how long folding takes, what folding leaves, and how long a read's planning takes.
 
-Publications are written into the tables as T1 to T3 leave them, by a statement for a thousand of them. Everything after
-that is the product's own: the fold of cleanup, the look for published files, and the reader up to where Spark begins.
+Publications are written into the tables as T1 to T3 leave them, a thousand by one statement. The product's own code
+does everything after that: the fold of cleanup, the search for published files, the reader up to where Spark begins.
 """
 
 import time
@@ -117,7 +117,7 @@ _LOG_BYTES = text("""
 
 
 def measure(world: World, options: Options) -> list[Table]:
-    """Once, whatever ``options.runs`` says: it takes long, and its parts show how steady it is."""
+    """Make and fold the log once, because that takes long; plan a read ``options.runs`` times, at least three times."""
     count = PUBLICATIONS_QUICK if options.quick else PUBLICATIONS
     made = _Made(world)
     before = log_bytes(world)
@@ -128,7 +128,7 @@ def measure(world: World, options: Options) -> list[Table]:
         made.publish(min(_MADE_BETWEEN_CLEANUPS, count - made.count))
         largest = max(largest, log_bytes(world) - before)
         made.clean(folds)
-        # As the server does by itself, a minute later.
+        # Autovacuum would do this a minute later.
         vacuum(world)
     left = log_bytes(world) - before
     plans, found = Samples(), Samples()
@@ -221,7 +221,7 @@ class _Made:
         return RenameDirectory(f"{staging}/files", str(target), (DataFile(name, identity, 100),))
 
     def clean(self, folds: Samples) -> None:
-        """Cleanup, as runs do it, until nothing more is to be folded."""
+        """Clean up as runs do, until nothing is left to fold."""
         timed_store = _TimedFolds(self._stores.commits, folds)
         cleanup = Cleanup(timed_store, open_file_system, lambda _attempt: None, lambda _lease: None)
         bounds = FoldBounds(age_s=0.0)
@@ -240,7 +240,7 @@ class _Made:
 
 
 class _TimedFolds:
-    """The log's store, whose folds are timed."""
+    """The log's store, which times its full folds."""
 
     def __init__(self, store: Any, folds: Samples) -> None:
         self._store = store

@@ -35,7 +35,7 @@ def describe_machine(world: World) -> Table:
 
 
 def load_average() -> str:
-    """What else the machine was doing, one minute's average."""
+    """The machine's load, averaged over one minute."""
     return f"{os.getloadavg()[0]:.1f}"
 
 

@@ -1,6 +1,6 @@
-"""Many runs in one process: what grows with each of them, in the process and in the log.
+"""Many runs in one process: what grows with each run, in the process and in the log.
 
-The runs are the product's own, over its own log and storage; reading is a few lines of pyarrow, so that a run takes
+The runs are the product's own, over its own log and storage. Reading is a few lines of pyarrow, so that a run takes
 milliseconds.
 """
 
@@ -32,7 +32,7 @@ _URN: Final = "orders"
 
 
 class _Rows(list[tuple[int, str]]):
-    """As many numbered rows as there are now, made when they are asked for."""
+    """``count`` numbered rows, made when they are asked for."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -59,13 +59,13 @@ class _EndlessLake(Lake):
         return _Rows(self.counts[0])
 
     def job(self) -> JobSpec:
-        # Runs follow each other faster than publications come of age.
+        # The runs end before publications would be old enough to fold.
         return super().job().model_copy(update={"log": LogSpec(fold_age_s=0.0)})
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """What the process and the log hold after so many runs."""
+    """What the process and the log hold after ``runs`` runs."""
 
     runs: int
     part_s: float
@@ -77,7 +77,7 @@ class _Mark:
 
 
 def measure(world: World, options: Options) -> list[Table]:
-    """Once, whatever ``options.runs`` says: its parts show what grows."""
+    """Measured once, whatever ``options.runs`` is: the parts show what grows."""
     runs = RUNS_QUICK if options.quick else RUNS
     with world.engine.connect() as connection:
         url = connection.engine.url.render_as_string(hide_password=False)
@@ -120,7 +120,7 @@ def _run(world: LakeWorld, lake: _EndlessLake, runs: int) -> None:
         lake.counts[0] += 1
         report = world.run()
         assert not report.failed, report
-        # The world's own memory, which no product has.
+        # The test world keeps these lists; the product has no such lists.
         world.lines.clear()
         world.events.clear()
 

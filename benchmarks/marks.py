@@ -1,6 +1,6 @@
-"""Moments of a launched run that only its own process sees, by the monotonic clock, which counts alike for all.
+"""Moments of a launched run that only its own process sees, by the monotonic clock, which all processes share.
 
-The code location of the launched runs (``launched_location``) imports this before the product: what it does
+The code location of the launched runs (``launched_location``) imports this before the product, so that its work
 begins with this module.
 """
 
@@ -19,7 +19,7 @@ MARKS_VARIABLE = "GOBBLIN_BENCH_MARKS"
 
 
 class Mark(StrEnum):
-    """What is marked besides failpoints."""
+    """The moments that are marked beside failpoints."""
 
     PROCESS_BEGUN = "process_begun"
     LOCATION_BEGUN = "location_begun"
@@ -32,7 +32,7 @@ class Mark(StrEnum):
 
 
 class MarkFile:
-    """The moments of this process, a line of JSON each, in a file of ``folder`` that has its number."""
+    """The moments of this process, a line of JSON each, in a file of ``folder`` named by the process's number."""
 
     def __init__(self, folder: Path) -> None:
         self._file = _path(folder, os.getpid()).open("a", encoding="utf-8", buffering=1)
@@ -42,7 +42,7 @@ class MarkFile:
 
 
 def read_marks(folder: Path, pid: int, names: Collection[str]) -> dict[str, float]:
-    """Those moments of a process by name; one that came twice is a RuntimeError, for then it says nothing."""
+    """The moments ``names`` of a process. RuntimeError if one came twice, because its time is then ambiguous."""
     marks: dict[str, float] = {}
     for line in _path(folder, pid).read_text(encoding="utf-8").splitlines():
         name, at = json.loads(line)
@@ -57,7 +57,7 @@ def find_process_start() -> float:
     """When this process was started, to the kernel's tick of some 10 ms."""
     fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    # The kernel counts it by a clock that goes on while the machine is suspended.
+    # The kernel counts the start by a clock that goes on while the machine is suspended.
     return since_boot - (time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
 
 

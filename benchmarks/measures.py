@@ -1,4 +1,4 @@
-"""All measures by name. Apart from the entry point, so that spawned processes find them."""
+"""All measures by name. They are not in the entry point, so that spawned processes can import them."""
 
 from collections.abc import Callable
 

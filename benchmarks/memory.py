@@ -1,4 +1,4 @@
-"""What this process takes of the machine's memory, as the kernel counts it."""
+"""The memory of this process, as the kernel counts it."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ _MB = 1_000_000
 
 
 def reset_peak() -> None:
-    """From now on ``peak_mb`` is counted anew."""
+    """Let ``peak_mb`` count from the present size again."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 

@@ -1,4 +1,4 @@
-"""After an outage: many datasets, each with an open sequence, and what one recovery does with them."""
+"""After an outage: many datasets, each with an open sequence, and the time of one recovery of all of them."""
 
 import statistics
 import time
@@ -40,7 +40,7 @@ _PARTS = 10
 
 
 def measure(world: World, options: Options) -> list[Table]:
-    """Once, whatever ``options.runs`` says: it takes long, and its parts show how steady it is."""
+    """Measured once, whatever ``options.runs`` is: it takes long, and its parts show how steady the rate is."""
     count = SEQUENCES_QUICK if options.quick else SEQUENCES
     job = JobName(new_job())
     made_s = _make_open_sequences(world, job, count)
@@ -86,7 +86,7 @@ def measure(world: World, options: Options) -> list[Table]:
 
 
 class _Newcomer:
-    """Takes and gives back a dataset of its own, while others are recovered: the way of a new run into the log."""
+    """Takes and releases the lease of its own dataset while others are recovered, as a new run would."""
 
     def __init__(self, stores: Stores) -> None:
         job, urn = JobName(new_job()), DatasetUrn("new work")
@@ -132,7 +132,7 @@ def _timed_first(stores: Stores, job: JobName) -> float:
 
 
 def _make_open_sequences(world: World, job: JobName, count: int) -> float:
-    """By the log's own transactions; only here they need not be durable each by itself."""
+    """Made by the log's own transactions, but without a sync for each of them."""
     begun = time.monotonic()
     _set_durable(world.engine, durable=False)
     engine = open_external(world.engine.url.render_as_string(hide_password=False))
@@ -150,7 +150,7 @@ def _make_open_sequences(world: World, job: JobName, count: int) -> float:
 
 
 def _set_durable(engine: Engine, *, durable: bool) -> None:
-    """For connections that are opened from now on; then statistics, as autovacuum would gather them in a minute."""
+    """Set durability for later connections; then gather statistics, as autovacuum would within a minute."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         database = connection.execute(text("SELECT quote_ident(current_database())")).scalar_one()
         change = "RESET synchronous_commit" if durable else "SET synchronous_commit = off"

@@ -1,8 +1,8 @@
 """How long a small increment takes: from the call of the run function to T3 acknowledged.
 
-The session is one of a warm Spark Connect server. PySpark allows a process one kind of session, so that all of
-it runs in processes of their own: a warm one that runs again and again, fresh ones that run once, and those that
-Dagster launches (``daemon_launch``).
+The session is one of a warm Spark Connect server. PySpark allows a process one kind of session, so all runs are in
+child processes: a warm process with many runs, fresh processes with one run each, and processes that Dagster
+launches (``daemon_launch``).
 """
 
 import json
@@ -65,7 +65,7 @@ def measure(world: World, options: Options) -> list[Table]:
 
 
 def _run_child(world: World, url: str, job: str, runs: int) -> list[dict[str, float]]:
-    # Its clock starts with the process; Linux counts the monotonic clock from boot, alike for all processes.
+    # The child's time starts with its process; on Linux all processes share the monotonic clock.
     order = {"home": str(world.home), "url": url, "job": job, "runs": runs, "begun": time.monotonic()}
     return run_child("benchmarks.small_increment", order, timeout_s=_CHILD_S_MAX)
 

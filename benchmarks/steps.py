@@ -1,4 +1,4 @@
-"""Many steps in one sequence: T1 and T2 from steps in memory, then carrying them out and T3."""
+"""Many steps in one sequence: T1 and T2 with steps in memory, then execution and T3 with files on disk."""
 
 import shutil
 import uuid
@@ -86,7 +86,7 @@ def _measure_execution(world: World, options: Options, count: int) -> Table:
     samples, peaks = Samples(), Samples()
     root = world.destination
     fs, _root = open_file_system(str(root))
-    # The second publishes anew what the first published: the files are made and synced once a run.
+    # The second way publishes again what the first published, so that files are made and synced once a run.
     ways: tuple[tuple[str, Path, Callable[[FileSystem, Path, Path], list[CommitStep]]], ...] = (
         ("directories", root / "staged", _rename_directories),
         ("single files", root / "by directory", _rename_files),
@@ -192,7 +192,7 @@ def _publish(world: World, begun: Begun) -> dict[str, float]:
 
 
 def _imagined_steps(world: World, count: int) -> list[CommitStep]:
-    """As they come from a write: names that differ in a number, sizes, inodes and times of their own."""
+    """Steps like those of a write: names that differ in a number, and different sizes, inodes and times."""
     root, tag = world.destination, uuid.uuid4()
     return [
         RenameFile(

@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(slots=True)
 class Samples:
-    """Seconds by name, in the order in which the names first came."""
+    """Measured values by name, in the order in which the names first came; ``row`` shows them as seconds."""
 
     by_name: dict[str, list[float]] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class Samples:
 
 @dataclass(slots=True)
 class Laps:
-    """What one run spent between moments that follow each other; equal names add up."""
+    """The seconds between the moments of one run, by name; laps of the same name add up."""
 
     last: float = field(default_factory=time.monotonic)
     spent: dict[str, float] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Laps:
 
 
 def in_turns(names: Sequence[str], runs: int) -> Iterator[str]:
-    """Each name once a run, turned by one each time, so that none always follows the same other.
+    """Each name once a run. Each run begins one name later, so that no name always follows the same other name.
 
-    Nobody pays for what another left to be written back.
+    Before each name the disks are synced, so that no measure pays for another's writes.
     """
     for run in range(runs):
         for name in (*names[run % len(names) :], *names[: run % len(names)]):
@@ -95,7 +95,7 @@ def verdict(name: str, found: float, allowed: float, unit: str = "s") -> str:
 
 
 def verdict_at_least(name: str, found: float, needed: float, unit: str) -> str:
-    """The same for a figure that is the better the larger it is."""
+    """The same for a figure that should be large."""
     met = "met" if found >= needed else "**missed**"
     return f"{name}: {found:.3f} {unit}, needed {needed:.3f} {unit}: {met}."
 

@@ -1,6 +1,6 @@
-"""A private world for the figures: a home with an embedded Postgres of its own, a source, a destination.
+"""A private world for the figures: a home with its own embedded Postgres, a source, a destination.
 
-The server is the one that users have by default, with fsync on. It is stopped and its home removed at the end.
+The server is the default one of users, with fsync on. At the end the server is stopped and its home removed.
 """
 
 import shutil
@@ -60,7 +60,7 @@ class World:
         return connection_of(self.server)
 
     def written(self) -> list[Path]:
-        """The directories at the destination. What tells whose it is, a file, stays there for the next run."""
+        """The directories at the destination. The file that names its owner stays for the next run."""
         return [child for child in self.destination.iterdir() if child.is_dir()]
 
     def open_source(self) -> "psycopg.Connection[Any]":
@@ -103,7 +103,7 @@ def add_events(server: EmbeddedServer, first: int, count: int) -> None:
 @contextmanager
 def open_world() -> Iterator[World]:
     home = Path(tempfile.mkdtemp(prefix="gobblin-bench-"))
-    # Started by root, the server runs as another user, who has to pass through.
+    # If root starts the server, it runs as another user, who must be able to enter the folder.
     home.chmod(0o755)
     try:
         engine = connect(Settings(home), _say_nothing)
@@ -121,7 +121,7 @@ def open_world() -> Iterator[World]:
 
 
 def reopen_world(home: Path) -> World:
-    """The world of another process, which stays its owner."""
+    """The world of another process; that process still owns and removes it."""
     return World(home, home / "lake", embedded.start(home, _say_nothing), connect(Settings(home), _say_nothing))
 
 
@@ -153,7 +153,7 @@ def run_events(
 ) -> RunReport:
     """Append what is new in the events to the dataset of ``job``. ``wrap`` may give another file system.
 
-    RuntimeError unless everything was published: a figure of a failed run is none.
+    RuntimeError unless everything was published: a failed run gives no figure.
     """
     spec = parse_job(describe_events(world, job, split))
     plain, root = open_file_system(spec.destination, umask=spec.umask)
@@ -182,7 +182,7 @@ def run_all(
 ) -> RunReport:
     """Append what is new in all datasets of a job, by the same parts that its assets use.
 
-    RuntimeError unless every dataset was published: a figure of a failed run is none.
+    RuntimeError unless every dataset was published: a failed run gives no figure.
     """
     datasets = resolve_datasets(spec, None)
     ports = RunPorts(

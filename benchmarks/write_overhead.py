@@ -1,4 +1,4 @@
-"""What the commit costs: the same Spark read and write, with it and without it."""
+"""What the commit costs: the same Spark read and write, with the commit and without it."""
 
 import os
 import uuid
@@ -41,7 +41,7 @@ _ENDS = {
 
 
 class Unsynced(PosixFileSystem):
-    """Leaves durability to the operating system: what a crash of the machine would not forgive."""
+    """Leaves durability to the operating system: a crash of the machine may lose files."""
 
     def make_durable(self, files: Iterable[str]) -> None:
         for _path in files:
@@ -110,7 +110,7 @@ def _measure(world: World, options: Options, spark: SparkSession, rows: int) -> 
 
 
 def _write_bare(world: World, spark: SparkSession, rows: int, *, observed: bool = False) -> Path:
-    """What one writes without us; gives the directory."""
+    """Read and write without the product; returns the directory."""
     bounds = [rows * part // PARTITIONS for part in range(PARTITIONS + 1)]
     frame: DataFrame = spark.read.jdbc(
         world.connection.url,
@@ -137,7 +137,7 @@ def _write_ours(world: World, spark: SparkSession, rows: int, wrap: Callable[[Fi
 
 
 def _sync_tree(directory: Path) -> None:
-    """As one who wants the files to outlast a crash would do it."""
+    """Sync the files and directories of a bare write, so that they survive a crash."""
     for path in (*sorted(directory.iterdir()), directory, directory.parent):
         descriptor = os.open(path, os.O_RDONLY)
         try:

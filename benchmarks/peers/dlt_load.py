@@ -1,7 +1,7 @@
 """A dlt pipeline of tables to Parquet files: runs in an environment of its own, not in the product's.
 
-``python dlt_load.py URL FOLDER connectorx|pyarrow|sqlalchemy TABLE…``: appends what is new by ``id``, with dlt's state.
-Without arguments it takes them from its input, a JSON list a line, for loads inside one process.
+``python dlt_load.py URL FOLDER connectorx|pyarrow|sqlalchemy TABLE…`` appends what is new by ``id``, with dlt's state.
+Without arguments the script reads them from its input, a JSON list a line, for loads inside one process.
 Set up as dlt's performance guide says: an Arrow backend, large chunks, files that need no normalizing.
 """
 

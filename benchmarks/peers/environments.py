@@ -1,4 +1,4 @@
-"""Virtual environments of the peers: made on the spot, and no part of the product's."""
+"""Virtual environments of the peers: made for the measure, apart from the product's."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ _INSTALL_S_MAX = 900.0
 
 
 def make_environment(folder: Path, requirements: tuple[str, ...]) -> Path:
-    """Its folder of programs. RuntimeError, with what was said, when it can't be had."""
+    """Make the environment; returns its folder of programs. RuntimeError with the last error if that fails."""
     programs = folder / "bin"
     for command in (
         [sys.executable, "-m", "venv", str(folder)],

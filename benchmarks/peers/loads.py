@@ -1,4 +1,4 @@
-"""Side by side with other tools: first loads and increments of tables of Postgres into files, each a fresh process."""
+"""Side by side with other tools: first loads and increments of tables of Postgres into files."""
 
 import shutil
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``tables`` are loaded, then ``more`` rows are added to each, which the increment loads."""
+    """``tables`` are loaded; then ``more`` rows are added to each table, and the increment loads these rows."""
 
     title: str
     tables: Sequence[str]

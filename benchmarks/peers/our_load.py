@@ -1,4 +1,4 @@
-"""Runs of job files inside one process: each line of the input is a JSON list with the path of one."""
+"""Runs of job files inside one process: each line of the input is a JSON list with the path of a job file."""
 
 import json
 import sys

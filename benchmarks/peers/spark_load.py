@@ -1,6 +1,6 @@
 """The Spark script that people write by hand: tables by JDBC into Parquet, split by ``id``, without any state.
 
-``python -m benchmarks.peers.spark_load URL USER PASSWORD FOLDER JARS ABOVE TABLE…``: the rows whose ``id`` is above.
+``python -m benchmarks.peers.spark_load URL USER PASSWORD FOLDER JARS ABOVE TABLE…`` loads rows whose ``id`` is above.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The tools that are compared: how each loads tables, for the first time and again, and what that costs."""
+"""The tools that are compared: how each loads tables, for the first time and again, and what the loads cost."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """``load(tables, folder, above)`` brings what is new of these into ``folder``; RuntimeError if it fails.
+    """``load(tables, folder, above)`` loads new rows of the tables into ``folder``; RuntimeError if it fails.
 
     ``above``: the highest ``id`` that was loaded before; tools that keep state themselves do not need it. ``close``
     ends what the tool keeps running between loads.
@@ -59,7 +59,7 @@ def list_tools(world: World, folder: Path) -> tuple[list[Tool], list[str]]:
         try:
             tools += make(make_environment(folder / name, requirements))
         except RuntimeError as error:
-            missing.append(f"{name} could not be had: {error}")
+            missing.append(f"{name} could not be installed: {error}")
     return tools, missing
 
 
@@ -92,7 +92,7 @@ def list_ours(world: World) -> list[Tool]:
 
 
 class _WarmSpark:
-    """A Connect server that is started once, in a home of its own: other tools must not find it."""
+    """A Connect server that is started once, in a home of its own, so that other tools do not find it."""
 
     def __init__(self, world: World) -> None:
         self._home = world.home / "warm_spark"

@@ -1,4 +1,4 @@
-"""Loads inside a process that has loaded before: it takes the arguments of a load from its input, a line each."""
+"""Loads inside a process that has loaded before. The process reads the arguments of each load from a line of input."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ _LOOK_S = 0.05
 
 
 class WarmProcess:
-    """Starts with the first load. ``warm_up(folder)`` gives the arguments of a load that is not measured."""
+    """The process starts at the first load. ``warm_up(folder)`` gives the arguments of a load that is not measured."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], warm_up: Callable[[Path], Sequence[str]]
@@ -54,7 +54,7 @@ class WarmProcess:
             raise AssertionError("both are pipes")
         process.stdin.write(json.dumps(arguments) + "\n")
         process.stdin.flush()
-        # What a library prints of its own is passed over.
+        # Lines that libraries print are skipped.
         for line in process.stdout:
             if line.strip() == "loaded":
                 return

@@ -1,4 +1,4 @@
-"""One command as a whole: its wall time, and the processor time and memory of all the processes that it starts."""
+"""One command as a whole: its wall time, and the processor time and memory of all its processes."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ class Spent:
 
 
 def watch(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: float) -> Spent:
-    """RuntimeError, with what it said last, if the command fails."""
+    """Run the command. RuntimeError, with its last output, if the command fails."""
     spent_s, peak = 0.0, 0
     begun = time.monotonic()
     with subprocess.Popen(
@@ -46,7 +46,7 @@ def watch(command: Sequence[str], environment: Mapping[str, str], *, timeout_s: 
         wall_s = time.monotonic() - begun
         said = output.text()
     if process.returncode != 0:
-        # Not its words: they hold a password.
+        # Without the command's words, which hold a password.
         raise RuntimeError(f"{Path(command[0]).name} ended with {process.returncode}: {said.strip()[-300:]}")
     return Spent(wall_s, spent_s, peak)
 
@@ -81,13 +81,13 @@ def find_descendants(root: int) -> list[int]:
 
 
 def spent_of(pid: int) -> tuple[float, int]:
-    """Processor seconds, with those of children that it waited for, and resident bytes; zeros where it is gone."""
+    """Processor seconds of the process and of children it waited for, and its resident bytes; zeros if it is gone."""
     fields = _fields_of(pid)
     return (sum(map(int, fields[11:15])) / _TICKS, int(fields[21]) * _PAGE) if fields else (0.0, 0)
 
 
 def _fields_of(pid: int) -> list[str]:
-    """Of /proc/PID/stat, behind the name of its program."""
+    """The fields of /proc/PID/stat that follow the program's name; none if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

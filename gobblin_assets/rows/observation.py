@@ -1,10 +1,9 @@
 """How far a write really read: the highest position and the number of rows, observed while it runs.
 
-The tasks of the write itself are counted once each, however often one is tried. A shuffle between here and there makes
-a stage of its own, which is counted twice if it is repeated: the count is then too high, and the attempt, whose files
-hold fewer rows, is given up for another. Results are scalars alone, since anything else comes
-back broken over Connect, after the write has happened: instants as microseconds, dates as days, composites
-field by field.
+Each task of the write is counted once, however often it is tried. A shuffle between the observation and the write makes
+another stage, and a repeated stage is counted twice: the count is then too high, the attempt's files hold fewer rows,
+and another attempt replaces it. Results are scalars, because Connect returns anything else broken, after the write has
+happened: instants as microseconds, dates as days, composites field by field.
 """
 
 import datetime as dt
@@ -28,7 +27,7 @@ _EPOCH: Final = dt.date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``high`` is the highest position seen, None where no row had one. ``row_count`` may count rows twice."""
+    """``high`` is the highest position seen; None: no row had a position. ``row_count`` may count rows twice."""
 
     row_count: int
     high: Watermark | None
@@ -42,10 +41,10 @@ class ObservedPositions:
         self._kinds = kinds
 
     def get(self) -> Observed | None:
-        """Only after the action has returned: before, a classic session waits for it without end.
+        """Call this only after the action has returned: before that, a classic session waits without end.
 
-        None where Connect sent nothing: its server waits a tenth of a second for the results and then answers
-        without them (seen on a busy machine), and of nested observations it may send the outer one alone.
+        None if Connect sent nothing: its server waits a tenth of a second for the results and then answers
+        without them (seen on a busy machine), and of nested observations it may send only the outer one.
         """
         with spark_families("read the observed positions"):
             values = self._observation.get
@@ -58,8 +57,8 @@ class ObservedPositions:
 def observe_positions(frame: DataFrame, columns: Sequence[str]) -> tuple[DataFrame, ObservedPositions]:
     """The same frame, observed: the highest position of ``columns``, and the number of rows.
 
-    ``columns``: none (rows are counted), one, or two that are compared in turn (time, then key). Rows with a NULL
-    position have none. RejectedError names a column that can't be a position.
+    ``columns``: none (only rows are counted), one, or two that are compared in turn (time, then key). A row with a
+    NULL in them has no position. RejectedError names a column that can't be a position.
     """
     types = {column.name: column.dataType for column in frame.schema.fields} if columns else {}
     kinds = [_kind_of(name, types.get(name)) for name in columns]
@@ -81,7 +80,7 @@ def _kind_of(name: str, data_type: t.DataType | None) -> WatermarkType:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return WatermarkType.LONG
         case t.DecimalType() if data_type.scale == 0:
-            return WatermarkType.LONG  # one beyond 64 bits fails the write, as it fails the plan before it
+            return WatermarkType.LONG  # a value beyond 64 bits fails the plan, or else the write
         case t.TimestampType():
             return WatermarkType.TIMESTAMP
         case t.TimestampNTZType():
@@ -102,7 +101,7 @@ def _kind_of(name: str, data_type: t.DataType | None) -> WatermarkType:
 def _as_scalar(value: Column, kind: WatermarkType) -> Column:
     match kind:
         case WatermarkType.TIMESTAMP | WatermarkType.LOCAL_TIMESTAMP:
-            return f.unix_micros(value.cast("timestamp"))  # the session is in UTC, so that a wall clock stays itself
+            return f.unix_micros(value.cast("timestamp"))  # the session is in UTC, so a wall clock keeps its value
         case WatermarkType.DATE:
             return f.unix_date(value)
         case WatermarkType.LONG:

@@ -1,8 +1,8 @@
-"""One Spark write into an attempt's own directory, and what of it counts afterwards.
+"""One Spark write into an attempt's own directory, and the files that count as its output.
 
-The v1 file committer renames a task's files when the job commits and writes ``_SUCCESS`` last: the sign of a
+The v1 file committer renames a task's files when the job commits and writes ``_SUCCESS`` last, as the sign of a
 complete write. Speculative or repeated tasks leave nothing visible. Row counts are read from the footers of
-the files that are there, never from Spark's metrics, which count a repeated task twice.
+the files, never from Spark's metrics, which count a repeated task twice.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,26 +19,24 @@ from gobblin_assets.model.files import DataFile, FileStat
 from gobblin_assets.rows.footers import count_rows
 from gobblin_assets.spark.errors import spark_families
 
-"""Large enough for readers to stream, small enough to be copied or rewritten again after a failure."""
-
 FOOTER_THREADS_MAX: Final = 8
 
 SUCCESS_NAME: Final = "_SUCCESS"
 _TEMPORARY_NAME: Final = "_temporary"
 _DATA_ENDING: Final = ".parquet"
 
-# The committer's algorithm 2 shows files before the job commits; a marker that a site switched off is no sign.
+# The committer's algorithm 2 shows files before the job commits, and a site may have switched the marker off.
 _COMMITTER: Final = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
 }
-# Hadoop's default for local paths puts a checksum file beside each file; its cache would hand that one out again.
+# Hadoop's default file system for local paths puts a checksum file beside each file; a cached one would be reused.
 _WITHOUT_CHECKSUM_FILES: Final = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
 
-# Parquet's own default, which a site may have switched off: `gobblin-assets verify --checksums` rests on it.
+# Parquet's own default, which a site may have switched off: `gobblin-assets verify --checksums` needs the checksums.
 _PAGE_CHECKSUMS: Final = {"parquet.page.write-checksum.enabled": "true"}
 
 
@@ -69,7 +67,7 @@ def write_parquet(
     file_rows_max: int | None = None,
     compression: str = "zstd",
 ) -> None:
-    """Write the frame where nothing is yet. Whatever is raised: the directory is given up, never written again.
+    """Write the frame into a new directory. After any error the directory is given up and never written again.
 
     ConflictError if the directory exists, RejectedError if Spark refuses the query or a column's type,
     RetryableError for all else.
@@ -90,12 +88,12 @@ def write_parquet(
 
 
 def collect_output(fs: FileSystem, directory: str) -> list[WrittenDirectory]:
-    """What a complete write left: its directories with data files, in path order, after everything else is gone.
+    """The directories with data files that a complete write left, in path order. Everything else is removed first.
 
     Removes, in this attempt's own directory: hidden names (a leading ``.``, or ``_`` without ``=``), files
-    without rows, directories that are empty by that, and ``_SUCCESS`` last of all, so that a collection that
-    was interrupted can be repeated. RetryableError where the write is not complete or a file can't be read;
-    RejectedError where rows went below a hidden name, which nobody would find there.
+    without rows, directories that become empty, and ``_SUCCESS`` last, so that an interrupted collection can be
+    repeated. RetryableError if the write is not complete or a file can't be read; RejectedError if rows were
+    written below a hidden name, which readers skip.
     """
     marker = f"{directory}/{SUCCESS_NAME}"
     found = fs.list_files(directory)
@@ -124,12 +122,12 @@ def collect_output(fs: FileSystem, directory: str) -> list[WrittenDirectory]:
 
 
 def _is_hidden(relative_path: str) -> bool:
-    """As Spark's readers see it: a partition column may begin with an underscore, its directory has a ``=``."""
+    """Whether Spark's readers skip the path. A partition column may begin with ``_``: its directory has a ``=``."""
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative_path.split("/"))
 
 
 def _require_no_rows(fs: FileSystem, directory: str, hidden: Sequence[FileStat]) -> None:
-    """What Spark wrote as data under a hidden directory is rows, not rubbish of its own."""
+    """RejectedError if a data file below a hidden directory holds rows: they are data, not Spark's leftovers."""
     inside = [(file, file.path.removeprefix(directory + "/")) for file in hidden]
     data = [
         file

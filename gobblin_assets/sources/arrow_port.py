@@ -1,4 +1,4 @@
-"""The port of readers that need no Spark: they give the rows of a WorkUnit as Arrow batches to this process."""
+"""The port of readers that need no Spark: they give this process the rows of a WorkUnit as Arrow batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,10 +13,10 @@ from gobblin_assets.model.work_unit import WorkUnit
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """``batches`` have the columns of the reader, in its order and of its types; none is large.
+    """``batches`` have the columns of the reader, in its order and of its types; each batch is small.
 
-    ``interrupt`` ends the reading from another thread: the batches then end in an error. It may be called at any time
-    before the reading is closed, and raises nothing.
+    ``interrupt`` ends the reading from another thread: the batches then end in an error. ``interrupt`` may be called at
+    any time before the reading is closed, and raises nothing.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -36,5 +36,5 @@ class ArrowReader(Protocol):
         ...
 
     def explain(self, error: Exception) -> GobblinError:
-        """The family of what opening or reading raised, where that is none, naming table and column if it can. Pure."""
+        """The family for an error of opening or reading that has none. It names table and column if it can. Pure."""
         ...

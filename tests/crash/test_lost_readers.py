@@ -1,4 +1,4 @@
-"""A run that ends amid its reading: killed, terminated, interrupted, or without leases. Its sessions end soon after."""
+"""A run that ends while it reads: killed, terminated, interrupted, or without leases. Its sessions end soon after."""
 
 import signal
 import time
@@ -28,7 +28,7 @@ SESSIONS = f"SELECT count(*) {_OTHERS}"
 
 @dataclass(frozen=True)
 class Hold:
-    """What statements of the run that begin so do at each row (``n``), while the gate is shut."""
+    """While the gate is shut, the run's statements that begin with ``statement`` do ``wait`` at each row ``n``."""
 
     statement: str
     wait: str
@@ -40,7 +40,7 @@ class Hold:
 
 OF_READERS = {
     "a reader asleep": Hold("COPY", f"CASE WHEN n IN (0, 12) THEN pg_sleep({HELD_S}) END"),
-    # It is the test's.
+    # The test holds the lock.
     "a reader waiting for a lock": Hold("COPY", "CASE WHEN n IN (0, 12) THEN pg_advisory_lock(1) END"),
     "a reader sending rows": Hold("COPY", "pg_sleep(0.002)"),
 }
@@ -63,7 +63,7 @@ def source(fresh_database: Database) -> Iterator[Connection]:
 
 @contextmanager
 def shut_gate(lake: TableLake, source: Connection, hold: Hold) -> Iterator[None]:
-    """During the block, whoever reads the lake's tables is held up."""
+    """During the block, ``hold`` delays statements that read the lake's tables."""
     for urn in lake.urns if hold is OF_READERS["a reader sending rows"] else ():
         lake.add_rows(urn, ROWS)
     source.execute("CREATE TABLE gate AS SELECT true AS is_shut")

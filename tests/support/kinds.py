@@ -1,6 +1,6 @@
-"""The job kinds and the destinations that the crash suite, the contracts and the simulated world are run over.
+"""The job kinds and destinations of the crash suite, the contracts and the simulated world.
 
-Another kind, or another destination, is one more line here.
+To add a kind or a destination, add one line here.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """A small world for the real protocol code: sources of numbered rows, a destination, and workers to kill.
 
-Everything but the reading is the product's own: Postgres, the POSIX file system, leases, the log, the run.
+All parts but the reading are the product's own: Postgres, the POSIX file system, leases, the log, the run.
 Reading is a few lines of pyarrow, so that a whole run costs milliseconds and can be killed hundreds of times.
 """
 
@@ -49,7 +49,7 @@ from tests.support.workers import Worker
 
 JOB = "crash"
 OF_OURS = frozenset({MARKERS_NAME, SET_ASIDE_NAME, IDENTITY_NAME})
-"""What storage remembers, beside the files of datasets."""
+"""Names of the product's own records at the destination, beside the files of datasets."""
 
 URNS = ("orders", "a/b c.Ü")
 ROWS_PER_FILE = 3
@@ -60,7 +60,7 @@ Rows = Counter[tuple[int, str]]
 
 @dataclass(frozen=True)
 class Lake:
-    """Where everything is. It is sent to worker processes as it is."""
+    """The addresses and settings of one world. Worker processes get a copy."""
 
     database_url: str
     directory: str
@@ -84,12 +84,12 @@ class Lake:
 
     @property
     def events(self) -> Path:
-        """What was announced."""
+        """The file of announced publications."""
         return Path(self.directory, "events.log")
 
     @property
     def acknowledged(self) -> Path:
-        """What runs were told to be published, where somebody puts that down."""
+        """The file of publications that runs reported, if the test writes one."""
         return Path(self.directory, "acknowledged.log")
 
     def source_of(self, urn: str) -> Path:
@@ -162,7 +162,7 @@ class LakeRows:
         pq.write_table(table, path, write_page_checksum=True)
         identity = open_file_system(self.lake.root)[0].find_identity(path)
         if identity is None:
-            # Put out of the way by whoever took the dataset over while this process slept.
+            # The process that took the dataset over has moved the file while this process slept.
             raise FileNotFoundError(f"{path} is gone")
         return DataFile(Path(path).name, identity, pq.read_metadata(path).num_rows)
 
@@ -242,11 +242,11 @@ class World:
         )
 
     def expire_leases(self) -> None:
-        """What waiting does: the leases of dead owners run out."""
+        """Let all leases run out, as waiting would."""
         self.execute("UPDATE gobblin.lease SET expires_at = clock_timestamp() - interval '1 second'")
 
     def make_due(self) -> None:
-        """The same for sequences that were put off."""
+        """Make sequences due now whose next try was put off."""
         self.execute("UPDATE gobblin.commit_sequence SET next_try_at = clock_timestamp() WHERE next_try_at IS NOT NULL")
 
     def execute(self, statement: str, **arguments: object) -> None:
@@ -254,11 +254,11 @@ class World:
             connection.execute(text(statement), arguments)
 
     def published_rows(self, urn: str) -> Rows:
-        """Read straight from the log's segments and the files: nothing of the product's readers is used."""
+        """Read straight from the log's segments and the files, without the product's readers."""
         return self.read_rows(self.published_paths(urn))
 
     def rows_of(self, urn: str) -> Rows:
-        """By the ledger, wherever it says that the job's files are now."""
+        """The rows of the files that the ledger names for the job now."""
         found = self.stores.published.find(JobName(self.lake.job_name), DatasetUrn(urn), role=Role.DATA)
         segments = () if found is None else found.segments
         return self.read_rows([file.path for segment in segments for file in segment.files()])
@@ -295,7 +295,7 @@ class World:
             return connection.execute(text(query), arguments).scalar()
 
     def stored_files(self) -> list[str]:
-        """Everything that stands below the destination, but for what storage remembers of publications."""
+        """All files below the destination, except the product's own records."""
         found = (path for path in Path(self.lake.root).rglob("*") if path.is_file())
         return sorted(str(path) for path in found if not OF_OURS & set(path.parts))
 
@@ -304,7 +304,7 @@ class World:
         return sorted(str(path) for path in found if SET_ASIDE_NAME not in path.parts)
 
     def check_exactly_once(self) -> None:
-        """Source and dataset as multisets, the watermark, the files: after everything has come to rest."""
+        """Check source and dataset as multisets, the watermark and the files, after all work has ended."""
         visible = []
         for urn in self.lake.urns:
             rows = self.lake.source_rows(urn)
@@ -325,8 +325,8 @@ class World:
             out.write(f"{report.publication.sequence_id}\n")
 
 
-# Children are forked from a process that has imported everything and has no threads. The first array that pyarrow makes
-# imports pandas, which takes longer than all that a child does.
+# Children are forked from a process without threads that has imported everything. Pandas is imported too: pyarrow's
+# first array imports it, which takes longer than the work of a child.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.support.lake", "pandas"])
 _count = iter(range(1_000_000))

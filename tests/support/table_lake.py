@@ -1,4 +1,4 @@
-"""A lake whose sources are tables of a real Postgres, which runs read in their own process by Arrow."""
+"""A lake whose sources are tables of a real Postgres. Runs read these tables by Arrow, in their own process."""
 
 import os
 import signal
@@ -28,24 +28,24 @@ from tests.support.shares import rotating
 from tests.support.workers import Worker
 
 TABLES: Final = "tables"
-"""The kind of such a lake, beside those of ``support.kinds``."""
+"""The kind of a table lake, beside those of ``support.kinds``."""
 
 _URNS: Final = ("public.orders", "public.Odd Näme")
-# All tables are one task, whose attempts share their read; or each of their WorkUnits is a task.
+# Either all tables are one task, whose attempts share their read, or each WorkUnit is a task.
 _TOGETHER: Final = SplitSpec(work_unit_rows=5, max_partitions=2, max_multi_work_units=1, task_rows_min=1)
 _APART: Final = SplitSpec(work_unit_rows=5, max_partitions=2, max_multi_work_units=4, task_rows_min=1)
 
 with_tables: Final = pytest.mark.parametrize(
     "lake", [*COMBINATIONS, *(rotating((TABLES, name)) for name in DESTINATIONS)], indirect=True, ids="-".join
 )
-"""A test of the crash suite over such a lake as well, in the runs in whose share that is."""
+"""Gives a test of the crash suite table lakes as well, in the test runs whose share has these cases."""
 
 FORKS.set_forkserver_preload([__name__, "pandas"])
 
 
 @dataclass(frozen=True)
 class TableLake(Lake):
-    """``where``: the condition of each dataset, in SQL."""
+    """``where``: the condition of every dataset, in SQL."""
 
     source: Database = field(kw_only=True)
     urns: tuple[str, ...] = _URNS
@@ -111,7 +111,7 @@ def make_table_lake(database_url: str, folder: Path, source: Database, destinati
 
 
 def make_any_lake(request: pytest.FixtureRequest, database_url: str, folder: Path) -> Lake:
-    """Of the kind and the destination that are the fixture's parameter."""
+    """A lake of the kind and the destination in the fixture's parameter."""
     kind, destination = request.param
     if kind != TABLES:
         return make_lake(database_url, folder, request.param)
@@ -141,7 +141,7 @@ def _command(arguments: Sequence[str], environment: Mapping[str, str], failpoint
     os.environ.update(environment)
     if failpoint:
         failpoints.arm(failpoint, log)
-    # A forked process has it ignored.
+    # Forked processes ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     cli.main(arguments, prog_name="gobblin-assets")
 

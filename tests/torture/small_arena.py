@@ -38,9 +38,9 @@ FED_ROWS: Final = (1, 1, 2, 2, 3, 12)
 
 
 class SmallArena:
-    """Made with the first rows in the sources, nothing published, nobody running.
+    """Begins with the first rows in the sources, nothing published, and no runner.
 
-    ``refused``: why nothing may be mounted here; None where it may.
+    ``refused``: why a mount is not possible here; None: it may be possible.
     """
 
     kind = "small"
@@ -86,11 +86,11 @@ class SmallArena:
 
     @property
     def lakes(self) -> Sequence[Lake]:
-        """As they are reached now: a server that was started again may have another port."""
+        """The lakes with their present addresses: a server that was started again may have another port."""
         return self._lakes
 
     def make_lake(self, **options: Any) -> Lake:
-        """Whose sources are empty."""
+        """A lake with empty sources."""
         return TortureLake(**options)
 
     def open_feeder(self, dice: random.Random) -> Feeder:
@@ -135,7 +135,7 @@ class SmallArena:
         ]
 
     def close(self, *, keep: bool) -> None:
-        """Everything that was started is over. What is kept survives the file system that it stood on."""
+        """Stop the feeder, the proxies and the server. With ``keep``, copy the mounted files before the unmount."""
         self._feeder.stop()
         self._proxies.close()
         self.victim.stop()
@@ -150,7 +150,7 @@ class SmallArena:
 
 
 class _Lines(Feeder):
-    """Adds rows to the sources, a few at a time, now and then a heap."""
+    """Adds rows to the sources, a few at a time, sometimes many."""
 
     def __init__(self, lakes: Sequence[Lake], dice: random.Random) -> None:
         super().__init__(FEED_EVERY_S)

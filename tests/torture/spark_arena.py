@@ -22,19 +22,19 @@ from tests.torture.tally import Tally
 
 
 class Source(Protocol):
-    """What the runners read, and who writes it."""
+    """What the runners read, with its writer."""
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
 
     def rows(self, urn: str) -> Rows:
-        """All that there is, asked in another way than the product does."""
+        """All rows, read in another way than the product reads them."""
         ...
 
 
 class SparkArena(ABC):
-    """Made with the first rows at the source, Spark warm, nothing published, nobody running."""
+    """Begins with the first rows at the source, a warm Spark server, nothing published, and no runner."""
 
     kind: str
     at_work_max = 3
@@ -65,7 +65,7 @@ class SparkArena(ABC):
 
     @abstractmethod
     def site(self) -> Site:
-        """As it is reached now: a server that was started again may have another port."""
+        """The site with its present addresses: a server that was started again may have another port."""
 
     @abstractmethod
     def start(self, plan: RunnerPlan) -> Process: ...
@@ -87,7 +87,7 @@ class SparkArena(ABC):
 
     @abstractmethod
     def mend(self) -> None:
-        """Not Spark, which whoever needs it starts: here it would wait for one who was stopped while starting it."""
+        """Undo disturbances. Runners start Spark themselves: a start here would wait for one that was stopped in it."""
 
     def subjects(self) -> Sequence[Subject]:
         return [Subject(self.site().job, urn) for urn in self.urns]
@@ -105,14 +105,14 @@ class SparkArena(ABC):
         ]
 
     def close(self, *, keep: bool) -> None:
-        """Everything that was started is over; the files are left to whoever made the home."""
+        """Stop the source's writer, Spark and the server. The files stay; the caller, who made the home, owns them."""
         self.source.stop()
         with suppress(GobblinError):
             connect_server.stop_connect(self.site().spark_home)
         self.victim.stop()
 
     def _kill_spark(self, _lasts_s: float) -> bool:
-        """The next runner starts it again."""
+        """Kill the Spark server; the next runner starts another one."""
         try:
             server = connect_server.find(self.site().spark_home)
         except GobblinError:

@@ -1,4 +1,4 @@
-"""Where runners read tables by Arrow: as small runners are tortured, and each source is a table of the same server."""
+"""Where runners read tables by Arrow: the arena of small runners, with tables of the same server as sources."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ SOURCE_DATABASE: Final = "shop"
 
 
 class TableArena(SmallArena):
-    """Made with the first rows in the tables, nothing published, nobody running."""
+    """Begins with the first rows in the tables, nothing published, and no runner."""
 
     kind = "table"
     at_work_max = 4
@@ -41,7 +41,7 @@ class TableArena(SmallArena):
         return [replace(lake, source=source) for lake in super().lakes if isinstance(lake, TableLake)]
 
     def make_lake(self, **options: Any) -> Lake:
-        """One lake's tables are read together, the other's by several attempts each."""
+        """A lake with empty tables. One lake's tables are read together, the other's by several attempts each."""
         if not self._has_database:
             embedded.create_database(self.victim.server, SOURCE_DATABASE)
             self._has_database = True
@@ -57,7 +57,7 @@ class TableArena(SmallArena):
             try:
                 return self.victim.end_sessions(SOURCE_DATABASE, lasts_s)
             except psycopg.Error:
-                # A backend was killed a moment ago, and Postgres recovers.
+                # A backend was killed a moment ago, and Postgres is recovering.
                 return False
 
         return {**super().strikes(), Injection.SESSIONS_ENDED: ended}
@@ -79,5 +79,5 @@ class _Rows(Feeder):
         try:
             lake.add_rows(self._dice.choice(lake.urns), self._dice.choice(FED_ROWS))
         except psycopg.Error:
-            # Postgres is away; whether these rows are in, the next insertion sees for itself.
+            # Postgres is down. The next insertion finds out whether these rows were stored.
             return

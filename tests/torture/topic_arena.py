@@ -20,7 +20,7 @@ _URNS: Final = ("orders", "clicks", "page.views", "Odd_Name-1")
 
 
 class TopicArena(SparkArena):
-    """Made with the first records in the topics, Spark warm, nothing published, nobody running."""
+    """Begins with the first records in the topics, a warm Spark server, nothing published, and no runner."""
 
     kind = "topic"
     at_work_max = 3

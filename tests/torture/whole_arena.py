@@ -25,7 +25,7 @@ _FEED_EVERY_S: Final = 0.5
 
 
 class WholeArena(SparkArena):
-    """Made with the first rows in the tables, Spark warm, nothing published, nobody running."""
+    """Begins with the first rows in the tables, a warm Spark server, nothing published, and no runner."""
 
     kind = "whole"
 
@@ -50,11 +50,11 @@ class WholeArena(SparkArena):
         return start_whole_runner(plan, self.site(), self.runners.logs)
 
     def mend(self) -> None:
-        """Postgres is up again, and nothing else was disturbed for longer."""
+        """Nothing to do: Postgres is up again, and no other disturbance lasts."""
 
 
 class _Tables(Feeder):
-    """The tables: rows numbered from 0, added by one writer, so that their order is that of their commits."""
+    """The tables, with rows numbered from 0. One writer adds them, so that their order is that of their commits."""
 
     def __init__(self, victim: Victim, seed: str) -> None:
         super().__init__(_FEED_EVERY_S)
@@ -76,7 +76,7 @@ class _Tables(Feeder):
         try:
             self._add(self._dice.choice(_URNS), self._dice.choice((1, 2, 3, 25)))
         except psycopg.Error:
-            # Postgres is away; whether these rows are in, the next insertion sees for itself.
+            # Postgres is down. The next insertion finds out whether these rows were stored.
             time.sleep(_FEED_EVERY_S)
 
     def _add(self, urn: str, count: int) -> None:

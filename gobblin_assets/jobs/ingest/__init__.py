@@ -1,1 +1,1 @@
-"""Ingestion: tables and topics, read by Spark, to Parquet files that the commit log publishes."""
+"""Ingestion: tables and topics, read by Spark or Arrow, to Parquet files that the commit log publishes."""

@@ -1,7 +1,7 @@
 """Extraction in this process: a source's Arrow batches are written as they come, WorkUnits side by side.
 
-What a plan needs beside reading and writing (converters, row policies, directories by value, the late window) is
-Spark's; ``find_spark_need`` says so before anything is read.
+Converters, row policies, directories by value, event time and the late window need Spark; ``find_spark_need`` finds
+such a need before anything is read.
 """
 
 import os
@@ -32,12 +32,12 @@ from gobblin_assets.sources.port import read_plan_of
 from gobblin_assets.spec.job_spec import WriterSpec
 
 _DATA_DIRECTORY: Final = "files"
-# How often what was told to end is told so, in seconds.
+# Seconds between repeated interruptions of reads that should end.
 _INTERRUPT_EVERY_S: Final = 0.5
 
 
 def find_spark_need(plan: UnitPlan) -> str | None:
-    """What of the plan only Spark can do, by the field that asks for it; None: nothing."""
+    """The first field of the plan that needs Spark; None: no field does."""
     found = read_plan_of(plan)
     needs = {
         "converters": found.spec.converters,
@@ -51,7 +51,7 @@ def find_spark_need(plan: UnitPlan) -> str | None:
 
 
 class ArrowWorker:
-    """``Worker`` of plans that have an ``ArrowReader``. All tasks of a run share its threads, one for a processor."""
+    """``Worker`` of plans that have an ``ArrowReader``. All tasks of a run share its threads, one per processor."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -104,7 +104,7 @@ class ArrowWorker:
         started = [each for some in futures for each in some]
         while wait(started, timeout=_INTERRUPT_EVERY_S).not_done:
             running.interrupt_again()
-        # The first that failed has ended the others: what these say is only that.
+        # The first failure ended the other reads, and their errors say only that.
         failures = [error for each in started if (error := each.exception()) is not None]
         if failures:
             raise running.reason or failures[0]
@@ -136,7 +136,7 @@ class ArrowWorker:
         except Exception as error:  # noqa: BLE001  a driver's error has no family
             known = error if isinstance(error, GobblinError) else task.reader.explain(error)
             running.fail(known)
-            # Without its cause, whose text may hold a secret of the connection.
+            # Raised without its cause, whose text may hold a secret of the connection.
             raise known from None
         except BaseException as error:
             running.fail(error)
@@ -146,7 +146,7 @@ class ArrowWorker:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_count``: of the rows that the source gave, counted on their way."""
+    """``row_count``: the rows that the source gave, counted as they passed."""
 
     files: tuple[DataFile, ...]
     row_count: int
@@ -192,7 +192,7 @@ class _Task:
 
 
 class _Running:
-    """What is being read under one tag: ended from outside, or by the first part of it that fails."""
+    """The reads under one tag. A cancellation, or the first read that fails, ends all of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -215,11 +215,11 @@ class _Running:
         self.interrupt_again()
 
     def interrupt_again(self) -> None:
-        """Interrupt whatever is still being read, if all of it is to end.
+        """Interrupt the reads that still go on, if all of them should end.
 
-        A query that was sent in the moment of an interruption has not heard of it.
+        One interruption is not enough: it misses a query that is sent at the same moment.
         """
-        # Under the lock, so that nothing is closed meanwhile that is to be interrupted.
+        # The lock keeps a read from being closed while it is interrupted.
         with self._lock:
             for each in self._interrupts if self._is_stopped else ():
                 each()

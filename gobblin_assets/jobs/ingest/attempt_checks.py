@@ -1,4 +1,4 @@
-"""What each attempt is held to, whoever reads its rows."""
+"""Checks of every attempt, whether Spark or Arrow reads its rows."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ from gobblin_assets.sources.port import read_plan_of
 
 
 def require_readable(orders: Sequence[WorkOrder], schemas: Iterable[t.StructType]) -> None:
-    """Nothing is written that could not be read, by itself or together with what is published."""
+    """Refuse to write rows that could not be read, alone or together with the published rows."""
     for schema in schemas:
         require_distinct_fields(schema, label=f"dataset {orders[0].plan.urn!r}", field="converters")
         new = parse_schema(schema.jsonValue())
@@ -36,7 +36,7 @@ def position_columns(order: WorkOrder) -> tuple[str, ...]:
 
 
 def require_below(order: WorkOrder, high: Watermark | None) -> None:
-    """The source kept the pinned bound. Rows above it would be read again, and doubled, by the next run."""
+    """Require that the source kept the pinned bound: the next run would read rows above it again, and double them."""
     ends = [unit.interval.high for unit in order.units if unit.interval is not None]
     if high is not None and ends and high.type is ends[0].type and high >= max(ends):
         raise CorruptionError(

@@ -1,9 +1,9 @@
 """Extraction on Spark: one read, one chain of transformations and one write for each attempt.
 
-read -> converters -> late window -> output partitions -> row quality -> Parquet. Rows that were written are counted
-in the files' footers, rows that were read are observed during the read. If Connect sends no observation, a second read
-counts them: every attempt has a count that does not come from its files. If several datasets share a read, the source
-counts the rows of each; if a converter removes some rows, the rest is counted again.
+read -> converters -> late window -> output partitions -> row quality -> Parquet. Written rows are counted in the files'
+footers, read rows are observed during the read. If Connect sends no observation, a second read counts the rows, so that
+every attempt has a count that does not come from its files. If several datasets share a read, the source counts the
+rows of each; if a converter may remove rows, the remaining rows are counted again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ from gobblin_assets.spark.errors import is_server_gone, spark_families
 
 _DATA_DIRECTORY: Final = "files"
 _SHARED_DIRECTORY: Final = "shared"
-# The share of what is read alone.
+# The name of the only share, where an order is read alone.
 _ALONE: Final = ""
 
 
@@ -94,7 +94,7 @@ class SparkExtractor:
         return self._describe(order, directories, written, rows_read=written.row_counts[_ALONE])
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
-        """One write into the first attempt's directory, of which each attempt then gets its share by a rename."""
+        """One write into the first attempt's directory; then a rename gives each attempt its share."""
         first = orders[0]
         if first.plan.sharing is None:
             return [self.do(order) for order in orders]
@@ -114,13 +114,13 @@ class SparkExtractor:
         extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
         if others := (shares.keys() | written.row_counts.keys()) - {_share_of(order) for order in orders}:
             raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(others))}")
-        # A rename is durable when both of its directories are synced; the engine syncs those that it came to.
+        # A rename is durable when both of its directories are synced; the engine syncs the target directories.
         self._fs.sync_directories([directory])
         self._fs.remove_tree(directory)
         return extracted
 
     def _plan_schemas(self, order: WorkOrder) -> Mapping[Role, t.StructType]:
-        """The schemas that files would have, by analysis alone."""
+        """The schemas that files would have. Spark only analyses the query."""
         rules, urn = read_plan_of(order.plan), order.plan.urn
         with spark_families(f"find the columns of {urn}"):
             frame = convert(rules.reader.read(self._spark, ()), rules.spec.converters, dataset=urn)
@@ -141,7 +141,7 @@ class SparkExtractor:
             source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
             outcome = self._fs.rename_no_replace(source, directory)
             if outcome is not RenameOutcome.RENAMED:
-                # Moved away by the process that took the dataset over while this process slept.
+                # The process that took the dataset over has moved the files while this process slept.
                 raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
         directories = []
         for path, found in share:
@@ -173,7 +173,7 @@ class SparkExtractor:
             with self._cancellation.tagged(order.tag):
                 return self._write(orders, *read(), self._fs.to_uri(directory))
         except RetryableError as error:
-            # The write's own family says that it failed; its cause may say why, and whose fault it is.
+            # The write's error says only that it failed; its cause may say why, and what to correct.
             cause = error.__cause__ or error
             self._learn(order, cause)
             raise _explain(order, cause, self._look_at_failed(orders, read, cause)) from error
@@ -184,7 +184,7 @@ class SparkExtractor:
             raise _explain(order, error, self._look_at_failed(orders, read, error)) from error
 
     def _look_at_failed(self, orders: Sequence[WorkOrder], read: "_Read", error: BaseException) -> RowFailures | None:
-        """Rows that failed a policy; None for another failure, for several datasets, or if it can't be determined."""
+        """Rows that failed a policy; None for another failure, for several datasets, or if the look itself fails."""
         order, name = orders[0], find_broken_policy(error)
         policy = next((each for each in read_plan_of(order.plan).spec.quality.rows if each.name == name), None)
         if policy is None or len(orders) > 1:
@@ -193,7 +193,7 @@ class SparkExtractor:
             with self._cancellation.tagged(order.tag), spark_families("look at the rows that failed"):
                 frame, _positions = self._observed(order, read()[0])
                 return look_at_failed(self._divide(order, frame)[0], policy, read_plan_of(order.plan).spec)
-        except Exception:  # noqa: BLE001  what failed is known; that it can't be counted must not hide it
+        except Exception:  # noqa: BLE001  the failure is known; an error of counting must not hide it
             return None
 
     def _divide(self, order: WorkOrder, frame: DataFrame) -> tuple[DataFrame, Sequence[str]]:
@@ -231,8 +231,8 @@ class SparkExtractor:
     def _observed(self, order: WorkOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
         """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
 
-        Where nothing takes rows out, the source's own rows are observed, and so are their positions. Else what is
-        left is counted, and positions are observed only if no converter can have changed them.
+        If nothing removes rows, the source's own rows and their positions are observed. Otherwise the remaining
+        rows are counted, and positions are observed only if no converter can have changed them.
         """
         links = read_plan_of(order.plan).spec.converters
         late = any(unit.reread_from is not None for unit in order.units)
@@ -243,7 +243,7 @@ class SparkExtractor:
         return observe_positions(left, () if links else position_columns(order))
 
     def _without_late(self, frame: DataFrame, order: WorkOrder) -> DataFrame:
-        """Leave out what an earlier sequence published, where this attempt reads below the watermark."""
+        """Leave out rows that an earlier sequence published, if this attempt reads below the watermark."""
         plan = order.plan
         late = next((unit for unit in order.units if unit.reread_from is not None), None)
         if late is None or late.reread_from is None or late.interval is None or late.interval.low is None:
@@ -270,7 +270,7 @@ class SparkExtractor:
         )
 
     def _learn(self, order: WorkOrder, error: BaseException) -> None:
-        # Each other try would find it out anew, for as long as the client has patience.
+        # Otherwise each later try would wait for the client's timeout to learn the same.
         self._is_server_gone = self._is_server_gone or is_server_gone(error)
         if isinstance(error, Exception):
             read_plan_of(order.plan).reader.learn(error)
@@ -300,7 +300,7 @@ _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_counts``: of each share, or of ``_ALONE``; how many rows should be in the files."""
+    """``row_counts``: how many rows should be in the files, by share; ``_ALONE`` is the only share of one order."""
 
     observed: Observed | None
     row_counts: Mapping[str, int]

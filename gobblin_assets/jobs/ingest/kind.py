@@ -1,4 +1,4 @@
-"""Ingestion as a job kind: a source plans, and Spark reads, converts and writes."""
+"""Ingestion as a job kind: a source plans; Spark, or Arrow in this process, reads and writes."""
 
 import datetime as dt
 from collections import Counter
@@ -30,9 +30,9 @@ _SPARK: Final = "spark"
 class IngestKind:
     """``JobKind`` of one job: ``datasets`` has the specification of each of its datasets, defaults applied.
 
-    ``spark`` gives the session and may be called from any thread; a source that needs none never calls it.
-    ``open_extractor`` makes the worker for plans, ``make_rewriter`` the rewriter; None: nothing is compacted.
-    ``open_arrow`` makes what does plans without Spark; None: all are done by Spark.
+    ``spark`` gives the session and may be called from any thread; a source that needs no session never calls it.
+    ``open_extractor`` makes Spark's worker, ``make_rewriter`` the rewriter; None: nothing is compacted.
+    ``open_arrow`` makes the worker for plans that need no Spark; None: Spark does all plans.
     """
 
     datasets: Mapping[DatasetUrn, DatasetSpec]
@@ -103,14 +103,14 @@ class _IngestSession:
             return self.open_extractor()
 
     def _choose_reader(self, plan: UnitPlan) -> ReadPlan:
-        """Without its reader for Arrow where Spark is needed. RejectedError where the job wants no Spark."""
+        """The read plan; a plan that needs Spark loses its Arrow reader. RejectedError if the job allows only Arrow."""
         found = read_plan_of(plan)
         need = find_spark_need(plan)
         if found.needs_arrow and need is not None:
             raise RejectedError(
                 f"{plan.urn} has {need}, which needs Spark",
                 field="source.reader",
-                hint="Write reader: auto, or leave that out.",
+                hint=f"Write reader: auto, or leave {need} out.",
             )
         return found if need is None and self.open_arrow is not None else replace(found, arrow=None)
 
@@ -121,7 +121,7 @@ def _with_spec(request: PlanRequest, spec: DatasetSpec) -> SourceRequest:
 
 @contextmanager
 def _losing_sessions() -> Iterator[None]:
-    """Turn Spark's errors into SessionLostError, where no single dataset is asked for."""
+    """Turn Spark's errors into SessionLostError."""
     try:
         yield
     except spark_raises() as error:

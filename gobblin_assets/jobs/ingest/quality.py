@@ -1,7 +1,7 @@
 """Quality results of a dataset partition before its seal, as pure decisions over counted figures.
 
-Rows written and set aside are counted in the files' footers, rows read are counted during the read. An attempt whose
-files lack rows has failed before (``run.task.require_whole``); here whole dataset partitions are compared.
+Rows written and set aside are counted in the files' footers, rows read are counted during the read. Before,
+``run.task.require_whole`` compared both for each attempt; this module compares them for whole dataset partitions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ SAMPLES: Final = "samples"
 
 @dataclass(frozen=True, slots=True)
 class QualityJudge:
-    """``Judge`` of a dataset of rows. ``comments`` are the source's, by its own names."""
+    """``Judge`` of a dataset of rows. ``comments`` are the source's, by the source's names of columns."""
 
     spec: DatasetSpec
     comments: SourceComments
@@ -65,7 +65,7 @@ class QualityJudge:
         return checks
 
     def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
-        """Row policies: where one broke, its task has failed, and the others may still be published."""
+        """The results of row policies. A broken policy fails its task; other tasks may still be published."""
         aside = None if staged is None else _rows(staged, Role.QUARANTINE)
         return check_rows(
             self.spec.quality.rows,
@@ -91,10 +91,11 @@ def check_tasks(
     columns: Mapping[str, str],
     previous_columns: Mapping[str, str] | None,
 ) -> tuple[CheckResult, ...]:
-    """One result a policy, in order. ``columns`` are name to Spark type text; previous None: never published.
+    """One result for each policy, in order. ``columns`` maps names to Spark types.
 
-    ``rows_read`` counts the rows that should come out again: what the source gave, less what the late window
-    and ``where`` converters took out. Nothing read and nothing written passes every comparison of counts.
+    ``previous_columns`` None: nothing was published before. ``rows_read`` counts the rows that should be written:
+    those that the source gave, less those that the late window and converters removed. Zero rows read and written pass
+    every check that compares the two.
     """
     results = []
     for policy in policies:
@@ -123,8 +124,8 @@ def check_rows(
 
     ``broken`` names the ``fail`` policy that ended a task, if one did. ``rows_set_aside`` None: nothing was published,
     and the other policies have no result. ``failures``: the rows that broke the policy, if they were counted.
-    ``samples``: some of the rows that were set aside. Rows are not counted by err_file policy if there are several, and
-    not for optional policies: the rows themselves name the policy, and there is no result.
+    ``samples``: some of the rows that were set aside. Rows that several ``err_file`` policies set aside are not counted
+    for each, so these policies then have no result; optional policies never have one. Such rows name their policy.
     """
     fail = [policy for policy in policies if policy.on_failure == "fail"]
     aside = [policy for policy in policies if policy.on_failure == "err_file"]
@@ -175,7 +176,7 @@ def check_quarantine(
 
 
 def may_have_dead_letters(spec: DatasetSpec, *, may_fail_rows: bool) -> bool:
-    """Whether records may turn out to be no rows, as they are read (``may_fail_rows``) or by their event time."""
+    """Whether records may become dead letters: while they are read (``may_fail_rows``), or by their event time."""
     rules = spec.writer.event_time
     return may_fail_rows or (rules is not None and "dead_letter" in (rules.on_missing, rules.on_future))
 
@@ -183,7 +184,7 @@ def may_have_dead_letters(spec: DatasetSpec, *, may_fail_rows: bool) -> bool:
 def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, count_max: int) -> CheckResult:
     """Check that the share of dead letters is at most ``quality.dead_letter_fraction_max``.
 
-    Up to ``count_max`` of them, ``quality.dead_letter_count_max``, are allowed whatever their share.
+    Up to ``count_max`` dead letters (``quality.dead_letter_count_max``) are allowed, however large their share.
     """
     total = rows + dead_letters
     fraction = dead_letters / total if total else 0.0
@@ -198,7 +199,7 @@ def check_dead_letters(*, rows: int, dead_letters: int, fraction_max: float, cou
 
 
 def _check_row_count(policy: TaskPolicySpec, read: int, written: int, aside: int) -> CheckResult:
-    """With bounds, of the rows written; without, every row read must be written or set aside."""
+    """With bounds, the rows written must lie within; without bounds, every row read must be written or set aside."""
     low, high = policy.min_row_count, policy.max_row_count
     figures = {"rows_read": read, "rows_written": written, "rows_set_aside": aside}
     if low is None and high is None:
@@ -227,10 +228,10 @@ def _check_range(policy: TaskPolicySpec, read: int, written: int, aside: int) ->
 def _check_schema(
     policy: TaskPolicySpec, columns: Mapping[str, str], previous: Mapping[str, str] | None
 ) -> CheckResult:
-    """Columns may be added; none that was published may be gone or have another type. None at all: nothing was read."""
+    """Columns may be added. A published column must stay, with its type. No columns at all: nothing was read."""
     if not columns:
         figures: dict[str, object] = {"dropped": 0, "retyped": 0, "added": 0}
-        return CheckResult(policy.name, True, policy.blocking, "nothing was read, and its columns stay", figures)
+        return CheckResult(policy.name, True, policy.blocking, "nothing was read; the columns stay", figures)
     before = previous or {}
     dropped = [name for name in before if name not in columns]
     retyped = [f"{n} ({before[n]} → {columns[n]})" for n in before if n in columns and columns[n] != before[n]]

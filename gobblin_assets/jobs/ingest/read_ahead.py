@@ -11,7 +11,7 @@ import pyarrow as pa
 def reading_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
     """The same batches; one is read while the caller works on the one before.
 
-    The block ends after the read that is under way, so that nothing reads from what the caller closes next.
+    The block waits for the read that is under way, so that the caller may close the source of the batches next.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="arrow-ahead") as pool:
         yield _one_ahead(batches, pool)

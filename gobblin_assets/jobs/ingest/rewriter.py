@@ -71,7 +71,7 @@ class SparkRewriter:
         file_count: int,
         rows: int,
     ) -> None:
-        # The rows of a directory meet in one task; elsewhere neighbours stay together.
+        # One task gets all rows of a directory; without directory columns, neighbours stay together.
         gathered = (
             frame.repartition(*(named(name) for name in columns)) if columns else frame.coalesce(max(1, file_count))
         )
@@ -85,7 +85,7 @@ class SparkRewriter:
 
 
 def _require_equal(before: DataFrame, after: DataFrame, order: RewriteOrder) -> None:
-    """The same rows as a multiset: by their number, and by the sum of their hashes, which has no order."""
+    """Require the same rows as a multiset: by their number, and by the sum of their hashes, in any order."""
     read, written = _sum_up(before), _sum_up(after)
     if read != written:
         raise CorruptionError(

@@ -1,4 +1,4 @@
-"""Ingestion put together: what a run of a job needs, by the environment. Dagster's assets put it together of resources.
+"""The parts that a run of an ingestion job needs, from the environment. Dagster's assets take them from resources.
 
 from gobblin_assets import run_job
 report = run_job("shop.yaml", partitions=["2026-01"])
@@ -54,13 +54,13 @@ def run_job(
 ) -> RunReport:
     """Materialize datasets of the job, after completing what earlier runs left open, as `gobblin-assets run` does.
 
-    ``datasets``: URNs; without them, all that have partitions where ``partitions`` are given, else all that have none
-    (of logs: all, in the windows that are open). ``partitions``: keys. ``partition_ranges``: (first, last), both
-    included. ``future``: take also windows that have not begun. ``spark``: where Spark runs; its session stays
-    open. ``say`` is shown lines on how it goes, ``on_publication`` each publication, at least once.
+    ``datasets``: URNs. Without URNs, a run takes all datasets with partitions if ``partitions`` are given, else all
+    without partitions (of logs: all datasets, in the open windows). ``partitions``: keys. ``partition_ranges``: (first,
+    last), both included. ``future``: also take windows that have not begun. ``spark``: where Spark runs; its session
+    stays open. ``say`` gets lines of progress, ``on_publication`` gets each publication at least once.
 
-    What fails for one dataset is in the report. Raises a family of ``GobblinError`` for what concerns the whole run:
-    RejectedError for a job or a selection that can't be run, before anything is begun.
+    The report has the failures of single datasets. A failure of the whole run raises a family of ``GobblinError``:
+    RejectedError for a job or a selection that can't be run, before the run begins.
     """
     spec = read_job(job)
     specs = read_job_datasets(spec)
@@ -82,10 +82,10 @@ def run_stream(
     say: _Say = unheard,
     on_publication: Callable[[DatasetReport], None] = unheard,
 ) -> RunReport:
-    """Publish what comes to the job's logs, at the job's pace, until ``wait_for_stop`` says so.
+    """Publish new records of the job's logs, at the job's pace, until ``wait_for_stop`` returns true.
 
-    ``wait_for_stop(seconds)`` waits as long, or less, and says whether to stop: ``threading.Event().wait`` is one.
-    Otherwise as ``run_job``.
+    ``wait_for_stop(seconds)`` waits at most so long and returns whether to stop, as ``threading.Event().wait`` does.
+    The rest is as in ``run_job``.
     """
     spec = plan_stream_job(read_job(job))
     specs = read_job_datasets(spec)
@@ -101,18 +101,18 @@ def read_job(job: Job) -> JobSpec:
 
 
 def read_job_datasets(job: JobSpec) -> Mapping[DatasetUrn, DatasetSpec]:
-    """Every dataset of the job, those that patterns choose as `gobblin-assets discover` found them."""
+    """Every dataset of the job. Patterns choose from the names that `gobblin-assets discover` found."""
     return resolve_datasets(job, find_discovered(job))
 
 
 def find_discovered(job: JobSpec) -> Sequence[str] | None:
-    """The names that the job's patterns choose of those that were discovered; None without patterns or discovery."""
+    """The discovered names that the job's patterns choose; None without patterns or discovery."""
     found = discovery_of(job)
     return None if found is None else found.selected(job.source)
 
 
 def open_source(job: JobSpec) -> Source:
-    """The job's source, by the variables of its connection's name. Nothing is connected to yet."""
+    """The job's source, from the environment variables of its connection. It does not connect yet."""
     return read_connection(job.source, os.environ).open_source(job)
 
 

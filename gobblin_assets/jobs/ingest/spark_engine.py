@@ -1,4 +1,4 @@
-"""The Spark of a run: inside its process, on a cluster's master, or on a Spark Connect server; and its workers."""
+"""The Spark of a run, and its workers: inside the run's process, on a cluster, or on a Spark Connect server."""
 
 import os
 import threading
@@ -43,22 +43,22 @@ class _SparkWork(Protocol):
 
 
 def _import_spark() -> _SparkWork:
-    # Half a second, for gRPC and pandas: most of what a run without Spark would spend on imports.
+    # This import takes half a second (gRPC, pandas); a run without Spark would spend most of its imports on it.
     return cast("_SparkWork", import_module("gobblin_assets.jobs.ingest.spark_work"))
 
 
 @dataclass(slots=True)
 class SparkEngine:
-    """Nothing starts before the first use; any thread may call.
+    """Nothing starts before the first use. Any thread may call the methods.
 
     ``master``: ``local[n]``, ``spark://host:7077``, …, for a session inside this process. ``remote``: a Spark Connect
     server, ``sc://host:port/;token=…``. Without both: the warm server of GOBBLIN_HOME if it runs and has the
-    connectors that the job needs, else ``local[*]``. ``conf`` is Spark's own configuration. ``more_jars`` is that of
-    jars for a session of this process (``spark.settings.plan_jars``): a server has those that it was started with, and
-    is taken all the same. ``capabilities`` are connectors beside those that a job needs, ``coordinates`` their
-    Maven coordinates where those are not ours.
+    connectors that the job needs, else ``local[*]``. ``conf`` is Spark's own configuration. ``more_jars`` is Spark's
+    configuration of jars for a session of this process (``spark.settings.plan_jars``); a server keeps the jars that it
+    was started with. ``capabilities`` are connectors beside those that a job needs, ``coordinates`` their Maven
+    coordinates if they differ from the product's.
     ``jars``: a folder with jars instead of the resolver. ``work_folder``: for logs and Spark's warehouse; default:
-    GOBBLIN_HOME/spark. ``say`` is shown a line on which Spark is taken.
+    GOBBLIN_HOME/spark. ``say`` gets a line about the Spark that is used.
     """
 
     master: str | None = None
@@ -79,7 +79,7 @@ class SparkEngine:
         return self._session is not None
 
     def settings(self, job: JobSpec | None = None) -> SparkSettings:
-        """``job``: its connectors belong to it as well."""
+        """The settings of the session, with the connectors of ``job``."""
         jobs = [] if job is None else [job]
         needed = list_capabilities(jobs, os.environ)
         folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
@@ -94,7 +94,7 @@ class SparkEngine:
         )
 
     def get_session(self, job: JobSpec | None = None) -> SparkSession:
-        """The session, opened at the first call. RejectedError names what Java or Spark miss."""
+        """The session, opened at the first call. RejectedError names what is missing of Java or Spark."""
         with self._lock:
             if self._session is None:
                 if self.work_folder is None:
@@ -119,7 +119,7 @@ class SparkEngine:
             _import_spark().interrupt_attempt(self.remote or self._url, attempt)
 
     def close(self) -> None:
-        """Give a server's session back. A session inside this process stays, since the process may need it again."""
+        """End a server's session. A session inside this process stays, because the process may need it again."""
         if self._session is not None and self._url is not None:
             self._session.stop()
         self._session = None
@@ -127,7 +127,7 @@ class SparkEngine:
     def find_server(self, job: JobSpec | None = None) -> str | None:
         """The URL of the Connect server that the session uses; None: Spark runs inside this process.
 
-        Who says how the session shall be gets one inside this process, whatever server is warm.
+        With ``master``, ``conf``, ``coordinates`` or ``jars``, Spark runs inside this process even if a server is warm.
         """
         if self.remote:
             return self.remote

@@ -1,4 +1,4 @@
-"""What only Spark's own modules can do for a ``SparkEngine``, which imports this when it first needs a session."""
+"""The part of ``SparkEngine`` that needs Spark's own modules: the engine imports it when it first needs them."""
 
 from collections.abc import Callable, Iterable
 
@@ -14,9 +14,9 @@ __all__ = ["SparkExtractor", "SparkRewriter", "find_warm", "interrupt_attempt", 
 
 
 def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
-    """End the attempt on the server of ``remote``, else on the home's."""
+    """End the attempt on the server ``remote``, else on the warm server of GOBBLIN_HOME."""
     if remote is None and attempt.interruption is not None:
-        # Whoever made it may have had the warm server's session, whatever this process would take.
+        # The process that began the attempt may have used the warm server, even if this one would not.
         server = connect_server.find(read_settings().home)
         remote = None if server is None else server.url
     interrupt_described(remote, attempt.interruption)

@@ -1,4 +1,4 @@
-"""Each plan by its reader: in this process where it has one for Arrow, else on Spark."""
+"""A plan with an Arrow reader is done in this process, every other plan on Spark."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from gobblin_assets.sources.port import read_plan_of
 
 
 class IngestWorker:
-    """``Worker`` over two others, each opened when the first plan needs it."""
+    """``Worker`` over two workers. Each is opened when the first plan needs it."""
 
     def __init__(self, open_spark: Callable[[], Worker], open_arrow: Callable[[], Worker]) -> None:
         self._spark = _Lazy(open_spark)

@@ -23,7 +23,7 @@ from gobblin_assets.spec.job_spec import WatermarkSpec
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``floor``: where the partition itself begins. ``low``: where this reading begins. ``ceiling``: exclusive;
-    nothing at or above it is old enough, or it belongs to a later partition. None: no limit.
+    rows at or above it are too young, or belong to a later partition. None: no limit.
     """
 
     floor: Watermark | None
@@ -33,8 +33,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Positions ahead of the source's clock. ``first``: the least of them. ``end``: where the partition ends, None:
-    nowhere. ``last``: the last of the type; what lies there, or above, has no time that ever comes.
+    """Positions ahead of the source's clock. ``first``: the least of them. ``end``: where the partition ends; None: it
+    has no end. ``last``: the last position of the type; the time of rows there, or above, never comes.
     """
 
     first: Watermark
@@ -43,7 +43,7 @@ class Ahead:
 
 
 def decide_mode(request: SourceRequest, clock: dt.datetime) -> Mode:
-    """APPEND or REFRESH. AUTO: a complete window that is published already, materialized again by hand."""
+    """APPEND or REFRESH. AUTO refreshes a complete, published window that is materialized again by hand."""
     if request.spec.extract is ExtractType.SNAPSHOT_ONLY:
         return Mode.REFRESH
     if request.mode is not Mode.AUTO:
@@ -58,7 +58,7 @@ def decide_mode(request: SourceRequest, clock: dt.datetime) -> Mode:
 def plan_limits(
     request: SourceRequest, axis: Axis, mode: Mode, previous: Watermark | None, clock: dt.datetime
 ) -> Limits:
-    """``clock`` is the source's, not later than what its queries see; ``previous`` the published watermark."""
+    """``clock`` is the source's, not later than what its queries see; ``previous`` is the published watermark."""
     spec = _spec_of(request)
     field = f"datasets[{request.urn}].watermark"
     start, end = plan_window(request, axis)
@@ -77,16 +77,16 @@ def plan_limits(
     low = floor if mode is Mode.REFRESH or previous is None else previous
     ceilings = [bound for bound in (end, _old_enough(request, spec, axis, clock)) if bound is not None]
     ceiling = min(ceilings, default=None)
-    # A clock that was set back must not turn the interval round.
+    # If the clock was set back, the interval must still not end before it begins.
     if ceiling is not None and low is not None:
         ceiling = max(ceiling, low)
     return Limits(floor, low, ceiling)
 
 
 def plan_high(limits: Limits, mode: Mode, previous: Watermark | None, top: Watermark | None) -> Watermark | None:
-    """The pinned upper bound, ``top`` being the greatest position within the limits. None: there is no position yet.
+    """The pinned upper bound; ``top`` is the greatest position within the limits. None: there is no position yet.
 
-    A refresh never ends below the published watermark, which then would go back.
+    A refresh never ends below the published watermark: otherwise the watermark would go back.
     """
     high = limits.low if top is None else top.successor()
     if top is not None and high == top:
@@ -103,7 +103,7 @@ def plan_high(limits: Limits, mode: Mode, previous: Watermark | None, top: Water
 
 
 def plan_reread(request: SourceRequest, axis: Axis, limits: Limits, previous: Watermark | None) -> Watermark | None:
-    """From where the late window is read again; None when there is none, or nothing was published yet."""
+    """Where the late window begins, which is read again; None without a window, or if nothing was published yet."""
     window = _spec_of(request).late_window
     if not window or previous is None or limits.low is None:
         return None
@@ -120,7 +120,7 @@ def plan_window(request: SourceRequest, axis: Axis) -> tuple[Watermark | None, W
         return None, None
     field = f"datasets[{request.urn}].watermark"
     if axis.lead is WatermarkType.DATE:
-        # Dates belong to the calendar of the partitions, also those that no clock showed.
+        # Dates belong to the calendar of the partitions, even dates that the zone's clocks skipped.
         if window.days is None:
             raise RejectedError(
                 f"{axis.column} holds dates, and the window from {window.start} to {window.end} cuts through a day",
@@ -139,7 +139,7 @@ def plan_window(request: SourceRequest, axis: Axis) -> tuple[Watermark | None, W
 
 
 def plan_ahead(request: SourceRequest, axis: Axis, clock: dt.datetime) -> Ahead | None:
-    """None: positions are no times, or the partition's window is over."""
+    """None: positions are not times, or the partition's window is over."""
     value = ahead_of(axis.lead, clock, _zone_of(request, axis))
     if value is None:
         return None
@@ -149,7 +149,7 @@ def plan_ahead(request: SourceRequest, axis: Axis, clock: dt.datetime) -> Ahead 
 
 
 def require_late_window(request: SourceRequest, axis: Axis) -> None:
-    """Refuse a late window that can't be kept."""
+    """Refuse a late window without a key, or of texts."""
     spec = _spec_of(request)
     urn = request.urn
     if spec.late_window and not request.spec.primary_key:
@@ -173,16 +173,16 @@ def first_interval(limits: Limits, high: Watermark) -> Interval:
 
 
 def _old_enough(request: SourceRequest, spec: WatermarkSpec, axis: Axis, clock: dt.datetime) -> Watermark | None:
-    # What a wall clock will show once more waits until it has: rows of both passes then lie above the watermark.
+    # If a wall clock will show a time twice, its rows wait for the second pass: both passes lie above the watermark.
     zone = _zone_of(request, axis)
-    # The lag is for timestamps; of dates only whole days count, so that today's is still open.
+    # The lag is for timestamps. Dates count as whole days, so today is still open.
     lag_s = 0.0 if axis.lead is WatermarkType.DATE else spec.commit_lag_s
     value = moment_value(axis.lead, clock - dt.timedelta(seconds=lag_s), zone)
     return None if value is None else axis.lift(value)
 
 
 def _zone_of(request: SourceRequest, axis: Axis) -> ZoneInfo:
-    """Of the column's values. Dates belong to the calendar of the partitions, if they have one."""
+    """The zone of the column's values. Dates belong to the calendar of time partitions, if there are any."""
     field = f"datasets[{request.urn}]"
     if axis.lead is WatermarkType.DATE and request.spec.partitions.kind.is_time:
         return parse_zone(request.spec.partitions.zone, field=f"{field}.partitions.zone")

@@ -12,7 +12,7 @@ from gobblin_assets.sources.jdbc.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column as the source declares it. ``watermark_type`` None: its values have no order that is usable."""
+    """A column as the source declares it. ``watermark_type`` None: its values have no usable order."""
 
     name: str
     type_text: str
@@ -36,9 +36,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """One column of the read: ``expression`` in the source's SQL; most of the rest as in ``dialect.ColumnReading``.
+    """One column of the read: ``expression`` is the source's SQL. ``dialect.ColumnReading`` explains most fields.
 
-    ``held_as``: its type in the dataset, as Spark writes it, where the catalogue knows it without asking Spark.
+    ``held_as``: the type in the dataset, as Spark writes types, if the catalogue knows it without asking Spark.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Rows and bytes per row that a read will give; None where the source can't tell."""
+    """Rows and bytes per row that a read will give; None: the source does not know."""
 
     row_count: int | None
     row_bytes: int | None
@@ -69,7 +69,7 @@ class Catalog(Protocol):
     def now(self) -> dt.datetime:
         """The source's clock, in UTC, not later than the rows that the queries after it see.
 
-        RejectedError where the source does not tell it surely.
+        RejectedError if the zone of the source's clock is unknown.
         """
         ...
 
@@ -84,7 +84,7 @@ class Catalog(Protocol):
         ...
 
     def find_spark_types(self, table: Table, selected: Sequence[Selected]) -> Mapping[str, str]:
-        """The type of each of these in the dataset, as Spark writes it; all of them are without a problem."""
+        """The type of each selected column in the dataset, as Spark writes types. No column has a ``problem``."""
         ...
 
     def fetch_row(self, sql: str, types: Sequence[WatermarkType]) -> tuple[Scalar | None, ...]:
@@ -94,16 +94,16 @@ class Catalog(Protocol):
     def estimate(self, table: Table, condition: str) -> Estimate: ...
 
     def find_quantiles(self, table: Table, column: TableColumn, last: Scalar) -> Sequence[Watermark]:
-        """Ascending positions with about equally many rows between; empty when unknown.
+        """Ascending positions with about equally many rows between them; empty if unknown.
 
         ``last`` is about the greatest of the column: what the source knows may be older than its newest rows.
         """
         ...
 
     def cut_rows(self, table: Table, count: int) -> Sequence[str]:
-        """Conditions on ``ROW_ADDRESS`` that part the table's rows into about ``count`` equal pieces, or none."""
+        """Conditions on ``ROW_ADDRESS`` that divide the table's rows into about ``count`` equal pieces, or none."""
         ...
 
     def read_properties(self, fetch_size_rows: int) -> Mapping[str, str]:
-        """What readers need beside the connection: timeouts, rows per round trip, the snapshot that they share."""
+        """What readers need beside the connection: timeouts, rows per round trip, a shared snapshot."""
         ...

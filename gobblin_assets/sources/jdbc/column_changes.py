@@ -1,4 +1,4 @@
-"""What changed of a table's columns since its schema was last accepted."""
+"""What changed in a table's columns since its schema was last accepted."""
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.jdbc.layout import Layout
@@ -8,8 +8,8 @@ from gobblin_assets.sources.port import SourceRequest
 def compare_columns(request: SourceRequest, layout: Layout) -> list[str]:
     """Notes on what changed since the schema was last accepted; RejectedError for what the dataset does not allow.
 
-    A column that the dataset itself leaves out is its own decision, and only noted. So is another type here: whether
-    its values go together with those of published files is known where they are written, as Spark's types.
+    A column that the dataset itself leaves out is only noted. A changed type is only noted too: the write compares
+    Spark's types, and refuses values that don't fit the published files.
     """
     before = request.state.source_columns
     if before is None:

@@ -37,7 +37,7 @@ class JdbcConnection:
     name: str = "jdbc"
 
     def __post_init__(self) -> None:
-        # The URL itself is never shown by these: what is wrong with it may be that it holds a secret.
+        # These errors never show the URL, because it may hold a secret.
         where = f"connections[{self.name}]"
         find_subprotocol(self.url, name=self.name)
         if _SECRET_PARAMETER.search(self.url) or _SECRET_AUTHORITY.search(self.url):
@@ -50,7 +50,7 @@ class JdbcConnection:
             raise RejectedError(
                 f"no driver class is known for jdbc:{self.subprotocol}",
                 field=f"{where}.driver",
-                hint=f"Known by name are {', '.join(sorted(DRIVERS))}. Of another database give the driver's class, "
+                hint=f"Known by name: {', '.join(sorted(DRIVERS))}. For another database give the driver's class, "
                 "and its jar by the job's source.packages or source.jars.",
             )
         reserved = sorted(key for key in self.properties if key.lower() in _RESERVED)
@@ -75,7 +75,7 @@ class JdbcConnection:
     def spark_url(self) -> str:
         """The URL under which Spark quotes names as the database does.
 
-        Of ``jdbc:mariadb`` Spark knows nothing, and quotes as the standard says: to the server, ``"id"`` is a text.
+        Spark does not know ``jdbc:mariadb`` and quotes names as the standard says; the server takes ``"id"`` as a text.
         """
         if self.subprotocol != "mariadb" or self.driver_class != _MARIADB_DRIVER:
             return self.url
@@ -102,7 +102,7 @@ class JdbcConnection:
 
 
 def find_subprotocol(url: str, *, name: str) -> str:
-    """Such as ``postgresql``. RejectedError, which does not show the URL, if it is none of JDBC's."""
+    """Such as ``postgresql``. RejectedError, without the URL, if the URL is not one of JDBC."""
     found = _SUBPROTOCOL.match(url)
     if found is None:
         raise RejectedError(

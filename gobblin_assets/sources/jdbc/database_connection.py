@@ -1,4 +1,4 @@
-"""How a database is reached over JDBC: the fields of its connection."""
+"""The fields of a JDBC connection to a database."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -48,12 +48,12 @@ class DatabaseConnection(SourceConnection):
     def open_source(self, job: JobSpec) -> Source:
         source = job.source
         if not isinstance(source, JdbcSourceSpec):
-            raise RejectedError("expected jdbc", field="source.type", hint="Name the connection of its own kind.")
+            raise RejectedError("expected jdbc", field="source.type", hint="Name a connection of the source's kind.")
         return JdbcSource(self.connection(source.connection), source, known=discovery_of(job))
 
     @classmethod
     def list_capabilities(cls, address: str | None, name: str) -> Sequence[str]:
-        """Postgres' where there is no URL yet, nothing where Spark has the driver."""
+        """The connector of the URL's database; Postgres if there is no URL yet. None if Spark has it, or if unknown."""
         if not address:
             return ["postgres"]
         known = find_driver(find_subprotocol(address, name=name))
@@ -65,6 +65,6 @@ class DatabaseConnection(SourceConnection):
 
     @classmethod
     def find_shown_kind(cls, address: str | None) -> str | None:
-        """What database the URL names, as Dagster calls it."""
+        """The database that the URL names, as Dagster calls it; None: it is not known."""
         named = (address or "").removeprefix("jdbc:").partition(":")[0]
         return _DAGSTERS_NAMES.get(named, named) if named in DRIVERS else None

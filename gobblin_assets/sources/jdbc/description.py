@@ -1,4 +1,4 @@
-"""What a person has to know of a table to write its dataset: columns, types, key, a watermark, needed casts."""
+"""What a person must know about a table to write its dataset: columns, types, key, a watermark, needed casts."""
 
 import re
 from collections.abc import Collection
@@ -17,7 +17,7 @@ _CREATED: Final = re.compile(r"creat|insert|added|(^|_)(at|ts|time|timestamp)$",
 
 
 def describe_table(catalog: Catalog, urn: DatasetUrn, spec: DatasetSpec) -> TableDescription:
-    """Ask about one table, reading no row. A table that is refused is described by the refusal."""
+    """Ask about one table, without reading rows. For a refused table the description holds the error."""
     written = spec.table or urn
     try:
         name = parse_table_name(written, field=f"datasets[{urn}].table")
@@ -55,7 +55,7 @@ def _describe(catalog: Catalog, urn: DatasetUrn, spec: DatasetSpec, table: Table
 def suggest_watermark(table: Table, casts: Collection[str] = ()) -> str | None:
     """A time of change by its name, else a primary key of whole numbers, else a time of creation; else None. Pure.
 
-    Only the name says that a column is one: whether values really grow with each change, the table's owner knows.
+    The suggestion looks only at names and types: the table's owner knows whether values grow with each change.
     """
     usable = [column for column in table.columns if column.name not in casts and not column.nullable]
     times = [column for column in table.columns if column.name not in casts and _is_time(column)]

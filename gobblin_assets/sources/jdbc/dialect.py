@@ -21,8 +21,8 @@ ROW_ADDRESS = "row_address"
 class ColumnReading:
     """How one column is read: ``expression`` in the source's SQL.
 
-    ``wire`` is the Spark type as which the driver hands the expression over (empty: what Spark makes of it), and
-    ``spark_type`` what the dataset gets (empty: the same). ``guard`` is SQL that gives the text of a value which the
+    ``wire`` is the Spark type in which the driver returns the expression (empty: Spark chooses it), and
+    ``spark_type`` the type in the dataset (empty: the same). ``guard`` is SQL that gives the text of a value which the
     type can't hold, else NULL. ``order``: how positions of the column compare. ``problem`` says why Spark can't hold
     the type, and ``cast`` what to write under ``casts``.
     """
@@ -54,28 +54,28 @@ class Dialect(Protocol):
     def literal(self, kind: WatermarkType, value: Scalar) -> str: ...
 
     def in_order(self, expression: str, kind: WatermarkType) -> str:
-        """The expression so that it compares as watermarks of ``kind`` do."""
+        """The expression in a form that compares as watermarks of ``kind`` do."""
         ...
 
     def hide(self, expression: str, kind: WatermarkType, type_text: str) -> str:
-        """A column of positions as one of a type that Spark knows; conditions speak of it, and it is not fetched."""
+        """A column of positions in a type that Spark knows. Conditions use this column; it is not fetched."""
         ...
 
     def show(self, expression: str, kind: WatermarkType) -> str:
-        """A position as it travels: numbers as they are, times and texts as text where a driver might change them."""
+        """A position as it is fetched: values that a driver might change as text, the others as they are."""
         ...
 
     def find_misplaced(self, column: str, kind: WatermarkType, type_text: str) -> str | None:
-        """SQL that holds for values that are no positions of ``kind``; None: the type admits none."""
+        """SQL that holds for values that are not positions of ``kind``; None: the type has no such values."""
         ...
 
     def equals_key(self, column: str, text: str, type_text: str) -> str | None:
-        """SQL that holds for exactly the rows whose value is spelled ``text``; None: no value of the type is."""
+        """SQL that holds for exactly the rows whose value is ``text``; None: the two can't be compared exactly."""
         ...
 
 
 class SparkDialect(Dialect, Protocol):
-    """The queries that a catalogue reached through Spark needs besides. Their columns may have any case."""
+    """The additional queries of a catalogue that is reached through Spark. Their columns may have any case."""
 
     @property
     def title(self) -> str:
@@ -84,12 +84,12 @@ class SparkDialect(Dialect, Protocol):
 
     @property
     def is_experimental(self) -> bool:
-        """Whether it was made by documentation alone, and never ran against a server."""
+        """Whether the dialect was written from documentation alone and never ran against a server."""
         ...
 
     @property
     def binary_text_query(self) -> str | None:
-        """Gives 1 where this very database compares texts byte by byte, else 0; None: it needn't be asked."""
+        """Gives 1 if this database compares texts byte by byte, else 0; None: no need to ask."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class SparkDialect(Dialect, Protocol):
 
     @property
     def clock_is_utc(self) -> bool:
-        """Whether a clock that names no offset is that of UTC; else nobody knows."""
+        """Whether a clock without an offset shows UTC; otherwise its zone is unknown."""
         ...
 
     @property
@@ -120,24 +120,24 @@ class SparkDialect(Dialect, Protocol):
     def columns_query(self, name: TableName) -> str:
         """Gives ``column_name``, ``position``, ``type_text``, ``nullable`` (YES or NO).
 
-        And, where the database has it: ``key_place``, ``column_comment``, and ``table_comment`` on each row.
+        If the database has them, also ``key_place``, ``column_comment``, and ``table_comment`` on each row.
         """
         ...
 
     def probe_query(self, table: TableName) -> str | None:
-        """Gives what ``judge_probe`` wants to see, as ``p0``, ``p1`` …; None: how times behave is known."""
+        """Gives the answer for ``judge_probe``, as ``p0``, ``p1`` …; None: how times behave is known."""
         ...
 
     def judge_probe(self, answer: tuple[str | None, ...] | None) -> "SparkDialect":
-        """The dialect as the answer proves it; None: the database refused the question."""
+        """The dialect with what the answer shows; ``answer`` None: the database refused the query."""
         ...
 
     def read_declared(self, column: str, type_text: str) -> ColumnReading | None:
-        """By the declared type; None: Spark has to ask the driver what it makes of the column."""
+        """How to read a column, by its declared type; None: Spark has to ask the driver for the type."""
         ...
 
     def read_described(self, expression: str, found: T.StructField | None, type_text: str) -> ColumnReading:
-        """By the type that Spark found; None: it found none. ``type_text`` is empty for a cast."""
+        """How to read a column, by the type that Spark found; None: it found none. A cast has no ``type_text``."""
         ...
 
     def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:

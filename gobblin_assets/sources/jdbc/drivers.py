@@ -29,7 +29,7 @@ DRIVERS: Final[Mapping[str, JdbcDriver]] = MappingProxyType(
         ),
         "mariadb": JdbcDriver("org.mariadb.jdbc.Driver", "mariadb", {"connectTimeout": _TIMEOUT_MS}),
         "mysql": JdbcDriver("com.mysql.cj.jdbc.Driver", "mysql", {"connectTimeout": _TIMEOUT_MS}),
-        # Read-only: a name that is wrong must not make a file. SQLite's flag is that of sqlite3_open_v2.
+        # Read-only, so that a wrong name creates no file. SQLite's flag is that of sqlite3_open_v2.
         "sqlite": JdbcDriver("org.sqlite.JDBC", "sqlite", {"open_mode": "1", "busy_timeout": _TIMEOUT_MS}),
         "duckdb": JdbcDriver("org.duckdb.DuckDBDriver", "duckdb", {"duckdb.read_only": "true"}),
         "derby": JdbcDriver("org.apache.derby.iapi.jdbc.AutoloadedDriver", None, {}),

@@ -2,8 +2,8 @@
 
 The text becomes a part of our queries, as ``WHERE (…)`` and ``(…) AS c0``. So it must not end the parentheses around
 it, begin a comment, or begin a second statement. It is cut into quoted texts, brackets and the rest; what databases
-read in different ways, depending on their kind or their settings, is refused, with another way to write it. Whether
-the rest is an expression at all, and what it may read, the database decides, under the rights of the connection's user.
+read in different ways, depending on their kind or their settings, is refused, with another way to write it. The
+database decides whether the rest is an expression and what it may read, by the rights of the connection's user.
 """
 
 import re
@@ -32,11 +32,11 @@ _PIECES: Final = re.compile(
     re.VERBOSE,
 )
 _CLOSES: Final[Mapping[str, str]] = MappingProxyType({")": "(", "]": "[", "}": "{"})
-# To these a number sign is an operator of numbers or of JSON, to others a comment or nothing.
+# In these a number sign is an operator (numbers, JSON); in others it begins a comment, or has no meaning.
 _HAS_NUMBER_SIGN: Final = frozenset({"postgresql"})
-# These quote names by it; to some others it is an operator, or nothing.
+# These quote names by backticks; in others a backtick is an operator, or has no meaning.
 _HAS_TICK: Final = frozenset({"mysql", "mariadb", "sqlite"})
-# Elsewhere brackets may quote a name, in which a quotation mark means nothing.
+# In others brackets may quote a name, in which a quotation mark has no meaning.
 _HAS_ARRAYS: Final = frozenset({"postgresql", "duckdb"})
 
 _HINTS: Final[Mapping[str, str]] = MappingProxyType(
@@ -52,7 +52,7 @@ _HINTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def require_expressions(spec: DatasetSpec, urn: DatasetUrn, subprotocol: str) -> None:
-    """``require_expression`` for all that a dataset writes in its source's SQL."""
+    """``require_expression`` for every option of a dataset that is the source's SQL."""
     if spec.where is not None:
         require_expression(spec.where, subprotocol=subprotocol, field=f"datasets[{urn}].where")
     for column, text in spec.casts.items():
@@ -60,7 +60,7 @@ def require_expressions(spec: DatasetSpec, urn: DatasetUrn, subprotocol: str) ->
 
 
 def require_expression(text: str, *, subprotocol: str, field: str) -> None:
-    """RejectedError, naming the field and the place, unless ``text`` stays within parentheses around it."""
+    """RejectedError, with the field and the place, unless ``text`` stays within parentheses around it."""
     if not text.strip():
         raise RejectedError("expected an expression, found nothing", field=field, hint="Leave the option out instead.")
     for place, found, hint in _find_faults(text, subprotocol):
@@ -68,7 +68,7 @@ def require_expression(text: str, *, subprotocol: str, field: str) -> None:
 
 
 def _find_faults(text: str, subprotocol: str) -> Iterator[tuple[int, str, str]]:
-    """Place, text and hint of each, in their order."""
+    """Place, text and hint of each fault; faults of pieces come in order, brackets left open come last."""
     opened: list[tuple[str, int]] = []
     for piece in _PIECES.finditer(text):
         kind, found, place = str(piece.lastgroup), piece[0], piece.start()

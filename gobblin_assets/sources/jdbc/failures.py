@@ -1,4 +1,4 @@
-"""What drivers and Spark raise, as families: by their words, since all of it comes as one Java error's text."""
+"""The families of errors of drivers and Spark, by their words: each error arrives as the text of one Java error."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ _DRIVER_HINT: Final = (
     "jars that it was started with: gobblin-assets spark start --capability NAME, or --packages."
 )
 
-# What a file system says of a full disk or a refused connection is not the source's.
+# Only these errors are the source's: a file system may also report a full disk or a refused connection.
 _OF_JDBC: Final = re.compile(r"SQL\w*Exception|ClassNotFoundException|No suitable driver|UNRECOGNIZED_SQL_TYPE")
 _DRIVER_MISSING: Final = re.compile(r"ClassNotFoundException|No suitable driver")
 _LOGIN: Final = re.compile(
@@ -97,7 +97,7 @@ def judge_words(text: str, connection: JdbcConnection) -> GobblinError:
         return RejectedError(
             f"the source refused a query: {said}",
             field="datasets",
-            hint="Correct the dataset's where, casts, partition key or types that the message speaks of.",
+            hint="Correct the dataset's where, casts, partition key or types that the message names.",
         )
     return RetryableError(f"the source failed: {said}")
 
@@ -105,14 +105,14 @@ def judge_words(text: str, connection: JdbcConnection) -> GobblinError:
 def find_refused_value(
     error: Exception, columns: Sequence[Selected], table: str, urn: str, *, positions: Collection[str] = ()
 ) -> RejectedError | None:
-    """The value that a marked read refused, with its column and what to write. ``positions`` are never cast."""
+    """The error for a refused value that a mark names, with its fix; None: no mark. ``positions`` are not cast."""
     found = VALUE_MARK.search(str(error))
     if found is None or int(found[1]) >= len(columns):
         return None
     column = columns[int(found[1])]
     field, hint = "casts", f"Write casts: {{{column.name!r}: {column.cast!r}}}, or leave such rows out by where."
     if column.name in positions:
-        # A cast would make texts of the positions.
+        # A cast would turn the positions into texts.
         field = "where"
         hint = f"Leave such rows out: {POSITIONS_HINT}"
     return RejectedError(

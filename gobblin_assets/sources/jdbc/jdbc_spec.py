@@ -1,4 +1,4 @@
-"""What a job says of a database: the source."""
+"""The source options of a job that reads a database."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ class JdbcSourceSpec(SourceSpec):
     reader: Literal["auto", "jdbc", "arrow"] = Field(
         "auto",
         description="Who reads the tables: arrow (Postgres; in this process, without Spark), or jdbc (Spark). auto "
-        "takes arrow for tables of up to arrow_rows_max rows that nothing in the job needs Spark for.",
+        "takes arrow for tables of up to arrow_rows_max rows, unless the job needs Spark for them.",
     )
     arrow_rows_max: int = Field(
         20_000_000, ge=0, description="With reader: auto, tables of more rows (estimated) are read by Spark."
@@ -24,7 +24,7 @@ class JdbcSourceSpec(SourceSpec):
     read_timeout_s: int = Field(3600, ge=1, description="Statement timeout of each read.")
     packages: tuple[str, ...] = Field(
         (),
-        description="Maven coordinates (group:artifact:version) of JDBC drivers; those of known databases come by "
-        "themselves.",
+        description="Maven coordinates (group:artifact:version) of JDBC drivers; drivers of known databases need no "
+        "entry.",
     )
     jars: tuple[str, ...] = Field((), description="Jar files of JDBC drivers, by path.")

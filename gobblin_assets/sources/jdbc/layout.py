@@ -21,7 +21,7 @@ from gobblin_assets.sources.port import SourceRequest
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``filters`` bound the dataset partition, in the source's SQL, besides the interval of a WorkUnit."""
+    """``filters`` bound the dataset partition, in the source's SQL, beside the interval of a WorkUnit."""
 
     table: Table
     columns: tuple[Selected, ...]
@@ -31,7 +31,7 @@ class Layout:
     def source_query(self, dialect: Dialect, hidden: Mapping[str, str], *conditions: str) -> str:
         """A subquery: column *n* is called ``cN``, whatever its own name; ``hidden`` adds aliases of raw expressions.
 
-        Aliases keep hostile names away from Spark, and raw columns let an index serve what is asked of them.
+        Aliases keep hostile names away from Spark. Raw expressions let conditions use an index.
         """
         shown = [f"{column.expression} AS {dialect.quote(f'c{n}')}" for n, column in enumerate(self.columns)]
         guards = [f"{c.guard} AS {dialect.quote(f'g{n}')}" for n, c in enumerate(self.columns) if c.guard]
@@ -76,7 +76,7 @@ def lay_out(catalog: Catalog, request: SourceRequest) -> Layout:
 
 
 def list_table_names(requests: Iterable[SourceRequest]) -> list[TableName]:
-    """The tables of the requests, each once. A name that can't be read is left to its own plan to refuse."""
+    """The tables of the requests, each once. A name that can't be parsed is left out: its own plan refuses it."""
     names: dict[TableName, None] = {}
     for request in requests:
         with suppress(RejectedError):
@@ -89,7 +89,7 @@ def _name_of(request: SourceRequest) -> TableName:
 
 
 def hidden_columns(dialect: Dialect, layout: Layout, split_by: object) -> dict[str, str]:
-    """Aliases that units' conditions speak of: ``w0``, ``w1`` the positions, ``s0`` what a snapshot is split by."""
+    """Aliases that units' conditions use: ``w0``, ``w1`` for positions, ``s0`` for what a snapshot is split by."""
     axis = layout.axis
     positions = zip(axis.columns, axis.types, strict=True) if axis else ()
     hidden = {f"w{n}": _hide(dialect, layout.table, name, kind) for n, (name, kind) in enumerate(positions)}
@@ -252,7 +252,7 @@ def _require_read(needed: Iterable[str], names: Sequence[str], request: SourceRe
 
 
 def _suggest(wanted: str, known: Sequence[str]) -> str:
-    # By lower case: a name in the wrong case is the likeliest mistake where databases fold names.
+    # Lower case is compared: databases fold names, so the wrong case is the likeliest mistake.
     spelled = {name.lower(): name for name in reversed(known)}
     close = [spelled[name] for name in difflib.get_close_matches(wanted.lower(), list(spelled), n=3, cutoff=0.5)]
     ends = [name for name in known if name.lower().endswith("." + wanted.lower())]

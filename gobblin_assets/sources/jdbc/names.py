@@ -11,7 +11,7 @@ _PART: Final = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """Exact names, in the case the database keeps. ``schema`` None: where the connection looks by itself."""
+    """Exact names, in the case the database keeps. ``schema`` None: the connection's default schema."""
 
     schema: str | None
     table: str

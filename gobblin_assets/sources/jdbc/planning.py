@@ -324,7 +324,7 @@ class Planner:
         values = sorted(set(known)) if len(set(known)) == count - 1 else equal_width_points(first, last, count)
         axis = Axis(column.name, WatermarkType.LONG)
         names = (dialect.quote("s0"),)
-        # A declared key may still be NULL where the source does not hold it to be one.
+        # A declared key may still hold NULL if the source does not enforce it.
         conditions = (
             [f"({write_below(dialect, axis, names, axis.lift(values[0]))} OR {names[0]} IS NULL)"] if values else []
         )

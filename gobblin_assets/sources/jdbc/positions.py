@@ -53,7 +53,7 @@ class Axis:
         return Watermark(WatermarkType.COMPOSITE, (Watermark(self.lead, values[0]), Watermark(self.key, values[1])))
 
     def parts(self, position: Watermark) -> tuple[Watermark, ...]:
-        """The position, or the two of a pair."""
+        """The position itself, or both positions of a pair."""
         match position.value:
             case (Watermark() as lead, Watermark() as key):
                 return (lead, key)
@@ -70,7 +70,7 @@ class Axis:
 def write_at_least(dialect: Dialect, axis: Axis, names: tuple[str, ...], low: Watermark) -> str:
     """SQL that holds for rows at ``low`` or above; ``names`` are the columns, already quoted.
 
-    For a pair it keeps a plain bound on the first column, so that an index can serve it.
+    For a pair the condition keeps a plain bound on the first column, so that an index can serve it.
     """
     lead, *rest = axis.parts(low)
     if not rest or low == axis.lift(axis.leading(low)):
@@ -107,9 +107,9 @@ def parse_zone(name: str, *, field: str) -> ZoneInfo:
 
 
 def moment_value(kind: WatermarkType, moment: dt.datetime, zone: ZoneInfo) -> Scalar | None:
-    """The least value of a time column that is written at an instant or after it; None for columns that hold no time.
+    """The least value of a time column that is written at ``moment`` or after it; None for columns that hold no time.
 
-    It never goes down as the instant goes up, whatever the zone's clocks do.
+    A later ``moment`` never gives a lower value, even if the zone's clocks are set back.
     """
     match kind:
         case WatermarkType.TIMESTAMP:
@@ -123,12 +123,12 @@ def moment_value(kind: WatermarkType, moment: dt.datetime, zone: ZoneInfo) -> Sc
 
 
 def ahead_of(kind: WatermarkType, moment: dt.datetime, zone: ZoneInfo) -> dt.date | None:
-    """The least value of a time column that no row from ``moment`` or before it should hold.
+    """The least value of a time column that a row written at ``moment`` or before it should not hold.
 
-    None for columns that hold no time, and where there is no such value.
+    None for columns that hold no time, and if there is no such value.
     """
     local = moment.astimezone(zone)
-    # By the offset of the first pass, where clocks show it for the second time: what that pass wrote is not ahead.
+    # If clocks show this time for the second time, the first pass's offset counts: that pass's rows are not ahead.
     shown = local + ((local.replace(fold=0).utcoffset() or _ZERO) - (local.utcoffset() or _ZERO))
     try:
         match kind:
@@ -152,14 +152,14 @@ def last_of(value: dt.date) -> dt.date:
 def least_wall_from(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:
     """The least wall time that the zone's clocks show at ``moment`` or after it, without a zone.
 
-    It is what they show at ``moment``, unless they will be set back below that: then what they show right after that.
+    That is the time they show at ``moment``. If they will be set back below it, it is the time right after that.
     """
     first = moment.astimezone(zone)
     shown, offset = first.replace(tzinfo=None, fold=0), first.utcoffset()
     again = first.replace(fold=1)
     if first.fold or again.utcoffset() == offset:
         return shown
-    # The clocks show it once more: between the two passes they are set back.
+    # The clocks will show this time again: they are set back between the two passes.
     before, after = moment.astimezone(dt.UTC), again.astimezone(dt.UTC)
     while after - before > _MICROSECOND:
         middle = before + (after - before) // 2
@@ -173,7 +173,7 @@ def least_wall_from(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:
 def step_back(axis: Axis, position: Watermark, amount: float) -> Watermark:
     """The first position ``amount`` below: seconds for times (whole days for dates), else a count.
 
-    It stops at the first value of the type. Texts have no distance: RejectedError.
+    The result is never below the first value of the type. Texts have no distance: RejectedError.
     """
     value = axis.leading(position)
     match value:
@@ -201,7 +201,7 @@ def _write_bound(dialect: Dialect, name: str, position: Watermark, *, above: boo
     expression = dialect.in_order(name, position.type)
     operator = ">=" if above else "<"
     if isinstance(position.value, str) and position.value.endswith("\0"):
-        # The successor of a text: databases can't hold its NUL, and nothing lies between the two.
+        # The successor of a text ends in NUL, which databases can't hold. No text lies between the two.
         operator = ">" if above else "<="
         return f"{expression} {operator} {dialect.literal(position.type, position.value[:-1])}"
     return f"{expression} {operator} {_literal(dialect, position)}"

@@ -1,8 +1,8 @@
 """Postgres reached by psycopg: fast metadata, and one exported snapshot that planning and all readers share.
 
-The session holds a read-only REPEATABLE READ transaction from planning until the last reader has ended. It
-keeps the tables it asked about from being dropped or altered for so long, and old row versions from being
-vacuumed. A reader that starts after the session was lost fails, and the run is planned anew.
+The session holds a read-only REPEATABLE READ transaction from planning until the last reader has ended. For so long
+nobody can drop or alter the tables it asked about, and VACUUM keeps old row versions. A reader that starts after the
+session was lost fails, and the run is planned again.
 """
 
 import datetime as dt
@@ -53,9 +53,9 @@ _GROWTH: Final = """
     SELECT pg_relation_size(c.oid)::float8 / (current_setting('block_size')::int * nullif(c.relpages, 0)) - 1
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
 CLIENT_GONE_S: Final = 1
-"""A session whose client's process ended is ended by its server within about this time, whatever it is doing.
+"""The server ends a session within about this time after the client's process has ended, even during a query.
 
-Without it, a query that gives no rows (it waits for a lock, or counts) goes on, with its snapshot and locks.
+Without this check, a query that sends no rows (it waits for a lock, or counts) goes on, with its snapshot and locks.
 """
 
 # The server's probes of a client whose machine is gone, in seconds: a session then ends within about a minute.
@@ -63,7 +63,7 @@ _KEEPALIVES: Final = MappingProxyType(
     {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 )
 
-# libpq's spelling of what pgjdbc takes in its URL; the others concern the driver alone.
+# libpq's names of parameters that pgjdbc takes in its URL; its other parameters concern only the driver.
 _PARAMETERS: Final = MappingProxyType({
     "user": "user", "sslmode": "sslmode", "sslrootcert": "sslrootcert", "sslcert": "sslcert", "sslkey": "sslkey",
     "ApplicationName": "application_name", "options": "options", "targetServerType": "target_session_attrs",
@@ -83,7 +83,7 @@ _STATISTIC_TYPES: Final = MappingProxyType(
 
 
 class PostgresCatalog:
-    """One open session, with its snapshot. Not for several threads at once; readers need no catalogue."""
+    """One open session, with its snapshot. Only one thread may use it; what readers ask needs no session."""
 
     def __init__(self, session: _Connection, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
         self._session = session
@@ -95,7 +95,7 @@ class PostgresCatalog:
             row = session.execute("SELECT clock_timestamp(), pg_export_snapshot()").fetchone()
             if row is None:
                 raise RetryableError("the source gave no snapshot")
-            # One for all questions about a table: making one for each would double the round trips.
+            # One savepoint for all questions about a table: one for each question would double the round trips.
             session.execute(f"SAVEPOINT {_SAVEPOINT}".encode())
         self._clock: dt.datetime = row[0].astimezone(dt.UTC)
         self._snapshot: str = row[1]
@@ -114,7 +114,7 @@ class PostgresCatalog:
         self._looked_up |= dict.fromkeys(names) | find_tables(self._query, names)
 
     def find_table(self, name: TableName) -> Table | None:
-        # The questions about this table may fail: what was asked for others stays locked then.
+        # A question about this table may fail. The new savepoint then keeps the locks on other tables.
         self._execute(f"RELEASE SAVEPOINT {_SAVEPOINT}; SAVEPOINT {_SAVEPOINT}")
         if name not in self._looked_up:
             self.look_up([name])
@@ -150,7 +150,7 @@ class PostgresCatalog:
         return tuple(_to_scalar(value) for value in rows[0][: len(types)])
 
     def estimate(self, table: Table, condition: str) -> Estimate:
-        """The planner's own estimate: no scan, and good enough to decide on the number of WorkUnits."""
+        """The estimate of Postgres' planner: it needs no scan, and is good enough for the number of WorkUnits."""
         rows = self._query(f"EXPLAIN (FORMAT JSON) SELECT * FROM {write_table(self.dialect, table.name)}{condition}")
         found = rows[0][0]
         plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
@@ -186,12 +186,12 @@ class PostgresCatalog:
         return {"fetchsize": str(fetch_size_rows), "sessionInitStatement": "; ".join(self.list_reader_statements())}
 
     def list_reader_statements(self) -> Sequence[str]:
-        """What a reader's session says first in its transaction."""
+        """The first statements of a reader's transaction."""
         return (
             # The snapshot must come first: it can't be set once the transaction has seen rows.
             "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
             f"SET TRANSACTION SNAPSHOT '{self._snapshot}'",
-            # One statement, so one answer to wait for.
+            # One statement for all settings needs one round trip.
             _write_settings(self._settings, is_local=True),
         )
 
@@ -204,12 +204,12 @@ class PostgresCatalog:
         return [types[each] for each in found]
 
     def _query(self, sql: str, arguments: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        # A value that Python has no type for fails here, and the server knows nothing of it.
+        # A value without a Python type fails in the client; the server does not notice.
         with _families(self._connection):
             return self._execute(sql, arguments).fetchall()
 
     def _execute(self, sql: str, arguments: Sequence[Any] | None = None) -> "psycopg.Cursor[tuple[Any, ...]]":
-        """RejectedError and others of the families; the transaction that holds the snapshot goes on after an error."""
+        """Raises the families of errors. The transaction that holds the snapshot goes on after an error."""
         with _families(self._connection):
             try:
                 return self._session.execute(sql.encode(), arguments)
@@ -221,7 +221,7 @@ class PostgresCatalog:
 
 @contextmanager
 def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[PostgresCatalog]:
-    """A session with its snapshot, closed at the end. Raises RetryableError when the server can't be reached."""
+    """A session with its snapshot, closed at the end. RetryableError if the server can't be reached."""
     with _families(connection):
         session: _Connection = psycopg.connect(**plan_conninfo(connection))
     try:
@@ -235,7 +235,7 @@ def open_postgres(connection: JdbcConnection, read_timeout_s: int) -> Iterator[P
 def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
     """The parameters of libpq for pgjdbc's URL ``jdbc:postgresql://host:port,host:port/database?name=value``.
 
-    All of them, so that libpq takes none from its surroundings.
+    Every parameter has a value, so that libpq takes none from the environment.
     """
     rest = connection.url.removeprefix("jdbc:postgresql:")
     rest, _, query = rest.partition("?")
@@ -274,7 +274,7 @@ def plan_conninfo(connection: JdbcConnection) -> dict[str, Any]:
 
 
 def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: int) -> Mapping[str, str]:
-    """Returns the settings of a session that reads, by name."""
+    """Prepare the session; returns the settings that readers need too, by name."""
     session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     session.read_only = True
     session.autocommit = True
@@ -283,7 +283,7 @@ def _prepare(session: _Connection, connection: JdbcConnection, read_timeout_s: i
     settings = {"statement_timeout": str(read_timeout_s * 1000), **_KEEPALIVES}
     session.execute(_write_settings(settings, is_local=False).encode())
     check = {"client_connection_check_interval": str(CLIENT_GONE_S * 1000)}
-    # Servers before 14 don't know it, and some systems have no way to do it: there, sending rows shows it.
+    # Servers before 14 don't know this setting, and some systems don't support it: there only sending rows fails.
     with suppress(psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError):
         session.execute(_write_settings(check, is_local=False).encode())
         settings |= check
@@ -318,7 +318,7 @@ def _families(connection: JdbcConnection) -> Iterator[None]:
 
 
 def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinError:
-    """What a person can mend is rejected; the rest may pass."""
+    """RejectedError for what a person can correct, RetryableError for what may pass by itself."""
     text = connection.scrub(str(error)).strip()
     state = error.sqlstate or ""
     where = f"connections[{connection.name}]"
@@ -338,7 +338,7 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
     if state == "42501":
         return RejectedError(text, field=f"{where}.user", hint="Grant SELECT to this user, and USAGE on the schema.")
     if isinstance(error, psycopg.DataError) and not state:
-        # The server is content: it is the client that has no value for what the server gave.
+        # The server did not fail: the client has no type for the value that the server sent.
         return RejectedError(
             f"a column of positions holds what can't be read: {text}",
             field="datasets",
@@ -348,7 +348,7 @@ def judge_postgres(error: psycopg.Error, connection: JdbcConnection) -> GobblinE
         return RejectedError(
             f"the source refused a query: {text}",
             field="datasets",
-            hint="Correct the dataset's where, casts, partition key or positions that the message speaks of.",
+            hint="Correct the dataset's where, casts, partition key or positions that the message names.",
             sqlstate=state,
         )
     return RetryableError(f"the source failed: {text}", sqlstate=state)

@@ -1,7 +1,7 @@
 """Tables of Postgres as Arrow batches, by ADBC: binary COPY, one connection for each reader, one snapshot for all.
 
-A connection that has read is kept for the next reader of the run: its transaction sees the same snapshot. One on which
-anything failed is closed.
+A connection that has read is kept for the next reader of the run, because its transaction sees the same snapshot. After
+any failure the connection is closed.
 """
 
 import threading
@@ -35,10 +35,10 @@ _NOISE: Final = "[libpq] "
 
 
 class _Connection:
-    """One connection in a transaction. Statements follow each other."""
+    """One connection in a transaction. Its statements run one after another."""
 
     def __init__(self, database: adbc.AdbcDatabase) -> None:
-        # Not by its DB-API, which imports pandas.
+        # ADBC's DB-API is not used, because it imports pandas.
         self._connection = adbc.AdbcConnection(database)
         self._connection.set_autocommit(False)
 
@@ -49,7 +49,7 @@ class _Connection:
 
     @contextmanager
     def read(self, sql: str) -> Iterator[tuple[Iterator[pa.RecordBatch], Callable[[], None]]]:
-        """The rows of a query, and what ends it from another thread. The query begins when the first are asked for."""
+        """The rows of a query, and a function that ends it from another thread. The first request starts the query."""
         with adbc.AdbcStatement(self._connection) as statement:
             statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
             statement.set_sql_query(sql)
@@ -57,19 +57,19 @@ class _Connection:
                 yield batches, partial(_cancel, statement)
 
     def close(self) -> None:
-        # Of a connection that is lost, even closing may fail; its server ends the rest.
+        # Even closing may fail if the connection is lost; the server then ends the session.
         with suppress(adbc.Error, RuntimeError):
             self._connection.close()
 
 
 def _cancel(statement: adbc.AdbcStatement) -> None:
-    # A connection that is lost has nothing left to end.
+    # A lost connection has no query to end.
     with suppress(adbc.Error):
         statement.cancel()
 
 
 def _read_all(statement: adbc.AdbcStatement) -> Generator[pa.RecordBatch]:
-    # It comes back with the first rows, which may take long.
+    # This call returns with the first rows, which may take long.
     stream, _count = statement.execute_query()
     with pa.RecordBatchReader.from_stream(stream) as reader:
         yield from reader
@@ -78,8 +78,8 @@ def _read_all(statement: adbc.AdbcStatement) -> Generator[pa.RecordBatch]:
 class ReaderConnections:
     """Connections of one run's readers to one database. Any thread may take one; ``close`` ends those that are idle.
 
-    The driver asks the server for all of its types when it opens the database, which takes longer than a connection. So
-    all connections share that, and ``prepare`` begins it beside what the caller does next.
+    Opening the driver's database takes longer than opening a connection, because the driver asks the server for all of
+    its types. So all connections share one database, and ``prepare`` begins to open it while the caller goes on.
     """
 
     def __init__(self, connection: JdbcConnection, statements: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ class ReaderConnections:
         self._is_closed = False
 
     def prepare(self) -> None:
-        """Begin to open the database. What fails is raised to those that take a connection."""
+        """Begin to open the database. If that fails, ``take`` tries it again and raises what fails."""
         with self._lock:
             self._find_database()
 
@@ -121,7 +121,7 @@ class ReaderConnections:
         for each in idle:
             each.close()
         self._pool.shutdown()
-        # With a connection of somebody's that is still open, its end is left to that connection.
+        # If a reader still has a connection open, the database can't be closed here: it ends with that connection.
         if database is not None and database.exception() is None:
             with suppress(RuntimeError):
                 database.result().close()
@@ -201,7 +201,7 @@ def _convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Exactly the same values. A numeric comes as text in an extension type, and so do the elements of an array."""
+    """The same values in the wanted type. Numerics, and such elements of arrays, come as text in an extension type."""
     if isinstance(column, pa.ExtensionArray):
         return _as_type(column.storage, wanted)
     if pa.types.is_list(wanted) and pa.types.is_list(column.type):

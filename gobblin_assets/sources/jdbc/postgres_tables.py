@@ -1,4 +1,4 @@
-"""Tables in the catalogue of Postgres: columns, types below domains, keys, comments; of many tables by four queries."""
+"""Tables in the catalogue of Postgres: columns, types below domains, keys, comments. Four queries cover many tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class PgTable:
 
 
 def find_tables(query: Query, names: Sequence[TableName]) -> dict[TableName, PgTable]:
-    """Those of the names that there are, by the name as it was given."""
+    """The tables that exist, by their names as given."""
     found = query(_TABLES, ([name.schema for name in names], [name.table for name in names])) if names else []
     oids = sorted({row[1] for row in found})
     declared = _by_table(query(_COLUMNS, (oids,)) if oids else [])

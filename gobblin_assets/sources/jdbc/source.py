@@ -31,7 +31,7 @@ from gobblin_assets.spec.job_spec import DatasetSpec
 
 
 class JdbcPlanSession:
-    """One run's view. ``plan`` is for one thread; plans are read by many."""
+    """One run's view. Only one thread may call ``plan``; many threads may read the plans."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class JdbcPlanSession:
         except RejectedError as error:
             if error.field != "datasets":
                 raise
-            # The database spoke of a query of ours; say whose it was.
+            # The database refused one of our queries: name the dataset of the query.
             message = error.message.removeprefix("datasets: ")
             raise RejectedError(message, field=f"datasets[{request.urn}]", hint=error.hint) from None
 
@@ -83,8 +83,8 @@ class JdbcPlanSession:
 class JdbcSource:
     """Tables of one connection. Nothing connects before ``open_plan`` or ``discover``.
 
-    ``known`` are the tables that the definitions were made from, where patterns chose them: a run says when
-    the source has others now.
+    ``known``: the tables that patterns chose when the definitions were made; a run says if the source has other
+    tables now.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class JdbcSource:
     def describe(
         self, spark: Callable[[], SparkSession], datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Sequence[TableDescription]:
-        """What the source says of each dataset's table, some questions each: for those that a person asks about."""
+        """What the source says about each dataset's table. A table takes some queries: ask only about a few tables."""
         with self._open_catalog(spark) as catalog:
             return [describe_table(catalog, urn, spec) for urn, spec in datasets.items()]
 
@@ -135,7 +135,7 @@ class JdbcSource:
 
     @contextmanager
     def _open_readers(self, catalog: Catalog) -> Iterator[ReaderConnections | None]:
-        """Where tables may be read by Arrow. RejectedError where the job wants that of a database that has it not."""
+        """Connections for Arrow; None: Spark reads. RejectedError if the job wants Arrow and this is not Postgres."""
         if self._spec.reader == "jdbc":
             yield None
             return
@@ -155,12 +155,12 @@ class JdbcSource:
             readers.close()
 
     def _describe_view(self) -> str:
-        """What a reader of the run's notes has to know of this database."""
+        """What a person who reads the run's notes must know about this database."""
         if self._connection.subprotocol == "postgresql":
             return "one snapshot of the source is open for all readers"
         dialect = dialect_of(self._connection.subprotocol)
         if dialect.is_experimental:
-            return f"{dialect.title} is read experimentally: by its documentation, and never tried against a server"
+            return f"{dialect.title} is experimental: written from its documentation, never tried against a server"
         return f"{dialect.title} shares no snapshot: each reader sees the source at its own moment"
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Any database that Spark's JDBC reads: metadata through the same driver, one short query at a time.
 
-There is no snapshot to share: each reader sees the table as it is when its statement starts. The pinned
-bounds keep WorkUnits apart all the same; what commits meanwhile is for the commit lag and the late window.
+There is no snapshot to share: each reader sees the table as it is when its statement starts. The pinned bounds still
+keep WorkUnits apart; the commit lag and the late window cover rows that commit meanwhile.
 """
 
 import datetime as dt
@@ -24,7 +24,7 @@ from gobblin_assets.sources.jdbc.failures import judge_driver
 from gobblin_assets.sources.jdbc.names import TableName
 
 CLOCK_DIFFERENCE_S_MAX: Final = 600
-"""A clock without a zone that is farther from ours is one of another zone."""
+"""A clock without a zone that differs more from this machine's clock shows another zone's time."""
 
 _NOT_NULL: Final = re.compile(r"\s+NOT NULL$")
 _MOMENT: Final = re.compile(
@@ -37,7 +37,7 @@ _SOMETIMES_DECLARED: Final = ("key_place", "column_comment", "table_comment")
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """A column as the database tells of it. ``key_place``: in the primary key, from 1; 0 for no place."""
+    """A column as the database describes it. ``key_place``: its place in the primary key, from 1; 0: not in the key."""
 
     name: str
     type_text: str
@@ -48,7 +48,7 @@ class _Declared:
 
 
 class SparkCatalog:
-    """Asks one question per connection that the driver opens. All answers are texts: drivers change no text."""
+    """The driver opens a connection for each query. All answers are texts, because drivers do not change texts."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class SparkCatalog:
         if moment is not None and (self.dialect.clock_is_utc or is_near):
             return moment
         raise RejectedError(
-            f"the source's clock says {text!r} at {ours:%Y-%m-%d %H:%M:%S} UTC: its zone can't be told",
+            f"the source's clock says {text!r} at {ours:%Y-%m-%d %H:%M:%S} UTC: its zone is unknown",
             field=f"connections[{self._connection.name}].url",
-            hint="Set both clocks, let sessions be in UTC by the driver's properties, or use a watermark that is "
-            "no time.",
+            hint="Set both clocks, set the sessions' time zone to UTC by the driver's properties, or use a watermark "
+            "that is not a time.",
         )
 
     def list_tables(self) -> Sequence[TableName]:
@@ -171,11 +171,11 @@ class SparkCatalog:
         try:
             answer = tuple(self._rows(query, "p0", "p1", "p2")[0])
         except RejectedError:
-            answer = None  # it does not know what we asked for: then its times are refused, where there are any
+            answer = None  # the database can't answer the probe, so its times are refused
         self.dialect = self.dialect.judge_probe(answer)
 
     def _read_columns(self, table: TableName, texts: Mapping[str, str]) -> dict[str, ColumnReading]:
-        """By what is declared; of a database that is not known, by what its driver says of it."""
+        """How to read columns: by their declared types or, in an unknown database, by the types from its driver."""
         quoted = {name: self.dialect.quote(name) for name in texts}
         declared = {name: self.dialect.read_declared(quoted[name], text) for name, text in texts.items()}
         unknown = {name: quoted[name] for name, reading in declared.items() if reading is None}
@@ -186,13 +186,13 @@ class SparkCatalog:
     def _describe(
         self, table: TableName, expressions: Mapping[str, str], casts: Mapping[str, str]
     ) -> dict[str, T.StructField | None]:
-        """Spark's type for each; None where it has none. A cast that the database refuses raises what it said."""
+        """Spark's type for each expression; None: Spark has none. A cast that the database refuses raises its error."""
         if not expressions:
             return {}
         try:
             return dict(self._fields_of(table, expressions))
         except GobblinError:
-            # One column spoils the whole; asked one by one, the others still tell theirs.
+            # One bad column fails the query for all, so each column is asked for alone.
             found: dict[str, T.StructField | None] = {}
             for name, expression in expressions.items():
                 try:
@@ -240,7 +240,7 @@ class SparkCatalog:
         }
         try:
             frame = self._spark().read.jdbc(self._connection.spark_url, f"({sql}) q", properties=properties)
-            _ = frame.schema  # on Connect the driver is only asked when the schema is
+            _ = frame.schema  # on Connect, only this asks the driver
         except Exception as error:  # noqa: BLE001  (py4j raises its own errors, which no family of pyspark's covers)
             raise judge_driver(error, self._connection) from None
         return frame
@@ -260,7 +260,7 @@ def _select(name: str, type_text: str, reading: ColumnReading) -> Selected:
 
 
 def parse_moment(text: str) -> dt.datetime | None:
-    """``2020-01-31 10:00:00.5`` with or without an offset; None for what is none, or has more than six digits."""
+    """``2020-01-31 10:00:00.5`` with or without an offset; None for other texts, and for more than six digits."""
     found = _MOMENT.fullmatch(text.strip())
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What travelled as text becomes values in Spark, exactly, or the read fails with the value named.
+"""Spark turns fetched texts into exactly the same values, or the read fails and names the value.
 
 A failure is the message ``gobblin_value:<column number>=<value>``, as Postgres' readers write it (``postgres_types``).
 """
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  (pyspark's own name for it
 
 from gobblin_assets.sources.jdbc.catalog import Selected
 
-# No backslashes, which Spark's parser takes in two ways.
+# Without backslashes, because a setting decides how Spark's parser reads them.
 _DAY: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _PATTERNS: Final = {
     "DATE": f"^{_DAY}$",
@@ -21,7 +21,7 @@ _PATTERNS: Final = {
 
 
 def wire_schema(columns: Sequence[Selected]) -> str:
-    """Spark's option ``customSchema``: as which types the driver hands the columns over."""
+    """Spark's option ``customSchema``: the types in which the driver returns the columns."""
     values = [f"c{number} {column.wire}" for number, column in enumerate(columns) if column.wire]
     guards = [f"g{number} STRING" for number, column in enumerate(columns) if column.guard]
     return ", ".join((*values, *guards))
@@ -60,7 +60,7 @@ def _write_value(number: int, wire: str, spark_type: str) -> str:
 
 
 def _fits_decimal(name: str, spark_type: str) -> str:
-    """Whether no digit is lost: casts round what lies beyond the scale. Drivers may write an exponent."""
+    """Whether no digit is lost: a cast rounds digits beyond the scale. Drivers may write an exponent."""
     scale = int(spark_type.removesuffix(")").rpartition(",")[2])
     digits = f"length(regexp_extract({name}, '[.]([0-9]*?)0*([eE]|$)', 1))"
     exponent = f"coalesce(try_cast(regexp_extract({name}, '[eE]([+-]?[0-9]+)$', 1) AS INT), 0)"

@@ -21,6 +21,6 @@ def write_unit(dialect: Dialect, layout: Layout, unit: WorkUnit) -> str:
     if unit.properties.get(WITH_NULLS):
         return f"(({condition}) OR {' OR '.join(f'{name} IS NULL' for name in names)})"
     if len(names) > 1:
-        # A NULL in the second column leaves the comparison true where the first alone decides it.
+        # If the first column alone decides the comparison, it is true even with NULL in the second column.
         return f"({condition}) AND {names[1]} IS NOT NULL"
     return condition

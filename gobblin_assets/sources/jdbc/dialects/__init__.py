@@ -1,1 +1,1 @@
-"""One file for each database: the SQL that it takes, and how its values travel to Spark unchanged."""
+"""One file for each database: the SQL that the database takes, and how its values reach Spark unchanged."""

@@ -1,8 +1,8 @@
-"""A database that nobody told us about: standard SQL, and only what it can be trusted with.
+"""An unknown database: standard SQL, and only values that it surely returns unchanged.
 
 Numbers, texts, truth values and bytes are read as the driver declares them; a decimal travels as text, and a value
 with more digits than its declared type fails the read. Times are read only if a probe shows that the database writes
-its times as ISO texts, and takes and compares fractions of seconds. Texts are no positions: their order is unknown.
+its times as ISO texts, and takes and compares fractions of seconds. Texts are not positions: their order is unknown.
 """
 
 import datetime as dt
@@ -16,10 +16,10 @@ from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment, wri
 from gobblin_assets.sources.jdbc.names import TableName
 
 LONG_DIGITS_MAX: Final = 18
-"""Integers of so many digits are positions of 64 bits."""
+"""Integers of up to this many digits are positions of 64 bits."""
 
 DECIMAL_DIGITS_MAX: Final = 38
-"""As Spark's decimals."""
+"""The most digits that Spark's decimals can have."""
 
 TIMES: Final = frozenset({WatermarkType.DATE, WatermarkType.TIMESTAMP, WatermarkType.LOCAL_TIMESTAMP})
 
@@ -49,7 +49,7 @@ class AnsiDialect:
     )
 
     def __init__(self, *, has_dates: bool = False, has_times: bool = False) -> None:
-        """``has_dates``, ``has_times``: that they survive is known, or was shown by a probe."""
+        """``has_dates``, ``has_times``: whether dates and times survive, as is known or as a probe showed."""
         self.has_dates = has_dates
         self.has_times = has_times
 
@@ -89,7 +89,7 @@ class AnsiDialect:
         return None
 
     def equals_key(self, column: str, text: str, type_text: str) -> str | None:
-        # Which texts an unknown collation takes for equal nobody can say.
+        # An unknown collation may treat different texts as equal.
         return None if _TEXT_TYPE.match(type_text) else f"{column} = CAST({self.text_literal(text)} AS {type_text})"
 
     def columns_query(self, name: TableName) -> str:
@@ -135,7 +135,7 @@ class AnsiDialect:
                 is_long = decimal.scale == 0 and decimal.precision <= LONG_DIGITS_MAX
                 return ColumnReading(expression, "STRING", name, order=WatermarkType.LONG if is_long else None)
             case T.BooleanType() if type_text and not re.match(r"(?i)bool|bit( ?\(1\))?$", type_text.strip()):
-                return ColumnReading(expression, problem="its driver makes truth values of numbers", cast=cast)
+                return ColumnReading(expression, problem="its driver turns numbers into truth values", cast=cast)
             case T.FloatType() | T.DoubleType() | T.BooleanType() | T.BinaryType():
                 return ColumnReading(expression, name)
             case T.StringType():
@@ -166,13 +166,13 @@ class AnsiDialect:
         return ColumnReading(self.as_text(expression), "STRING", "DATE" if is_date else "TIMESTAMP_NTZ", order=order)
 
     def _unpadded(self, expression: str, found: T.StructField) -> str:
-        """Spark pads what a driver calls CHAR, whether or not the database does."""
+        """The expression as VARCHAR, because Spark pads what a driver calls CHAR even if the database does not."""
         declared = _CHAR.fullmatch(str(found.metadata.get(_CHAR_METADATA, "")))
         return expression if declared is None else f"CAST({expression} AS VARCHAR({declared[1]}))"
 
 
 class KnownDialect(AnsiDialect):
-    """Of a database whose times need no probe."""
+    """The dialect of a known database, whose times need no probe."""
 
     clock_is_utc = True
 

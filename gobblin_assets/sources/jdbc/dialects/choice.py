@@ -1,4 +1,4 @@
-"""Which dialect a JDBC URL speaks."""
+"""The dialect for a JDBC URL."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -27,5 +27,5 @@ _DIALECTS: Final[Mapping[str, type[AnsiDialect]]] = MappingProxyType(
 
 
 def dialect_of(subprotocol: str) -> SparkDialect:
-    """The dialect of a JDBC subprotocol that is reached through Spark; what can be trusted where none is known."""
+    """The dialect of a JDBC subprotocol that is reached through Spark; ``AnsiDialect`` for an unknown database."""
     return _DIALECTS.get(subprotocol, AnsiDialect)()

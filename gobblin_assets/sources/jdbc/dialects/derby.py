@@ -5,7 +5,7 @@ from gobblin_assets.sources.jdbc.names import TableName
 
 
 class DerbyDialect(KnownDialect):
-    """Texts are no positions: Derby takes two for equal that differ by spaces at their ends."""
+    """Texts are not positions: Derby treats texts as equal that differ only in spaces at the end."""
 
     title = "Derby"
     # The wall clock of the JVM, which is in UTC.

@@ -27,7 +27,7 @@ class DuckDbDialect(KnownDialect):
 
     title = "DuckDB"
     has_binary_text = True
-    # For conditions and casts of the job's own; what this writes holds in any zone.
+    # For the job's own conditions and casts; this dialect's SQL holds in any zone.
     session_statement: str | None = "SET TimeZone = 'UTC'"
     clock_query = 'SELECT CAST(make_timestamp(epoch_us(now())) AS VARCHAR) AS "clock"'
     schema_query = 'SELECT current_schema() AS "table_schema"'
@@ -52,19 +52,19 @@ class DuckDbDialect(KnownDialect):
             case WatermarkType.TIMESTAMP:
                 return _instant(expression)
             case WatermarkType.STRING:
-                # Through bytes, whatever collation the column or the database has.
+                # Bytes compare without the collation of the column or the database.
                 return f"encode({expression}::VARCHAR)"
             case _:
                 return expression
 
     def hide(self, expression: str, kind: WatermarkType, type_text: str) -> str:
-        # Spark knows no type of the driver's for instants, nor for the widest unsigned numbers.
+        # Spark does not know the driver's types for instants and for the widest unsigned numbers.
         if type_text == "UBIGINT":
             return f"CAST({expression} AS DECIMAL(20,0))"
         return _instant(expression) if kind is WatermarkType.TIMESTAMP else expression
 
     def show(self, expression: str, kind: WatermarkType) -> str:
-        # Numbers as text as well: Spark knows no type of the driver's for UBIGINT.
+        # Numbers are fetched as text too, because Spark does not know the driver's type for UBIGINT.
         return f"decode({expression})" if kind is WatermarkType.STRING else self.as_text(expression)
 
     def as_text(self, expression: str) -> str:
@@ -128,5 +128,5 @@ class DuckDbDialect(KnownDialect):
 
 
 def _instant(expression: str) -> str:
-    """An instant as the wall clock of UTC; of such a wall clock, the same again."""
+    """An instant as a wall clock in UTC; a wall clock in UTC stays the same."""
     return f"make_timestamp(epoch_us({expression}))"

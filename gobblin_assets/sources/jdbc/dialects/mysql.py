@@ -1,8 +1,8 @@
-"""MariaDB and MySQL, by either's driver.
+"""MariaDB and MySQL, with the driver of either.
 
 Sessions are in UTC: a TIMESTAMP is an instant, a DATETIME a wall clock. Nothing depends on ``sql_mode``: names stand
-in backticks, and texts with a backslash are written as bytes. Each reader sees its own moment; there is no snapshot
-that sessions could share.
+in backticks, and texts with a backslash are written as bytes. Each reader sees the database at its own moment, because
+sessions can't share a snapshot.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from gobblin_assets.sources.jdbc.names import TableName
 _TYPE: Final = re.compile(r"(?i)\s*([a-z0-9]+)\s*(?:\(([^)]*)\))?")
 _INTEGERS: Final = {"tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT"}
 _WIDER: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT"}
-# CHAR, and what drivers call so: as an expression it is VARCHAR, which Spark does not pad.
+# Types that drivers call CHAR: as expressions they are VARCHAR, which Spark does not pad.
 _PADDED: Final = frozenset({"char", "enum", "set"})
 _TEXTS: Final = frozenset({"varchar", "tinytext", "text", "mediumtext", "longtext"})
 _AS_TEXT: Final = frozenset({"json", "uuid", "inet4", "inet6"})
@@ -32,7 +32,7 @@ _BITS_MAX: Final = 63
 
 
 class MySqlDialect(KnownDialect):
-    """What both take alike."""
+    """The SQL that MariaDB and MySQL both take."""
 
     title = "MariaDB and MySQL"
     has_binary_text = True
@@ -46,7 +46,7 @@ class MySqlDialect(KnownDialect):
     def literal(self, kind: WatermarkType, value: Scalar) -> str:
         match value:
             case dt.datetime():
-                # No escape of JDBC's: drivers cut the fraction off for servers that they take for old ones.
+                # JDBC's escapes are avoided: drivers cut the fraction off if they take the server for an old one.
                 return f"TIMESTAMP'{write_moment(value)}'"
             case dt.date():
                 return f"DATE'{value.isoformat()}'"
@@ -78,7 +78,7 @@ class MySqlDialect(KnownDialect):
     def equals_key(self, column: str, text: str, type_text: str) -> str | None:
         name, _ = _split(type_text)
         if name in _PADDED | _TEXTS:
-            # Collations take more for equal than is: the first condition is for the index, the second decides.
+            # Collations treat some different texts as equal: the first condition uses the index, the second decides.
             exact = f"{self.in_order(column, WatermarkType.STRING)} = {self.literal(WatermarkType.STRING, text)}"
             return f"{column} = {self.text_literal(text)} AND {exact}"
         try:
@@ -123,7 +123,7 @@ class MySqlDialect(KnownDialect):
             case "decimal":
                 return _read_decimal(column, arguments)
             case "float" | "double":
-                # As an expression it is the number itself; as a column a float comes with six digits.
+                # An expression gives the number itself; a column of floats gives six digits.
                 return ColumnReading(f"({column} + 0e0)", "DOUBLE", name.upper())
             case "date":
                 return ColumnReading(as_text, "STRING", "DATE", order=WatermarkType.DATE)
@@ -135,7 +135,7 @@ class MySqlDialect(KnownDialect):
                 return _read_texts(column, name)
 
     def read_options(self, driver_class: str, fetch_size_rows: int) -> dict[str, str]:
-        # MySQL's own driver fetches all rows at once, unless it is asked for this very number.
+        # MySQL's own driver fetches all rows at once, unless the fetch size is exactly this number.
         streams = driver_class.startswith("com.mysql.")
         return {"fetchsize": str(-(2**31) if streams else fetch_size_rows)}
 
@@ -149,7 +149,7 @@ def _split(type_text: str) -> tuple[str, str]:
 def _read_texts(column: str, name: str) -> ColumnReading:
     as_text = f"CAST({column} AS CHAR)"
     if name in _PADDED:
-        # Enumerations sort by their numbers in the declaration, and not as texts.
+        # Enumerations sort by their numbers in the declaration, not as texts.
         return ColumnReading(f"CONCAT({column}, '')", "STRING", order=WatermarkType.STRING if name == "char" else None)
     if name in _TEXTS:
         return ColumnReading(column, "STRING", order=WatermarkType.STRING)
@@ -166,7 +166,7 @@ def _read_integer(column: str, spark_type: str, *, unsigned: bool) -> ColumnRead
     if unsigned and spark_type == "BIGINT":
         return ColumnReading(column, "DECIMAL(20,0)", order=WatermarkType.LONG)
     held = _WIDER[spark_type] if unsigned else spark_type
-    # As an expression, since drivers make truth values of tinyint(1).
+    # As an expression, because drivers turn a column of tinyint(1) into truth values.
     return ColumnReading(f"({column} + 0)", "BIGINT", held, order=WatermarkType.LONG)
 
 

@@ -1,7 +1,7 @@
-"""Oracle, by its documentation alone: no server of it was there to try this on.
+"""Oracle, written from its documentation alone and never tried against a server.
 
 Format models: https://docs.oracle.com/en/database/oracle/oracle-database/23/sqlrf/Format-Models.html. A DATE of
-Oracle's is a wall clock of whole seconds; an empty text is NULL.
+Oracle is a wall clock of whole seconds; an empty text is NULL.
 """
 
 import datetime as dt
@@ -13,7 +13,7 @@ from gobblin_assets.sources.jdbc.dialect import ColumnReading, write_moment
 from gobblin_assets.sources.jdbc.dialects.ansi import DECIMAL_DIGITS_MAX, LONG_DIGITS_MAX, KnownDialect
 from gobblin_assets.sources.jdbc.names import TableName
 
-# SYYYY shows years before Christ with a sign, so that they are refused, and others with a space.
+# SYYYY shows years before Christ with a sign, so that they are refused, and other years with a space.
 _SECONDS: Final = "SYYYY-MM-DD HH24:MI:SS"
 _TEXTS: Final = re.compile(r"N?VARCHAR2?|N?CHAR|N?CLOB|LONG|ROWID|UROWID")
 _CLOCK: Final = re.compile(r"TIMESTAMP\((\d)\)( WITH (?:LOCAL )?TIME ZONE)?")
@@ -22,7 +22,7 @@ _FRACTION_MAX: Final = 6
 
 
 class OracleDialect(KnownDialect):
-    """Texts are no positions: how sessions sort them is a setting."""
+    """Texts are not positions, because a setting decides how sessions sort them."""
 
     title = "Oracle"
     is_experimental = True
@@ -47,7 +47,7 @@ class OracleDialect(KnownDialect):
                 return super().literal(kind, value)
 
     def in_order(self, expression: str, kind: WatermarkType) -> str:
-        # Of a DATE the time of day as well.
+        # A DATE keeps its time of day.
         return f"CAST({expression} AS TIMESTAMP(6))" if kind is WatermarkType.LOCAL_TIMESTAMP else expression
 
     def show(self, expression: str, kind: WatermarkType) -> str:

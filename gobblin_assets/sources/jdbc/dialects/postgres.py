@@ -1,4 +1,4 @@
-"""Postgres. Its catalogue is reached by psycopg, and decides by itself how columns are read."""
+"""Postgres. ``PostgresCatalog`` decides how columns are read, so this dialect only writes conditions."""
 
 import datetime as dt
 

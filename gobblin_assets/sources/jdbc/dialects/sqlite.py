@@ -1,7 +1,7 @@
-"""SQLite, whose columns may hold values of any type: each value is checked to be of the type that its column declares.
+"""SQLite, whose columns may hold values of any type: a value whose type is not the declared one is refused.
 
-Times are texts, ``2020-01-31 10:00:00`` with up to six digits behind the point, and dates ``2020-01-31``; in other
-forms (``T`` in the middle, numbers, Julian days) they are refused. The clock is that of the machine that reads.
+Times are texts, ``2020-01-31 10:00:00`` with up to six digits behind the point, and dates ``2020-01-31``; other forms
+(``T`` in the middle, numbers, Julian days) are refused. The clock is that of the machine that reads.
 Files are opened for reading only; each reader sees the file as it is when its statement starts.
 """
 
@@ -20,7 +20,7 @@ _CLOCK_NAMES: Final = frozenset({"datetime", "timestamp"})
 
 
 class SqliteDialect(KnownDialect):
-    """By SQLite's rules of affinity (https://sqlite.org/datatype3.html), and by the names that people give to times."""
+    """Types follow SQLite's rules of affinity (https://sqlite.org/datatype3.html) and the usual names of times."""
 
     title = "SQLite"
     has_binary_text = True
@@ -78,7 +78,7 @@ class SqliteDialect(KnownDialect):
         return f"CAST({column} AS TEXT) COLLATE BINARY = {self.text_literal(text)}"
 
     def columns_query(self, name: TableName) -> str:
-        # The pragma takes names in any case; only the exact one is the table's.
+        # The pragma takes names in any case; sqlite_master is asked for the exact name.
         table = self.text_literal(name.table)
         key = "c.pk > 0 AND upper(c.type) = 'INTEGER' AND (SELECT max(k.pk) FROM pragma_table_xinfo({0}) k) = 1"
         return (
@@ -114,7 +114,7 @@ class SqliteDialect(KnownDialect):
                 )
 
     def read_described(self, expression: str, _found: object, _type_text: str) -> ColumnReading:
-        """What a cast gives: of the type that it ends in, else text. A value of another type is refused."""
+        """A cast gives the type that it ends in, else text. A value of another type is refused."""
         ends = re.search(r"(?i)\bAS\s+(\w+)\s*\)[\s)]*$", expression)
         affinity = "TEXT" if ends is None else find_affinity(ends[1])
         kinds = {"INTEGER": ("integer", "BIGINT"), "REAL": ("real", "DOUBLE"), "BLOB": ("blob", "BINARY")}

@@ -1,4 +1,4 @@
-"""SQL Server, by its documentation alone: no server of it was there to try this on.
+"""SQL Server, written from its documentation alone and never tried against a server.
 
 Types and styles of CONVERT: https://learn.microsoft.com/sql/t-sql/functions/cast-and-convert-transact-sql.
 """
@@ -28,7 +28,7 @@ _TYPE: Final = re.compile(r"(\w+)(?:\(([^)]*)\))?")
 
 
 class SqlServerDialect(KnownDialect):
-    """Texts are no positions: a collation's order is not that of their bytes."""
+    """Texts are not positions, because a collation does not order them by their bytes."""
 
     title = "SQL Server"
     is_experimental = True
@@ -90,7 +90,7 @@ class SqlServerDialect(KnownDialect):
         if name in _MONEY:
             return ColumnReading(f"CAST({column} AS {_MONEY[name].lower()})", _MONEY[name])
         if name in {"char", "nchar"}:
-            # As an expression of another type, since Spark pads what drivers call CHAR by its own count.
+            # As an expression of another type, because Spark pads what drivers call CHAR by its own count.
             return ColumnReading(f"CAST({column} AS nvarchar(4000))", "STRING")
         if name in _PLAIN:
             return ColumnReading(column, _PLAIN[name])
@@ -127,7 +127,7 @@ def _split(type_text: str) -> tuple[str, str]:
 
 
 def _iso(moment: dt.datetime) -> str:
-    """With a T, which the server takes whatever the session's DATEFORMAT is."""
+    """With a T, which the server reads the same under every DATEFORMAT of the session."""
     return write_moment(moment).replace(" ", "T")
 
 
