@@ -5,6 +5,8 @@ the command succeeded; 1, it failed; 2, the input was refused and nothing was be
 another process works on it; 130, the command was interrupted.
 """
 
+import atexit
+import gc
 import os
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,6 +21,9 @@ from gobblin_assets.db.libpq import forget_unasked_variables
 from gobblin_assets.errors import GobblinError, RejectedError
 
 __all__ = ["main"]
+
+# Python looks for garbage among all objects when it ends, for a third of a second; the process takes them along anyway.
+atexit.register(gc.freeze)
 
 
 class _Commands(LazyGroup):
