@@ -67,3 +67,19 @@ def test_a_wrong_question_about_one_table_leaves_the_others_locked(
         # The failed question gives back what was asked for its own table.
         assert sql.execute(LOCKED).fetchall() == [("one",)]
     assert catalog.fetch_row("SELECT count(*) FROM one", [WatermarkType.LONG]) == (0,)
+
+
+@pytest.mark.parametrize("pages", [1, 300_000, 100_000_000])
+def test_quantiles_are_known_of_tables_of_any_size(fresh_database: Database, pages: int) -> None:
+    """``pages``: what the statistics say; 300,000 are more bytes than an int holds."""
+    with fresh_database.connect() as sql:
+        sql.execute("CREATE TABLE large AS SELECT n FROM generate_series(1, 1000) n")
+        sql.execute("ANALYZE large")
+        sql.execute(f"UPDATE pg_class SET relpages = {pages} WHERE relname = 'large'".encode())
+    connection = JdbcConnection(fresh_database.jdbc_url, fresh_database.user, fresh_database.password, name="c")
+    with open_postgres(connection, read_timeout_s=60) as later:
+        table = later.find_table(TableName("public", "large"))
+        assert table is not None
+        found = [each.value for each in later.find_quantiles(table, table.columns[0], 1000)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (1, 1000)

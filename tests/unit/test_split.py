@@ -131,6 +131,8 @@ def test_what_was_added_since_the_histogram_was_made_is_as_dense_as_the_rest(mak
     grown = [make(number) for number in range(0, 141, 10)]
     assert extend_quantiles(known, make(140), 1.0) == grown
     assert extend_quantiles(known, make(140), 0.0) == known
+    # A table that shrank since its statistics were made.
+    assert extend_quantiles(known, make(140), -0.9) == known
     assert extend_quantiles(known, make(100), 1.0) == known
     assert extend_quantiles(known[:1], make(140), 1.0) == known[:1]
     # One row far away is no sign of many: as many are added as the table has grown by.

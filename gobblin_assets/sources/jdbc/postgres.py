@@ -50,8 +50,9 @@ _HISTOGRAM: Final = """
 
 # By what share a table has grown since its pages were counted, which is when its histograms were made.
 _GROWTH: Final = """
-    SELECT pg_relation_size(c.oid)::float8 / (current_setting('block_size')::int * nullif(c.relpages, 0)) - 1
+    SELECT pg_relation_size(c.oid)::float8 / (current_setting('block_size')::float8 * nullif(c.relpages, 0)) - 1
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
+
 CLIENT_GONE_S: Final = 1
 """The server ends a session within about this time after the client's process has ended, even during a query.
 

@@ -99,7 +99,7 @@ def extend_quantiles(values: Sequence[Scalar], last: Scalar, growth: float) -> l
         case _:
             return list(values)
     added = min(dense, int(growth * steps))
-    return [*values, *equal_width_points(end, last, added), last] if added else list(values)
+    return [*values, *equal_width_points(end, last, added), last] if added > 0 else list(values)
 
 
 def _offsets(span: int, count: int) -> list[int]:
