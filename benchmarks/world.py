@@ -155,7 +155,13 @@ def run_events(
 
     RuntimeError unless everything was published: a failed run gives no figure.
     """
-    spec = parse_job(describe_events(world, job, split))
+    return run_by_spark(world, spark, parse_job(describe_events(world, job, split)), wrap=wrap)
+
+
+def run_by_spark(
+    world: World, spark: SparkSession, spec: JobSpec, *, wrap: Callable[[FileSystem], FileSystem] = lambda fs: fs
+) -> RunReport:
+    """``run_all`` of a job over tables of the world, all of which Spark reads. ``wrap`` as in ``run_events``."""
     plain, root = open_file_system(spec.destination, umask=spec.umask)
     fs = wrap(plain)
     stores = open_stores(world.engine)

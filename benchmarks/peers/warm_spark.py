@@ -10,11 +10,7 @@ from pyspark.sql import SparkSession
 from benchmarks.peers.loads import Workload, list_workloads, make_tables
 from benchmarks.peers.spark_load import PARTITIONS, copy
 from benchmarks.tables import Options, Samples, Table, in_turns, timed, verdict_at_least
-from benchmarks.world import World, new_job, run_all
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.extractor import SparkExtractor
-from gobblin_assets.run.postgres import open_stores
-from gobblin_assets.sources.jdbc.source import JdbcSource
+from benchmarks.world import World, new_job, run_by_spark
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 from gobblin_assets.spec.job_parsing import parse_job
@@ -77,14 +73,4 @@ def _run_ours(world: World, spark: SparkSession, table: str) -> None:
             "datasets": [{"urn": f"public.{table}", "extract": "append_only", "watermark": {"column": "id"}}],
         }
     )
-    fs, root = open_file_system(spec.destination, umask=spec.umask)
-    stores = open_stores(world.engine)
-    run_all(
-        spec,
-        fs,
-        root,
-        stores=stores,
-        source=JdbcSource(world.connection, spec.source),
-        open_extractor=lambda: SparkExtractor(spark, fs, stores.published),
-        spark=spark,
-    )
+    run_by_spark(world, spark, spec)

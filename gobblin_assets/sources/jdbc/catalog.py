@@ -66,6 +66,11 @@ class Catalog(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
+    @property
+    def shares_snapshot(self) -> bool:
+        """Whether planning and all readers see the source at one moment."""
+        ...
+
     def now(self) -> dt.datetime:
         """The source's clock, in UTC, not later than the rows that the queries after it see.
 
@@ -75,6 +80,10 @@ class Catalog(Protocol):
 
     def list_tables(self) -> Sequence[TableName]:
         """All tables and views that are not the system's own, sorted."""
+        ...
+
+    def look_up(self, names: Sequence[TableName]) -> None:
+        """Announce the tables that ``find_table`` will be asked for, to a database that answers for many at once."""
         ...
 
     def find_table(self, name: TableName) -> Table | None: ...

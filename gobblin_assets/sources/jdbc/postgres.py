@@ -86,6 +86,8 @@ _STATISTIC_TYPES: Final = MappingProxyType(
 class PostgresCatalog:
     """One open session, with its snapshot. Only one thread may use it; what readers ask needs no session."""
 
+    shares_snapshot = True
+
     def __init__(self, session: _Connection, connection: JdbcConnection, settings: Mapping[str, str]) -> None:
         self._session = session
         self._connection = connection
@@ -111,7 +113,7 @@ class PostgresCatalog:
         return sorted(TableName(schema, table) for schema, table in self._query(_TABLES))
 
     def look_up(self, names: Sequence[TableName]) -> None:
-        """Ask for these tables at once, before ``find_table`` is asked for each."""
+        """Ask for these tables at once."""
         self._looked_up |= dict.fromkeys(names) | find_tables(self._query, names)
 
     def find_table(self, name: TableName) -> Table | None:

@@ -46,8 +46,7 @@ class JdbcPlanSession:
         self._spec = spec
         self._readers = readers
         # Where reads share no snapshot, one that is divided sees its parts at different moments: only if it is large.
-        shares = isinstance(catalog, PostgresCatalog)
-        self._planner = Planner(catalog, new_id, (os.cpu_count() or 1) if shares else 1)
+        self._planner = Planner(catalog, new_id, (os.cpu_count() or 1) if catalog.shares_snapshot else 1)
         self._zone = ZoneCheck()
 
     def plan(self, request: SourceRequest) -> UnitPlan:
@@ -124,9 +123,8 @@ class JdbcSource:
         self, spark: Callable[[], SparkSession], say: Callable[[str], None], requests: Sequence[SourceRequest]
     ) -> Iterator[PlanSession]:
         with self._open_catalog(spark) as catalog, self._open_readers(catalog) as readers:
-            say(self._describe_view())
-            if isinstance(catalog, PostgresCatalog):
-                catalog.look_up(list_table_names(requests))
+            say(self._describe_view(catalog))
+            catalog.look_up(list_table_names(requests))
             if self._known is not None and self._spec.include:
                 now = [str(name) for name in catalog.list_tables()]
                 if changes := find_changes(self._known, now, self._spec):
@@ -154,9 +152,9 @@ class JdbcSource:
         finally:
             readers.close()
 
-    def _describe_view(self) -> str:
+    def _describe_view(self, catalog: Catalog) -> str:
         """What a person who reads the run's notes must know about this database."""
-        if self._connection.subprotocol == "postgresql":
+        if catalog.shares_snapshot:
             return "one snapshot of the source is open for all readers"
         dialect = dialect_of(self._connection.subprotocol)
         if dialect.is_experimental:

@@ -50,6 +50,8 @@ class _Declared:
 class SparkCatalog:
     """The driver opens a connection for each query. All answers are texts, because drivers do not change texts."""
 
+    shares_snapshot = False
+
     def __init__(
         self,
         spark: Callable[[], SparkSession],
@@ -84,6 +86,9 @@ class SparkCatalog:
     def list_tables(self) -> Sequence[TableName]:
         rows = self._rows(self.dialect.tables_query, "table_schema", "table_name")
         return sorted(TableName(schema, table) for schema, table in rows)
+
+    def look_up(self, _names: Sequence[TableName]) -> None:
+        """Nothing: drivers are asked about each table."""
 
     def find_table(self, name: TableName) -> Table | None:
         schema = name.schema
