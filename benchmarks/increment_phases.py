@@ -11,7 +11,7 @@ ENDS: Final[dict[str, str]] = {
     Failpoint.LEASE_TAKEN: "parse, probe, register, leases",
     Failpoint.SEQUENCE_BEGUN: "recover, open the source, plan",
     Failpoint.ATTEMPT_REGISTERED: "register the attempt",
-    Failpoint.ATTEMPT_WRITTEN: "Spark's read and write, footers",
+    Failpoint.ATTEMPT_WRITTEN: "read and write, footers",
     Failpoint.ATTEMPT_DURABLE: "sync files and directories",
     Failpoint.STAGE_COMMITTED: "T1, stage",
     Failpoint.SEAL_COMMITTED: "T2, seal",
