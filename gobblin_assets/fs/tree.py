@@ -1,0 +1,51 @@
+"""Directory trees as copies see them: every entry, of every kind, with its attributes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from gobblin_assets.model.files import FileIdentity
+
+
+class EntryKind(StrEnum):
+    """SPECIAL: a device, a socket or a pipe."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+    SPECIAL = "special"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """One entry of a listed tree. ``path`` is relative to the tree's root, with ``/`` between its names.
+
+    ``mode``: the permission bits. ``owner`` and ``group`` are numbers. ``mode``, ``owner`` and ``group`` are None where
+    a file system has none.
+    """
+
+    path: str
+    kind: EntryKind
+    identity: FileIdentity
+    mode: int | None = None
+    owner: int | None = None
+    group: int | None = None
+
+
+class Tree(Protocol):
+    """A file system whose trees can be listed."""
+
+    @property
+    def mtime_precision_ns(self) -> int:
+        """The steps in which the file system keeps modification times, in nanoseconds."""
+        ...
+
+    def list_tree(self, root: str) -> Iterator[TreeEntry]:
+        """All entries below ``root``, ascending by the UTF-8 bytes of ``path``; links are not followed.
+
+        Memory is bounded by the largest directory and the depth, not by the tree. An entry that disappears meanwhile is
+        left out. RejectedError names ``root`` if it is missing, is no directory, or can't be read, and every entry
+        below it that can't be read or whose name is not UTF-8.
+        """
+        ...

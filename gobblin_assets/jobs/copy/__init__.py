@@ -1,0 +1,1 @@
+"""Distcp as a job kind: whole files are copied, and published at fixed names."""
