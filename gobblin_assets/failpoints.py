@@ -43,6 +43,8 @@ class Failpoint(StrEnum):
     SEAL_COMMITTED = "seal_committed"
     SEALED_BEFORE_EXECUTE = "sealed_before_execute"
     MARKER_WRITTEN = "marker_written"
+    ATTEMPTS_CLAIMED = "attempts_claimed"
+    ATTEMPTS_CAPTURED = "attempts_captured"
     STEP_BEFORE = "step_before"
     STEP_AFTER = "step_after"
     EXECUTED_BEFORE_SYNC = "executed_before_sync"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.attempt_capture import capture, capture_chain
 from gobblin_assets.commit.markers import remove_markers
-from gobblin_assets.commit.segment import decode_segment, find_kinds
+from gobblin_assets.commit.segment import decode_segment, find_kinds, find_phase
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
 from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
@@ -22,7 +22,6 @@ from gobblin_assets.commit.steps import CapturedStaging, StepKind
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.state.leases import Lease
 
@@ -71,29 +70,20 @@ class Abandonment:
         attempts = self.store.list_attempts(sequence.sequence_id)
         for attempt in attempts:
             self.interrupt(attempt)
-            capture(fs, attempt, lease.fence)
+            if attempt.is_at_given_names:
+                capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, lease.fence)
+            else:
+                capture(fs, attempt, lease.fence)
         fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
         reach(Failpoint.ABANDON_CAPTURED)
         fences = {attempt.staging_path: frozenset({*attempt.cleanup_fences, lease.fence}) for attempt in attempts}
         captured = CapturedStaging(sequence.sequence_id, lease.fence, fences)
+        located = {staging: captured.place_of(staging) for staging in fences}
         with StepPorts(self.open_file_system) as ports:
-            for segment in segments:
+            for segment in sorted(segments, key=lambda segment: -find_phase(segment.payload)):
                 steps = decode_segment(segment.payload, segment.digest)
-                undo_steps(steps, StepWorld(fs, ports), captured)
-                fs.sync_directories(directories_to_sync(steps, root, captured))
+                undo_steps(steps, StepWorld(fs, ports, located), captured)
+                fs.sync_directories(directories_to_sync(steps, root, {}, captured))
         reach(Failpoint.ABANDON_RETURNED)
         remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
-
-
-def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
-    """Move the attempt's directory, if it is there, to the name of ``fence``. True if it was there.
-
-    Earlier captures of the same attempt keep their names: those were marked in the log before.
-    """
-    target = captured_directory(attempt.staging_path, fence)
-    outcome = fs.rename_no_replace(attempt.staging_path, target)
-    if outcome is RenameOutcome.TARGET_EXISTS:
-        # Captured under this fence before; since then a writer that did not know has made the directory again.
-        return fs.is_directory(attempt.staging_path)
-    return outcome is RenameOutcome.RENAMED

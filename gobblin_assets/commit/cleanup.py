@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.abandonment import capture
+from gobblin_assets.commit.attempt_capture import capture, capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
@@ -132,9 +132,12 @@ class Cleanup:
         """Remove all files of an attempt; True if there were any."""
         self.require(lease)
         self.interrupt(attempt)
-        found = capture(fs, attempt, lease.fence)
+        if attempt.is_at_given_names:
+            found = capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, lease.fence)
+        else:
+            found = capture(fs, attempt, lease.fence)
         reach(Failpoint.CLEANUP_CAPTURED)
-        for fence in {*attempt.cleanup_fences, lease.fence}:
+        for fence in {lease.fence} if attempt.is_at_given_names else {*attempt.cleanup_fences, lease.fence}:
             captured = captured_directory(attempt.staging_path, fence)
             if fs.is_directory(captured):
                 found = True

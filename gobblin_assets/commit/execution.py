@@ -2,7 +2,11 @@
 
 Each pass lists, verifies, executes the steps that are not done, makes the directories durable, and verifies again with
 listings that are newer than the syncs. A step that is found done is not executed again. A step that is found lost or
-contradicted counts only if it is found so twice and the log still says "open, and ours".
+contradicted counts only if it is found so twice and the log still says "open, and ours". Phases of steps follow each
+other: all steps of one are durable and verified before a step of the next is executed.
+
+A sequence at given names whose fence is not ours any more is captured first (``attempt_capture``), so that no earlier
+owner can move anything afterwards.
 
 Sequences of one destination wait for the disk together, since this wait is most of the cost of a small sequence. A
 fault of one sequence stays that sequence's error. A failure of the disk is the error of all sequences that waited: a
@@ -10,14 +14,17 @@ sync is never repeated in the hope that it succeeds, since an operating system m
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import Final
 
+from gobblin_assets.commit.attempt_capture import capture_chain
+from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.batches import in_weight
 from gobblin_assets.commit.destination import require_identity
 from gobblin_assets.commit.markers import put_markers, sync_markers
-from gobblin_assets.commit.segment import Segment, decode_segment
+from gobblin_assets.commit.segment import Segment, decode_segment, find_phase
 from gobblin_assets.commit.sequence import SealedSequence
 from gobblin_assets.commit.step_calls import directories_to_sync, execute_steps, find_fault, verify_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
@@ -40,11 +47,15 @@ _IMPOSSIBLE: Final = frozenset({StepVerdict.LOST, StepVerdict.CONFLICT})
 
 @dataclass(slots=True)
 class Execution:
-    """A sealed sequence under our lease. ``error``: why it can't be finished, or None."""
+    """A sealed sequence under our lease. ``error``: why it can't be finished, or None.
+
+    ``captured``: the directories of its attempts that were captured, with the names that they have now.
+    """
 
     sealed: SealedSequence
     lease: Lease
     error: GobblinError | None = None
+    captured: dict[str, str] = field(default_factory=dict)
 
     @property
     def sequence_id(self) -> SequenceId:
@@ -67,8 +78,8 @@ class _Place:
     root: str
     ports: StepPorts
 
-    def new_world(self) -> StepWorld:
-        return StepWorld(self.fs, self.ports)
+    def new_world(self, execution: Execution) -> StepWorld:
+        return StepWorld(self.fs, self.ports, execution.captured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +114,28 @@ class Executor:
         )
         _do_for_all(executions, lambda ready: sync_markers(fs, root, (each.sealed for each in ready)))
         reach(Failpoint.MARKER_WRITTEN)
-        weighed = in_weight(_list_segments(executions), lambda entry: entry[1].step_count, STEPS_TOGETHER_MAX)
+        for each in _without_error(executions):
+            each.error = _try(partial(self._capture, fs, each))
         with StepPorts(self.open_file_system) as ports:
-            for segments in weighed:
+            for segments in _list_together(executions):
                 self._execute_segments(segments, _Place(fs, root, ports))
         reach(Failpoint.VERIFIED_BEFORE_FINISH)
+
+    def _capture(self, fs: FileSystem, execution: Execution) -> None:
+        """Take the directories of the winners away from earlier owners, if names are not always new."""
+        sealed, fence = execution.sealed, execution.lease.fence
+        if not sealed.is_at_given_names or fence == sealed.order.fence:
+            return
+        winners = {attempt.staging_path for attempt in sealed.attempts}
+        claimed = [
+            each for each in self.store.claim(execution.sequence_id, fence=fence) if each.staging_path in winners
+        ]
+        reach(Failpoint.ATTEMPTS_CLAIMED)
+        for attempt in claimed:
+            capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, fence)
+            execution.captured[attempt.staging_path] = captured_directory(attempt.staging_path, fence)
+        fs.sync_directories({path.rpartition("/")[0] for path in execution.captured})
+        reach(Failpoint.ATTEMPTS_CAPTURED)
 
     def _execute_segments(self, segments: Sequence[tuple[Execution, Segment]], place: _Place) -> None:
         parts: list[_Part] = []
@@ -135,7 +163,7 @@ class Executor:
         self.require(part.execution.lease)
         pending = self._pending(part, place)
         try:
-            execute_steps(pending, place.new_world())
+            execute_steps(pending, place.new_world(part.execution))
         except ConflictError:
             # The storage changed between the verification and the rename; the next pass verifies again.
             return
@@ -152,25 +180,26 @@ class Executor:
         """The steps that are not done. ConflictError, confirmed by the log, for the first impossible one."""
         sealed, fence = part.execution.sealed, part.execution.lease.fence
         pending = []
-        for step, verdict in _verify(part.steps, place):
+        for step, verdict in _verify(part, place):
             if verdict in _IMPOSSIBLE:
                 # A zombie sees LOST if the new owner has finished and the file was moved since.
                 if not self.store.is_open_and_held(sealed.order.sequence_id, fence=fence):
                     raise FencedError("the sequence was taken over while it was executed")
                 # A destination that is not mounted has lost nothing.
                 require_identity(*self.open_file_system(sealed.root_uri), sealed.destination)
-                raise _impossible(sealed, step, verdict, place.new_world())
+                raise _impossible(sealed, step, verdict, place.new_world(part.execution))
             if verdict is not StepVerdict.DONE:
                 pending.append(step)
         return pending
 
 
-def _verify(steps: Sequence[CommitStep], place: _Place) -> Iterator[tuple[CommitStep, StepVerdict]]:
+def _verify(part: _Part, place: _Place) -> Iterator[tuple[CommitStep, StepVerdict]]:
     """Each step with its verdict. One that is found impossible is looked at again: an owner looks at the target, a
     zombie renames, the owner looks at the source, and both are empty. No zombie renames a step twice.
     """
-    for step, verdict in zip(steps, verify_steps(steps, place.new_world()), strict=True):
-        yield step, verify_steps([step], place.new_world())[0] if verdict in _IMPOSSIBLE else verdict
+    look = partial(place.new_world, part.execution)
+    for step, verdict in zip(part.steps, verify_steps(part.steps, look()), strict=True):
+        yield step, verify_steps([step], look())[0] if verdict in _IMPOSSIBLE else verdict
 
 
 def _without_error(executions: Iterable[Execution]) -> list[Execution]:
@@ -200,10 +229,13 @@ def _try(act: Callable[[], None]) -> GobblinError | None:
     return None
 
 
-def _list_segments(executions: Iterable[Execution]) -> Iterator[tuple[Execution, Segment]]:
-    for execution in executions:
-        for segment in execution.sealed.segments():
-            yield execution, segment
+def _list_together(executions: Iterable[Execution]) -> Iterator[list[tuple[Execution, Segment]]]:
+    """The segments of all, phase by phase, in groups that wait for the disk together."""
+    found = [(execution, segment) for execution in executions for segment in execution.sealed.segments()]
+    phases = {segment.digest: find_phase(segment.payload) for _execution, segment in found}
+    in_order = sorted(found, key=lambda entry: phases[entry[1].digest])
+    for _phase, of_phase in groupby(in_order, key=lambda entry: phases[entry[1].digest]):
+        yield from in_weight(of_phase, lambda entry: entry[1].step_count, STEPS_TOGETHER_MAX)
 
 
 def _decode(execution: Execution, segment: Segment, parts: list[_Part]) -> None:
@@ -212,8 +244,9 @@ def _decode(execution: Execution, segment: Segment, parts: list[_Part]) -> None:
 
 def _sync(parts: Iterable[_Part], place: _Place, executions: Sequence[Execution]) -> None:
     wanted = {each.sequence_id for each in executions}
+    captured = {staging: now for each in executions for staging, now in each.captured.items()}
     steps = (step for part in parts if part.execution.sequence_id in wanted for step in part.steps)
-    place.fs.sync_directories(directories_to_sync(steps, place.root))
+    place.fs.sync_directories(directories_to_sync(steps, place.root, captured))
 
 
 def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, world: StepWorld) -> ConflictError:

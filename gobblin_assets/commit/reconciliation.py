@@ -224,7 +224,7 @@ class Reconciliation:
                     elsewhere = [step for step in steps if next(iter(step.published()), None) is None]
                     if elsewhere:
                         undo_steps(elsewhere, StepWorld(fs, ports), captured)
-                        fs.sync_directories(directories_to_sync(elsewhere, root, captured))
+                        fs.sync_directories(directories_to_sync(elsewhere, root, {}, captured))
 
     def _move(
         self,

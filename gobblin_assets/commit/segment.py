@@ -4,10 +4,10 @@ An Arrow IPC stream with Zstandard, whose columns are those of ``COLUMNS``. Each
 with its target; the kind's codec decides the other columns of a row. Paths are split into the directory, which repeats
 and is dictionary-encoded, and the name, so that a million renames take about 25 bytes each.
 
-The published files are read from the columns, without any kind of step. The stream's metadata names the package of each
-kind, for the message if a kind is not installed. Segments of built-in kinds have no such metadata, and neither have
-segments of earlier releases. In these, steps of other kinds have no rows for their files, so the kind is asked for
-them.
+The published files are read from the columns, without any kind of step: they are the rows with a size. The stream's
+metadata names the package of each kind, for the message if a kind is not installed, and the phase of the steps unless
+it is 0. Segments of built-in kinds name no package, and neither do segments of earlier releases. In these, steps of
+other kinds have no rows for their files, so the kind is asked for them.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind
+from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind, is_built_in
 from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.model.files import FileIdentity
@@ -55,6 +55,7 @@ _SCHEMA: Final = pa.schema(
 COLUMNS: Final = tuple(_SCHEMA.names)
 _KIND: Final = COLUMNS.index("kind")
 _PROVIDERS: Final = b"gobblin_assets.step_kinds"
+_PHASE: Final = b"gobblin_assets.phase"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,13 @@ def encode_segments(
     file_schema: object = None,
     steps_max: int = STEPS_PER_SEGMENT_MAX,
 ) -> list[Segment]:
-    """Cut ``steps`` into segments of bounded size, keeping their order."""
+    """Cut ``steps`` into segments of one phase and of bounded size, keeping the order within a phase."""
+    phases = {step.phase for step in steps}
+    of_phases = [[step for step in steps if step.phase == phase] for phase in sorted(phases)]
     return [
-        _encode(steps[start : start + steps_max], role, partition, file_schema)
-        for start in range(0, len(steps), steps_max)
+        _encode(some[start : start + steps_max], role, partition, file_schema)
+        for some in ([steps] if len(phases) == 1 else of_phases)
+        for start in range(0, len(some), steps_max)
     ]
 
 
@@ -113,6 +117,13 @@ def find_kinds(payload: bytes, digest: bytes) -> list[StepKind]:
     table = _open(payload, digest)
     providers = _providers_of(table)
     return [get_kind(name, providers.get(name)) for name in sorted(pc.unique(table.column("kind")).to_pylist())]
+
+
+def find_phase(payload: bytes) -> int:
+    """The phase of its steps. Nothing but the header is read."""
+    with pa.ipc.open_stream(payload) as stream:
+        stored = (stream.schema.metadata or {}).get(_PHASE)
+    return 0 if stored is None else int(stored)
 
 
 def list_published(payload: bytes, digest: bytes) -> Iterator[PublishedStepFile]:
@@ -204,13 +215,16 @@ def _write_steps(steps: Sequence[CommitStep]) -> bytes:
     whole = parts[0] if len(parts) == 1 else [list(chain(*columns)) for columns in zip(*parts, strict=True)]
     if not steps:
         whole = [[] for _column in COLUMNS]
-    return _write(whole, providers)
+    return _write(whole, providers, steps[0].phase if steps else 0)
 
 
-def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider]) -> bytes:
-    schema = _SCHEMA
+def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider], phase: int = 0) -> bytes:
+    metadata: dict[bytes, str] = {}
     if providers:
-        schema = _SCHEMA.with_metadata({_PROVIDERS: json.dumps(providers, sort_keys=True)})
+        metadata[_PROVIDERS] = json.dumps(providers, sort_keys=True)
+    if phase:
+        metadata[_PHASE] = str(phase)
+    schema = _SCHEMA.with_metadata(metadata) if metadata else _SCHEMA
     arrays = [make_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     file_count = len(arrays[0]) - arrays[COLUMNS.index("target_name")].null_count
     sink = pa.BufferOutputStream()
@@ -229,14 +243,17 @@ def _with_published_rows(table: pa.Table) -> pa.Table:
     """The table, with the rows for files that an earlier release left out for kinds of other packages."""
     if _providers_of(table) or table.column("payload").null_count == len(table):
         return table
+    if all(map(is_built_in, pc.unique(table.column("kind")).to_pylist())):
+        return table
     with pa.ipc.open_stream(_write_steps(list(_steps_of(table)))) as stream:
         return stream.read_all()
 
 
 def _published_rows(table: pa.Table) -> pa.Table:
     whole = _with_published_rows(table)
-    names = whole.column("target_name")
-    return whole if names.null_count == 0 else whole.filter(pc.is_valid(names))
+    # A target without a size is no file, or is no longer there.
+    sizes = whole.column("size_bytes")
+    return whole if sizes.null_count == 0 else whole.filter(pc.is_valid(sizes))
 
 
 def _steps_of(table: pa.Table) -> Iterator[CommitStep]:

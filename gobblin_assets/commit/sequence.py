@@ -20,12 +20,16 @@ COMPACTION: Final = "compaction"
 LEASE_TTL_DETAIL: Final = "lease_ttl_s"
 """Key in a sequence's details: how long the leases of its run last, in seconds."""
 
+SLOTS_KEEP_DETAIL: Final = "slots_keep_s"
+"""Key in a sequence's details: it publishes at given names, and keeps replaced files so long after DONE, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
     """A sequence that a run begins for one dataset partition. ``root_uri``: the destination; its steps stay below it.
 
     ``lease_ttl_s``: how long the run's leases last, for processes that complete the sequence without the job file.
+    ``slots_keep_s`` None: it publishes names that are always new.
     """
 
     sequence_id: SequenceId
@@ -38,11 +42,12 @@ class NewSequence:
     root_uri: str
     work_units: tuple[tuple[int | None, WorkUnit], ...] = ()
     lease_ttl_s: float | None = None
+    slots_keep_s: float | None = None
 
     def details(self) -> dict[str, object]:
         """The details in the log; a seal adds others."""
-        lease = {} if self.lease_ttl_s is None else {LEASE_TTL_DETAIL: self.lease_ttl_s}
-        return {"root_uri": self.root_uri, **lease}
+        known = {LEASE_TTL_DETAIL: self.lease_ttl_s, SLOTS_KEEP_DETAIL: self.slots_keep_s}
+        return {"root_uri": self.root_uri, **{name: value for name, value in known.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,11 @@ class SealedSequence:
         return self.order.base_version + 1
 
     @property
+    def is_at_given_names(self) -> bool:
+        """Whether its steps publish at names that other publications use too."""
+        return SLOTS_KEEP_DETAIL in self.order.details
+
+    @property
     def root_uri(self) -> str:
         """The destination as the log has it; a marker does not hold it."""
         return str(self.order.details["root_uri"])
@@ -204,7 +214,11 @@ class SequenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """An attempt that may have left files on storage. ``interruption`` as in ``NewAttempt``."""
+    """An attempt that may have left files on storage. ``interruption`` as in ``NewAttempt``.
+
+    ``cleanup_fences``: the fences under which its directory may have been captured. ``is_at_given_names``: as in
+    ``SealedSequence``.
+    """
 
     attempt_id: AttemptId
     sequence_id: SequenceId
@@ -213,6 +227,7 @@ class AttemptRecord:
     sequence_state: SequenceState
     cleanup_fences: tuple[int, ...]
     interruption: Mapping[str, object] | None
+    is_at_given_names: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Calls many steps at once. Whatever exception a package's step raises, the caller gets one of the error families."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from gobblin_assets.commit.step_kinds import get_kind
@@ -57,14 +57,28 @@ def find_fault(step: CommitStep, world: StepWorld, verdict: StepVerdict) -> Step
     return _call(step, lambda step: step.find_fault(world, verdict))
 
 
-def directories_to_sync(steps: Iterable[CommitStep], root: str, captured: CapturedStaging | None = None) -> list[str]:
+def directories_to_sync(
+    steps: Iterable[CommitStep], root: str, located: Mapping[str, str], captured: CapturedStaging | None = None
+) -> list[str]:
     """Every directory whose entries the steps changed, and its parents up to the destination's root.
 
-    With ``captured``, also the directories to which this owner and earlier owners took files back: otherwise a power
-    cut could make such files visible again.
+    Of a directory outside of the root, a step itself names the parents that it changed. ``located``: the directories of
+    captured attempts, with the names that they have now. With ``captured``, also the directories to which this owner
+    and earlier owners took files back: otherwise a power cut could make such files visible again.
     """
-    touched = _call_each(steps, lambda step: tuple(step.touches(captured)))
-    return list_upwards((directory for directories in touched for directory in directories), root)
+    touched: set[str] = set()
+    for step in steps:
+        touched.update(_call(step, lambda step: tuple(step.touches(captured))))
+    places = {_locate(directory, located) for directory in touched}
+    inside = {place for place in places if place == root or place.startswith(f"{root}/")}
+    return [*list_upwards(inside, root), *sorted(places - inside)]
+
+
+def _locate(directory: str, located: Mapping[str, str]) -> str:
+    for staging, now in located.items():
+        if directory == staging or directory.startswith(f"{staging}/"):
+            return now + directory.removeprefix(staging)
+    return directory
 
 
 def _call_each(steps: Iterable[CommitStep], call: Callable[[CommitStep], T]) -> list[T]:

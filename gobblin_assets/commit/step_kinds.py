@@ -22,6 +22,7 @@ from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from typing import Any, Final
 
+from gobblin_assets.commit.named_codecs import NAMED_KINDS
 from gobblin_assets.commit.rename_steps import KINDS
 from gobblin_assets.commit.step_world import register_port
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
@@ -33,7 +34,7 @@ Provider = Mapping[str, str]
 """The provider of a kind: ``{"package": …}``, or ``{"module": …}`` if code registered the kind."""
 
 # From a table, so that a source tree that is not installed knows them too.
-_BUILT_IN: Final = {kind.name: kind for kind in KINDS}
+_BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS)}
 _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
 
 
@@ -85,9 +86,14 @@ def get_kind(name: str, provider: Provider | None = None) -> StepKind:
     return _kinds[name]
 
 
+def is_built_in(name: str) -> bool:
+    """Whether every process knows the kind, without any other package."""
+    return name in _BUILT_IN
+
+
 def find_provider(name: str) -> Provider | None:
     """The provider of a known kind; None for built-in kinds."""
-    return None if name in _BUILT_IN else _provider_of(name)
+    return None if is_built_in(name) else _provider_of(name)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import PurePosixPath
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
@@ -29,6 +29,8 @@ OpenPort = Callable[[str], AbstractContextManager[T]]
 
 # With more files than this in one directory, one listing is cheaper than a look at each name.
 _LISTING_WORTH: Final = 16
+
+_NOTHING_CAPTURED: Final[Mapping[str, str]] = MappingProxyType({})
 
 _openers: Final[dict[object, OpenPort[Any]]] = {}
 
@@ -86,18 +88,24 @@ class StepPorts:
 class StepWorld:
     """The destination's file system ``fs``, listings made once and used for many steps, and other ports.
 
-    A world is for one pass. A later pass takes a new one: its listings must not be older than the pass.
+    A world is for one pass. A later pass takes a new one: its listings must not be older than the pass. ``captured``:
+    the directories of attempts that were captured, as the log has them, with the names that they have now.
     """
 
-    def __init__(self, fs: FileSystem, ports: StepPorts) -> None:
+    def __init__(self, fs: FileSystem, ports: StepPorts, captured: Mapping[str, str] = _NOTHING_CAPTURED) -> None:
         self.fs = fs
         self._ports = ports
+        self._captured = captured
         self._listed: dict[str, dict[str, FileIdentity]] = {}
         self._made: set[str] = set()
 
     def get(self, port: Callable[..., T], uri: str) -> T:
         """The port of the type ``port`` under this URI. RejectedError if the process has no opener of that type."""
         return self._ports.get(port, uri)
+
+    def locate(self, staging: str) -> str:
+        """The directory of an attempt as it is named now."""
+        return self._captured.get(staging, staging)
 
     def expect(self, paths: Iterable[str]) -> None:
         """Announce the files that will be looked up, so that crowded directories are listed once."""

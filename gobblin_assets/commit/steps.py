@@ -16,7 +16,8 @@ What a kind promises.
               a paused process that calls ``execute`` late must have no effect. For a step that publishes staged files
               the capture ensures this, because the step's source is gone. Any other step must leave a mark of its own.
 
-Steps of one segment are executed in their order and undone in the reverse order; segments have no order. A step may
+Steps of one segment are executed in their order and undone in the reverse order. Segments have no order, except that
+each has the steps of one phase, and phases are executed one after another and undone in the reverse order. A step may
 raise any family of ``errors``. Any other exception counts as a ``RetryableError`` of that step, and its text is not
 kept, since it may hold a secret.
 """
@@ -88,6 +89,10 @@ class CapturedStaging:
                 return _returned(staging, source, self.fence)
         raise ConflictError(f"{source} belongs to no attempt of this sequence", path=source)
 
+    def place_of(self, staging: str) -> str:
+        """Where the attempt's directory stands under this capture."""
+        return captured_directory(staging, self.fence)
+
     def places_of(self, source: str) -> Iterator[str]:
         """The paths to which this abandonment and earlier ones may have taken the file back."""
         for staging, fences in self.directories.items():
@@ -109,6 +114,11 @@ class CommitStep(Protocol):
     def kind(self) -> str:
         """The name of its ``StepKind``."""
         ...
+
+    @property
+    def phase(self) -> int:
+        """Steps of a lower phase are durable and verified before a step of a higher one is executed."""
+        return 0
 
     @abstractmethod
     def verify(self, world: StepWorld) -> StepVerdict: ...

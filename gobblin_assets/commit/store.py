@@ -127,6 +127,10 @@ class CommitStepStore(Protocol):
         """Whether the sequence is open and ``fence`` is still the dataset's; LOST and CONFLICT count only then."""
         ...
 
+    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
+        """Record, before its directories are captured, that ``fence`` executes a PREPARED sequence; its attempts."""
+        ...
+
     def finish(self, sequence_id: SequenceId, *, fence: int) -> int:
         """T3: PREPARED becomes DONE, watermarks and version move; returns the dataset's new version."""
         ...

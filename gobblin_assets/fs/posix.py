@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.exclusive_rename import UNSUPPORTED, ExclusiveRename, find_exclusive_rename
+from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exclusive_rename
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_probe import prove_publication
@@ -38,7 +38,7 @@ class PosixFileSystem:
     look at the target; ``_rename_by_link`` says which gap this leaves.
     """
 
-    def __init__(self, umask: int | None = None, *, exclusive_rename: ExclusiveRename | None = _KERNEL_RENAME) -> None:
+    def __init__(self, umask: int | None = None, *, exclusive_rename: KernelRename | None = _KERNEL_RENAME) -> None:
         if umask is not None and (not 0 <= umask <= 0o777 or umask & _TAKES_FROM_OWNER):
             raise RejectedError(
                 f"expected a umask from 0o000 to 0o077, found {umask:#o}",
@@ -326,7 +326,7 @@ def _remove_below(directory: str) -> bool:
     return True
 
 
-def _outcome_of(rename: ExclusiveRename, source: str, target: str) -> RenameOutcome:
+def _outcome_of(rename: KernelRename, source: str, target: str) -> RenameOutcome:
     try:
         rename(source, target)
     except FileNotFoundError:

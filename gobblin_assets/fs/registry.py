@@ -13,7 +13,7 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix_named import PosixNamedFiles
 
 FileSystemFactory = Callable[[str, int | None], tuple[FileSystem, str]]
 """Takes the whole URI and the umask for what is published; gives the file system and the root's path in it."""
@@ -75,7 +75,7 @@ def open_posix(uri: str, umask: int | None) -> tuple[FileSystem, str]:
         raise _refuse(uri, "a path without '..'", f"Write {os.path.normpath(text)} if that was meant.")
     if not parts:
         raise _refuse(uri, "a folder", "Name a folder of its own: the root of the file system is not one.")
-    return PosixFileSystem(umask), "/" + "/".join(parts)
+    return PosixNamedFiles(umask), "/" + "/".join(parts)
 
 
 def _absolute(text: str) -> str:

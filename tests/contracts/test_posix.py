@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.exclusive_rename import find_exclusive_rename
+from gobblin_assets.fs.kernel_rename import find_exclusive_rename
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES

@@ -108,6 +108,11 @@ class SimCommitStepStore:
         with self._db.transaction() as db:
             log_finishing.begin_abandon(db, sequence_id, fence, reason)
 
+    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
+        with self._db.transaction() as db:
+            log_finishing.claim(db, sequence_id, fence)
+            return log_cleaning.list_attempts(db, sequence_id)
+
     def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
         return log_cleaning.list_attempts(self._db, sequence_id)
 

@@ -58,9 +58,15 @@ class SimDisk:
     """
 
     def __init__(
-        self, *, listing_lag_calls: int = 0, capacity_bytes: int | None = None, read_only: bool = False
+        self,
+        *,
+        listing_lag_calls: int = 0,
+        capacity_bytes: int | None = None,
+        read_only: bool = False,
+        exchanges: bool = True,
     ) -> None:
         self.listing_lag_calls = listing_lag_calls
+        self.exchanges = exchanges
         self.capacity_bytes = capacity_bytes
         self.read_only = read_only
         self.calls = 0
@@ -79,7 +85,10 @@ class SimDisk:
     def copy(self) -> "SimDisk":
         """A disk of its own in the same state."""
         other = SimDisk(
-            listing_lag_calls=self.listing_lag_calls, capacity_bytes=self.capacity_bytes, read_only=self.read_only
+            listing_lag_calls=self.listing_lag_calls,
+            capacity_bytes=self.capacity_bytes,
+            read_only=self.read_only,
+            exchanges=self.exchanges,
         )
         other.calls = self.calls
         other._inodes = self._inodes.copy()
@@ -232,6 +241,17 @@ class SimDisk:
         if inode in self._inodes.seen:
             self._found.clear()
         self._inodes.change(ChangeKind.RENAME, inode, target, gone=gone, come=come, old_path=source)
+        self._note(come)
+
+    def exchange(self, one: str, other: str) -> None:
+        """One change over both directories. Both names are those of files."""
+        gone, come = self._entry(one), self._entry(other)
+        self.demand("exchange with", other)
+        seen = self._inodes.seen
+        inodes = seen[gone[0]][gone[1]], seen[come[0]][come[1]]
+        if seen.keys() & set(inodes):
+            raise ValueError(f"{one} or {other} is a directory: the simulated disk exchanges files only")
+        self._inodes.change(ChangeKind.EXCHANGE, inodes[0], other, gone=gone, come=come, old_path=one, other=inodes[1])
         self._note(come)
 
     def remove(self, path: str) -> None:

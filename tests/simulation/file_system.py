@@ -25,7 +25,9 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
+from gobblin_assets.fs.named_files import ExchangeOutcome
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity, FileStat
 from tests.simulation.disk import DIRECTORY_BYTES, SimDisk
 from tests.simulation.pending_changes import ChangeKind, PendingChange, Unsynced
@@ -207,6 +209,53 @@ class SimFileSystem:
         if self.disk.list_names(directory):
             return False
         self.disk.remove(directory)
+        return True
+
+    @_one_moment
+    def find_entry(self, path: str) -> TreeEntry | None:
+        inode = self.disk.find(path)
+        if inode is None:
+            return None
+        if self.disk.is_directory(path):
+            return TreeEntry(path, EntryKind.DIRECTORY, FileIdentity(DIRECTORY_BYTES, inode))
+        identity = self.disk.find_identity(path)
+        return None if identity is None else TreeEntry(path, EntryKind.FILE, identity)
+
+    @_one_moment
+    def is_empty(self, directory: str) -> bool:
+        return self.disk.is_directory(directory) and not self.disk.list_names(directory)
+
+    @_one_moment
+    def exchange(self, one: str, other: str) -> ExchangeOutcome:
+        if not self.disk.exists(one) or not self.disk.exists(other):
+            return ExchangeOutcome.ONE_MISSING
+        self.disk.exchange(one, other)
+        return ExchangeOutcome.EXCHANGED
+
+    def can_exchange(self, directory: str) -> bool:
+        del directory
+        return self.disk.exchanges
+
+    @_one_moment
+    def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
+        if not self.disk.exists(source):
+            return RenameOutcome.SOURCE_MISSING
+        if self.disk.exists(target):
+            if not self.disk.is_directory(target) or self.disk.list_names(target):
+                return RenameOutcome.TARGET_EXISTS
+            self.disk.remove(target)
+        if not self.disk.is_directory(target.rpartition("/")[0] or "/"):
+            raise self.disk.failure(errno.ENOENT, "rename to", target)
+        self.disk.rename(source, target)
+        return RenameOutcome.RENAMED
+
+    @_one_moment
+    def make_directory(self, path: str) -> bool:
+        if self.disk.exists(path):
+            return False
+        if not self.disk.is_directory(path.rpartition("/")[0] or "/"):
+            raise self.disk.failure(errno.ENOENT, "make", path)
+        self.disk.mkdir(path)
         return True
 
     @_one_moment

@@ -42,6 +42,11 @@ class Guard(StrEnum):
     ONE_WINNER_PER_WORK_UNIT = "one-winner-per-work-unit"
     """At most one STAGED attempt of a MultiWorkUnit: the index ``attempt_one_winner``."""
 
+    CLAIM_CHECKS_FENCE = "claim-checks-fence"
+    """Only the newest owner captures what is sealed at given names: ``lock_for`` in ``claim``."""
+    CLAIM_MARKS_FOR_CAPTURE = "claim-marks-for-capture"
+    """A capture's fence is in the log before its directory has the name: ``_MARK_FOR_CAPTURE`` in ``claim``."""
+
     SEAL_CHECKS_FENCE = "seal-checks-fence"
     """T2 holds the newest fence: ``hold_fence``, and once more in ``_SEAL``."""
     SEAL_CHECKS_SEQUENCE_FENCE = "seal-checks-sequence-fence"

@@ -56,7 +56,7 @@ class Inodes:
         for change in self.pending:
             after = sorted(places[number] for number in change.after if number in places)
             sides = sorted(self._synced_sides.get(change.number, ()))
-            found.append((change.kind.value, change.inode, change.gone, change.come, after, sides))
+            found.append((change.kind.value, change.inode, change.gone, change.come, after, sides, change.other))
         return found
 
     def power_cut(self, keep: Callable[[PendingChange], bool], unsynced: Unsynced) -> None:
@@ -107,6 +107,7 @@ class Inodes:
         gone: Entry | None = None,
         come: Entry | None = None,
         old_path: str = "",
+        other: int | None = None,
     ) -> None:
         emptied = inode if kind is ChangeKind.REMOVE else None
         after = frozenset(
@@ -114,7 +115,7 @@ class Inodes:
             for earlier in self.pending
             if earlier.is_about(gone) or earlier.is_about(come) or (emptied is not None and earlier.touches(emptied))
         )
-        change = PendingChange(self._count(), kind, inode, path, gone, come, after, old_path)
+        change = PendingChange(self._count(), kind, inode, path, gone, come, after, old_path, other)
         self.pending.append(change)
         _carry_out(change, self.seen)
 
@@ -149,9 +150,13 @@ class Inodes:
         """Whether a rename's target is reachable by durable names, and not through the directory that it moves."""
         if change.gone is None or change.come is None or change.gone[0] == change.come[0]:
             return True
-        inode: int | None = change.come[0]
+        places = [change.come[0]] if change.other is None else [change.come[0], change.gone[0]]
+        return all(self._is_reachable(place, without=change.inode) for place in places)
+
+    def _is_reachable(self, directory: int, *, without: int) -> bool:
+        inode: int | None = directory
         while inode is not None and inode != ROOT:
-            if inode == change.inode:
+            if inode == without:
                 return False
             inode = self._durable_parents.get(inode)
         return inode == ROOT
@@ -169,7 +174,7 @@ class Inodes:
                 continue
             wanted.add(number)
             waiting += pending[number].after
-            if pending[number].kind is ChangeKind.RENAME and not self._has_place_for(pending[number]):
+            if pending[number].moves and not self._has_place_for(pending[number]):
                 waiting += [earlier for earlier in pending if earlier < number]
         for number in sorted(wanted):
             self._write_down(pending[number])
@@ -209,3 +214,6 @@ def _carry_out(change: PendingChange, tree: Tree) -> None:
     if change.come is not None:
         directory, name = change.come
         tree[directory] = {**tree[directory], name: change.inode}
+    if change.other is not None and change.gone is not None:
+        directory, name = change.gone
+        tree[directory] = {**tree[directory], name: change.other}

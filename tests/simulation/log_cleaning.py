@@ -1,5 +1,6 @@
 """Files that may be removed, by the rules of ``commit.postgres.cleaning``."""
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, LEFT_OPEN, SILENT_GRACE_S
-from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, AttemptRecord
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from tests.simulation.database import Guard, SimDatabase
@@ -33,18 +34,31 @@ def mark_for_cleanup(db: SimDatabase, owners: Mapping[DatasetId, int], limit: in
         if attempt.dataset_id in owners
         and attempt.cleaned_at is None
         and (db.sequences[attempt.sequence_id].state in _OVER or not db.holds(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE))
+        and not _keeps_slots(db, attempt)
     ]
     marked = []
     for attempt in _first_of_each(sorted(found, key=lambda a: a.started_at), limit):
         fence, fences = owners[attempt.dataset_id], attempt.cleanup_fences
         if fence not in fences:
-            fences = (*fences, fence)[-FENCES_KEPT_MAX:]
+            kept = len(fences) + 1 if _slots_keep_s(db, attempt) is not None else FENCES_KEPT_MAX
+            fences = (*fences, fence)[-kept:]
         row = replace(attempt, cleanup_fences=fences)
         if attempt.state == "RUNNING":
             row = replace(row, state="CANCELLED", error=attempt.error or LEFT_OPEN)
         db.attempts.put(row.attempt_id, row)
         marked.append(_record_of(db, row))
     return marked
+
+
+def _slots_keep_s(db: SimDatabase, attempt: AttemptRow) -> float | None:
+    found = json.loads(db.sequences[attempt.sequence_id].details).get(SLOTS_KEEP_DETAIL)
+    return None if found is None else float(found)
+
+
+def _keeps_slots(db: SimDatabase, attempt: AttemptRow) -> bool:
+    """Whether replaced files still wait in their slots."""
+    sequence, keep_s = db.sequences[attempt.sequence_id], _slots_keep_s(db, attempt)
+    return keep_s is not None and sequence.done_at is not None and sequence.done_at > db.now_s - keep_s
 
 
 def mark_cleaned(db: SimDatabase, attempt_ids: Sequence[AttemptId]) -> None:
@@ -102,4 +116,5 @@ def _record_of(db: SimDatabase, attempt: AttemptRow) -> AttemptRecord:
         sequence_state=db.sequences[attempt.sequence_id].state,
         cleanup_fences=attempt.cleanup_fences,
         interruption=attempt.interruption,
+        is_at_given_names=_slots_keep_s(db, attempt) is not None,
     )

@@ -187,8 +187,17 @@ def begin_abandon(db: SimDatabase, sequence_id: SequenceId, fence: int, reason: 
     if row.state is not SequenceState.ABANDONING:
         given_up = replace(row, state=SequenceState.ABANDONING, last_error=reason, next_try_at=None)
         db.sequences.put(sequence_id, given_up)
-    if not db.holds(Guard.ABANDON_MARKS_FOR_CAPTURE):
-        return
+    if db.holds(Guard.ABANDON_MARKS_FOR_CAPTURE):
+        _mark_for_capture(db, sequence_id, fence)
+
+
+def claim(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
+    require_event(db, sequence_id, fence, SequenceEvent.FINISH, fence_guard=Guard.CLAIM_CHECKS_FENCE)
+    if db.holds(Guard.CLAIM_MARKS_FOR_CAPTURE):
+        _mark_for_capture(db, sequence_id, fence)
+
+
+def _mark_for_capture(db: SimDatabase, sequence_id: SequenceId, fence: int) -> None:
     for attempt in list(db.attempts.values()):
         if attempt.sequence_id == sequence_id and fence not in attempt.cleanup_fences:
             marked = replace(attempt, cleanup_fences=(*attempt.cleanup_fences, fence))

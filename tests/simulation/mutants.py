@@ -88,7 +88,7 @@ def _finished_before_the_renames() -> Iterator[None]:
         yield
 
 
-def _only_leaf_directories(steps: Any, _root: str) -> list[str]:
+def _only_leaf_directories(steps: Any, _root: str, _located: Any) -> list[str]:
     return sorted({directory for step in steps for directory in step.touches()})
 
 

@@ -14,6 +14,7 @@ class ChangeKind(StrEnum):
     CREATE = "create"
     REMOVE = "remove"
     RENAME = "rename"
+    EXCHANGE = "exchange"
     WRITE = "write"
 
 
@@ -28,7 +29,10 @@ class Unsynced(StrEnum):
 
 
 class PendingChange(NamedTuple):
-    """A change that a power cut may undo. ``after``: the numbers of pending changes that it can't survive without."""
+    """A change that a power cut may undo. ``after``: the numbers of pending changes that it can't survive without.
+
+    ``other``: the inode that an exchange moves the other way, from ``come`` to ``gone``.
+    """
 
     number: int
     kind: ChangeKind
@@ -39,6 +43,12 @@ class PendingChange(NamedTuple):
     come: Entry | None = None
     after: frozenset[int] = frozenset()
     old_path: str = ""
+    other: int | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether a name that was there goes to another place."""
+        return self.kind in (ChangeKind.RENAME, ChangeKind.EXCHANGE)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.old_path + ' -> ' if self.old_path else ''}{self.path}"

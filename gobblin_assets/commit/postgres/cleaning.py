@@ -15,13 +15,14 @@ from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 # How long an attempt's name is looked at again after nothing was found there.
 FAILED_GRACE_S: Final = 600.0
 SILENT_GRACE_S: Final = 86_400.0
-# Captures under older fences than these are long removed.
+# Captures under older fences than these are long removed, where each capture has a place of its own. At given names
+# there is one place, and its fence may be old.
 FENCES_KEPT_MAX: Final = 8
 LEFT_OPEN: Final = "its writer never reported its end; the sequence is over"
 
 _ATTEMPT_COLUMNS = """
     a.attempt_id, a.sequence_id, a.dataset_id, a.staging_path, a.cleanup_fences, a.interruption,
-    s.state AS sequence_state
+    s.state AS sequence_state, s.details ? 'slots_keep_s' AS is_at_given_names
 """
 
 # A RUNNING attempt of such a sequence can't be staged any more. It gets no end, since none was reported: _MARK_CLEANED
@@ -29,6 +30,7 @@ _ATTEMPT_COLUMNS = """
 _MARK = text(f"""
     UPDATE gobblin.attempt a
        SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[given.fence] THEN a.cleanup_fences
+                                 WHEN s.details ? 'slots_keep_s' THEN a.cleanup_fences || given.fence
                                  ELSE (a.cleanup_fences || given.fence)
                                       [greatest(1, cardinality(a.cleanup_fences) + 2 - :fences_kept_max) :] END,
            state = CASE WHEN a.state = 'RUNNING' THEN 'CANCELLED' ELSE a.state END,
@@ -41,6 +43,8 @@ _MARK = text(f"""
             CROSS JOIN LATERAL (
                   SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
                    WHERE o.dataset_id = each.dataset_id AND o.cleaned_at IS NULL AND q.state {IS_OVER}
+                     AND (q.state <> 'DONE' OR NOT q.details ? 'slots_keep_s' OR q.done_at <= clock_timestamp()
+                          - make_interval(secs => CAST(q.details ->> 'slots_keep_s' AS double precision)))
                    ORDER BY o.started_at, o.attempt_id
                    LIMIT :limit
                   ) AS mine
@@ -129,4 +133,5 @@ def _attempt_of(row: Row[Any]) -> AttemptRecord:
         sequence_state=SequenceState(row.sequence_state),
         cleanup_fences=tuple(row.cleanup_fences),
         interruption=row.interruption,
+        is_at_given_names=row.is_at_given_names,
     )

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
+from gobblin_assets.commit.postgres.cleaning import list_attempts
 from gobblin_assets.commit.postgres.guards import hold_fences_of, lock_for, lock_for_all, require_each, require_one
+from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.db.sequence_states import IS_RECOVERABLE, result, starts
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
@@ -231,6 +233,13 @@ def begin_abandon(connection: Connection, sequence_id: SequenceId, fence: int, r
         changed = connection.execute(_ABANDON, {"sequence_id": sequence_id, "reason": reason}).rowcount
         require_one(changed, "the abandonment", sequence_id)
     connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
+
+
+def claim(connection: Connection, sequence_id: SequenceId, fence: int) -> list[AttemptRecord]:
+    """Record that ``fence`` is about to capture the attempts of a PREPARED sequence. They are returned with it."""
+    lock_for(connection, sequence_id, fence, SequenceEvent.FINISH)
+    connection.execute(_MARK_FOR_CAPTURE, {"sequence_id": sequence_id, "fence": fence})
+    return list_attempts(connection, sequence_id)
 
 
 def end_abandon(connection: Connection, sequence_id: SequenceId, fence: int) -> None:

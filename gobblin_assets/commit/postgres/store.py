@@ -192,6 +192,9 @@ class PostgresCommitStepStore:
             committed=Failpoint.ABANDON_RECORDED,
         )
 
+    def claim(self, sequence_id: SequenceId, *, fence: int) -> Sequence[AttemptRecord]:
+        return transact(self._engine, "claim sequence", lambda c: finishing.claim(c, sequence_id, fence))
+
     def list_attempts(self, sequence_id: SequenceId) -> Sequence[AttemptRecord]:
         return transact(self._engine, "list attempts", lambda c: cleaning.list_attempts(c, sequence_id))
 

@@ -36,9 +36,9 @@ class CopyableFile:
 class CopyItem:
     """What one rename publishes: a file, or a directory that is new as a whole.
 
-    ``number`` is unique within the attempt and names the staged item. Of a file, ``files`` has that one. Of a directory,
-    ``path`` is the directory's place, ``files`` are all files below it, and ``directories`` its subdirectories, parents
-    first, by their paths relative to it; ``desired`` are the directory's own attributes.
+    ``number`` is unique within the attempt and names the staged item. Of a file, ``files`` has that one. Of a
+    directory, ``path`` is the directory's place, ``files`` are all files below it, and ``directories`` its
+    subdirectories, parents first, by their paths relative to it; ``desired`` are the directory's own attributes.
     """
 
     number: int

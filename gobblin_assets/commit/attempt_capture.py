@@ -1,0 +1,49 @@
+"""Captures of an attempt's directory: an owner renames the directory to a name that carries the owner's fence.
+
+Processes that know an earlier name then find nothing. Each fence is in the log before its capture, so that the
+directory is found by the fences of its attempt, also after its owner has died.
+
+There are two ways. Where names are always new, Spark's tasks may make a directory again after it was captured. So each
+capture keeps its own name, and there may be several (``capture``). At given names nobody makes a directory again, and
+files of later versions must not move with a stale one. So there is one directory, which only moves up: from the name of
+one fence to that of the next (``capture_chain``).
+"""
+
+from collections.abc import Iterable
+
+from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.fs.port import FileSystem, RenameOutcome
+
+
+def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
+    """Move the attempt's directory, if it is there, to the name of ``fence``. True if it was there.
+
+    Earlier captures of the same attempt keep their names: those were marked in the log before.
+    """
+    target = captured_directory(attempt.staging_path, fence)
+    outcome = fs.rename_no_replace(attempt.staging_path, target)
+    if outcome is RenameOutcome.TARGET_EXISTS:
+        # Captured under this fence before; since then a writer that did not know has made the directory again.
+        return fs.is_directory(attempt.staging_path)
+    return outcome is RenameOutcome.RENAMED
+
+
+def capture_chain(fs: FileSystem, staging: str, fences: Iterable[int], fence: int) -> bool:
+    """Move the attempt's directory up to the name of ``fence``, from wherever an earlier owner left it.
+
+    ``fences``: all fences that the log has for the attempt, in any order. In ascending order, since an owner that is
+    overtaken may still be moving the directory from a lower name to a higher one. Returns whether the directory is
+    there now. ConflictError if there are two: somebody copied one.
+    """
+    target = captured_directory(staging, fence)
+    earlier = (captured_directory(staging, each) for each in sorted(fences) if each < fence)
+    for source in (staging, *earlier):
+        if fs.rename_no_replace(source, target) is RenameOutcome.TARGET_EXISTS and fs.is_directory(source):
+            raise ConflictError(
+                f"{source} and {target} are both there, and belong to one attempt",
+                hint="gobblin-assets makes no second one: move the copy away.",
+                path=source,
+            )
+    return fs.is_directory(target)

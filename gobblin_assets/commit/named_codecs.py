@@ -1,0 +1,162 @@
+"""How segments store the steps of ``named_steps``: the columns of paths hold the places, ``payload`` the rest.
+
+A row with a target and without a size is no published file: a directory, or a file that is removed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from gobblin_assets.commit.named_steps import (
+    DIRECTORIES,
+    SLOTS,
+    EnsureDirectory,
+    NamedStep,
+    PlaceDirectory,
+    PlaceFile,
+    RemoveFile,
+    ReplaceFile,
+)
+from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
+from gobblin_assets.errors import CorruptionError
+from gobblin_assets.model.files import DataFile, FileIdentity
+
+_METADATA: Final = "m"
+_EXCHANGES: Final = "x"
+_BY_TWO_RENAMES: Final = "r"
+
+
+class _PlaceFileCodec:
+    def to_columns(self, steps: Sequence[PlaceFile], first: int) -> Sequence[Sequence[object]]:
+        return _columns(
+            [(step, step.writer, step.identity, _METADATA if step.is_metadata else None) for step in steps], first
+        )
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _, _, source_dir, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
+            staging, writer = _split_source(source_dir)
+            identity = FileIdentity(size, inode, mtime, tag)
+            is_metadata = payload == _METADATA
+            yield PlaceFile(staging, f"{target_dir}/{target}", number or "", writer, identity, is_metadata)
+
+
+class _ReplaceFileCodec:
+    def to_columns(self, steps: Sequence[ReplaceFile], first: int) -> Sequence[Sequence[object]]:
+        return _columns([(step, step.writer, step.identity, self._write(step)) for step in steps], first)
+
+    def _write(self, step: ReplaceFile) -> str:
+        way = _EXCHANGES if step.exchanges else _BY_TWO_RENAMES
+        return f"{way}{_METADATA if step.is_metadata else ''}:{_write_identity(step.old)}"
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _, _, source_dir, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
+            staging, writer = _split_source(source_dir)
+            flags, _, old = payload.partition(":")
+            yield ReplaceFile(
+                *(staging, f"{target_dir}/{target}", number or "", writer, FileIdentity(size, inode, mtime, tag)),
+                old=_read_identity(old),
+                exchanges=_EXCHANGES in flags,
+                is_metadata=_METADATA in flags,
+            )
+
+
+class _RemoveFileCodec:
+    def to_columns(self, steps: Sequence[RemoveFile], first: int) -> Sequence[Sequence[object]]:
+        return _columns([(step, SLOTS, None, _write_identity(step.old)) for step in steps], first)
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _, _, source_dir, number, target_dir, target, _, _, _, _, _, payload in rows:
+            staging, _slots = _split_source(source_dir)
+            yield RemoveFile(staging, f"{target_dir}/{target}", number or "", _read_identity(payload))
+
+
+class _EnsureDirectoryCodec:
+    def to_columns(self, steps: Sequence[EnsureDirectory], first: int) -> Sequence[Sequence[object]]:
+        return _columns([(step, DIRECTORIES, None, None) for step in steps], first)
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _, _, source_dir, number, target_dir, target, *_others in rows:
+            staging, _directories = _split_source(source_dir)
+            yield EnsureDirectory(staging, f"{target_dir}/{target}", number or "")
+
+
+class _PlaceDirectoryCodec:
+    """One row for each file; the payload has the directory's inode."""
+
+    def to_columns(self, steps: Sequence[PlaceDirectory], first: int) -> Sequence[Sequence[object]]:
+        files = [(number, step, file) for number, step in enumerate(steps, first) for file in step.files]
+        return [
+            [number for number, _, _ in files],
+            [f"{step.staging}/{step.writer}" for _, step, _ in files],
+            [step.number for _, step, _ in files],
+            [step.target for _, step, _ in files],
+            [file.name for _, _, file in files],
+            [file.identity.size_bytes for _, _, file in files],
+            [file.identity.inode for _, _, file in files],
+            [file.identity.mtime_ns for _, _, file in files],
+            [file.identity.tag for _, _, file in files],
+            [0] * len(files),
+            [str(step.inode) for _, step, _ in files],
+        ]
+
+    def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
+        for _number, group in groupby(rows, key=itemgetter(0)):
+            files = list(group)
+            _, _, source_dir, number, target, *_others, inode = files[0]
+            staging, writer = _split_source(source_dir)
+            yield PlaceDirectory(
+                *(staging, target, number or "", writer, int(inode)),
+                files=tuple(
+                    DataFile(name, FileIdentity(size, file_inode, mtime, tag), 0)
+                    for _, _, _, _, _, name, size, file_inode, mtime, tag, _, _ in files
+                ),
+            )
+
+
+NAMED_KINDS: Final = (
+    StepKind("place_file", _PlaceFileCodec()),
+    StepKind("place_directory", _PlaceDirectoryCodec()),
+    StepKind("replace_file", _ReplaceFileCodec()),
+    StepKind("remove_file", _RemoveFileCodec()),
+    StepKind("ensure_directory", _EnsureDirectoryCodec()),
+)
+
+
+def _columns(
+    rows: Sequence[tuple[NamedStep, str, FileIdentity | None, str | None]], first: int
+) -> Sequence[Sequence[object]]:
+    """``rows``: each step with the directory of its place in the attempt, what it publishes, and its payload."""
+    targets = [step.target.rpartition("/") for step, _, _, _ in rows]
+    identities = [identity for _, _, identity, _ in rows]
+    return [
+        range(first, first + len(rows)),
+        [f"{step.staging}/{directory}" for step, directory, _, _ in rows],
+        [step.number for step, _, _, _ in rows],
+        [directory for directory, _, _ in targets],
+        [name for _, _, name in targets],
+        [None if identity is None else identity.size_bytes for identity in identities],
+        [None if identity is None else identity.inode for identity in identities],
+        [None if identity is None else identity.mtime_ns for identity in identities],
+        [None if identity is None else identity.tag for identity in identities],
+        [None if identity is None else 0 for identity in identities],
+        [payload for _, _, _, payload in rows],
+    ]
+
+
+def _split_source(source_dir: str | None) -> tuple[str, str]:
+    """The attempt's directory and the directory below it; empty where a folded step no longer knows them."""
+    staging, _, directory = (source_dir or "").rpartition("/")
+    return staging, directory
+
+
+def _write_identity(identity: FileIdentity) -> str:
+    known = (identity.size_bytes, identity.inode, identity.mtime_ns)
+    return f"{','.join('' if each is None else str(each) for each in known)},{identity.tag or ''}"
+
+
+def _read_identity(text: str) -> FileIdentity:
+    size, inode, mtime, tag = (text.split(",", 3) + [""] * 4)[:4]
+    if not size:
+        raise CorruptionError(f"a stored identity has no size: {text!r}")
+    return FileIdentity(int(size), int(inode) if inode else None, int(mtime) if mtime else None, tag or None)

@@ -1,0 +1,401 @@
+"""The kinds of steps that publish files at given names, which earlier and later publications use too.
+
+Names that are always new need no more than ``rename_steps``. At given names a paused process could move a later version
+away. So every act also names a place inside the attempt's directory, and whoever executes a sequence under another
+fence than the one that sealed it first renames this directory (``attempt_capture``): the paths of all earlier owners
+are then gone. The attempt's directory is made with all its places before the attempt is staged, and nobody makes one
+again.
+
+    <attempt>/<writer>/<number>    the staged version, with its attributes
+    <attempt>/slots/<number>       the place for the version that it replaces, or that is removed
+    <attempt>/returned/<number>    the place for a version that an abandonment takes back
+    <attempt>/directories/<number> a staged empty directory
+
+Nothing is unlinked, replaced or changed by its published name. A file of a stranger, found at a name or taken along by
+a race, is put back and stays; the sequence is then BLOCKED. ``named_decisions`` has the tables of what is done.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from gobblin_assets.commit.named_decisions import (
+    Act,
+    Found,
+    decide_place,
+    decide_remove,
+    decide_replace,
+    decide_undo,
+)
+from gobblin_assets.commit.step_world import StepWorld
+from gobblin_assets.commit.steps import (
+    CapturedStaging,
+    CommitStep,
+    PublishedStepFile,
+    StepFault,
+    StepVerdict,
+    UndoOutcome,
+)
+from gobblin_assets.errors import ConflictError, GobblinError
+from gobblin_assets.fs.named_files import ExchangeOutcome, NamedFiles, require_named_files
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import DataFile, FileIdentity
+
+SLOTS: Final = "slots"
+RETURNED: Final = "returned"
+DIRECTORIES: Final = "directories"
+
+UNDO_ACTS_MAX: Final = 8
+"""A replacement is undone by two renames; each stranger met on the way costs two more."""
+
+
+class Phase(IntEnum):
+    """The order in which a sequence's steps are carried out: each phase is durable and verified before the next."""
+
+    DIRECTORIES = 0
+    NEW = 1
+    REPLACEMENTS = 2
+    METADATA = 3
+    REMOVALS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStep(CommitStep):
+    """What the kinds have in common.
+
+    ``staging``: the attempt's directory as the log has it. ``number``: the name of the step's places inside of it.
+    """
+
+    staging: str
+    target: str
+    number: str
+
+    @abstractmethod
+    def source_in(self, attempt: str) -> str:
+        """The staged version, in the attempt's directory as it is named now."""
+        ...
+
+    def slot_in(self, attempt: str) -> str:
+        return f"{attempt}/{SLOTS}/{self.number}"
+
+    def returned_in(self, attempt: str) -> str:
+        return f"{attempt}/{RETURNED}/{self.number}"
+
+    @abstractmethod
+    def judge(self, entry: TreeEntry | None) -> Found:
+        """What this is to the step."""
+        ...
+
+    @abstractmethod
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        """What the step's places, looked at now, ask for."""
+        ...
+
+    def decide_back(self, files: NamedFiles, attempt: str) -> Act:
+        look = files.find_entry
+        return decide_undo(
+            self.judge(look(self.source_in(attempt))),
+            self.judge(look(self.slot_in(attempt))),
+            self.judge(look(self.target)),
+            self.judge(look(self.returned_in(attempt))),
+            has_old=self.has_old,
+        )
+
+    @property
+    def has_old(self) -> bool:
+        """Whether a planned version stood at the name before."""
+        return False
+
+    def verify(self, world: StepWorld) -> StepVerdict:
+        files, attempt = require_named_files(world.fs), world.locate(self.staging)
+        if not files.is_directory(attempt):
+            return StepVerdict.LOST
+        act = self.decide(files, attempt)
+        return StepVerdict(act.value) if act.is_answer else StepVerdict.DO
+
+    def execute(self, world: StepWorld) -> None:
+        files, attempt = require_named_files(world.fs), world.locate(self.staging)
+        act = self.decide(files, attempt)
+        if act.is_answer:
+            raise ConflictError(f"{self.target} changed since it was verified", path=self.target, found=act.value)
+        self.carry_out(files, attempt, act)
+
+    def carry_out(self, files: NamedFiles, attempt: str, act: Act) -> None:
+        """The act's rename. ConflictError if what it moves, or where it moves it, is not as it was found."""
+        source, slot, returned = self.source_in(attempt), self.slot_in(attempt), self.returned_in(attempt)
+        try:
+            if act is Act.EXCHANGE:
+                done = files.exchange(source, self.target) is ExchangeOutcome.EXCHANGED
+            else:
+                moved, place = {
+                    Act.PUBLISH: (source, self.target),
+                    Act.AWAY: (self.target, slot),
+                    Act.SETTLE: (source, slot),
+                    Act.UNSETTLE: (slot, source),
+                    Act.PUT_BACK: (slot, self.target),
+                    Act.RETURN: (self.target, returned),
+                    Act.UNRETURN: (returned, self.target),
+                }[act]
+                done = self.move(files, moved, place) is RenameOutcome.RENAMED
+        except GobblinError as error:
+            if files.is_directory(attempt):
+                raise
+            raise ConflictError(f"{attempt} was taken over", path=attempt) from error
+        if not done:
+            raise ConflictError(f"{self.target} changed since it was looked at", path=self.target)
+
+    def move(self, files: NamedFiles, source: str, target: str) -> RenameOutcome:
+        return files.rename_no_replace(source, target)
+
+    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
+        """By single renames, each after a new look; another abandoner goes on from wherever a crash stops this one."""
+        files, attempt = require_named_files(world.fs), captured.place_of(self.staging)
+        if not files.is_directory(attempt):
+            return UndoOutcome.STRANGER
+        for number in range(UNDO_ACTS_MAX):
+            act = self.decide_back(files, attempt)
+            if act is Act.DONE:
+                return UndoOutcome.UNDONE if number else UndoOutcome.NEVER_HAPPENED
+            if act.is_answer:
+                break
+            self.carry_out(files, attempt, act)
+        return UndoOutcome.STRANGER
+
+    def touches(self, captured: CapturedStaging | None = None) -> Iterable[str]:
+        attempt = self.staging if captured is None else captured.place_of(self.staging)
+        inside = (self.source_in(attempt), self.slot_in(attempt), self.returned_in(attempt))
+        return (_parent(self.target), *(_parent(path) for path in inside))
+
+    def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
+        files, attempt = require_named_files(world.fs), world.locate(self.staging)
+        if not files.is_directory(attempt):
+            return StepFault(attempt, "is gone, and with it what was staged")
+        if verdict is StepVerdict.LOST:
+            return StepFault(self.target, "is neither staged nor published")
+        found = self.judge(files.find_entry(self.target))
+        planned = "the file that was planned there" if self.has_old else "what was staged"
+        if found is Found.NOTHING:
+            return StepFault(self.target, "is missing: something else removed it")
+        return StepFault(self.target, f"is not {planned}: something else put it there")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFile(NamedStep):
+    """Publish a file at a name that is free. ``writer``: the directory in the attempt that holds it."""
+
+    writer: str
+    identity: FileIdentity
+    is_metadata: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "place_file"
+
+    @property
+    def phase(self) -> int:
+        return Phase.METADATA if self.is_metadata else Phase.NEW
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{self.writer}/{self.number}"
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        return _judge(entry, self.identity, None)
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        look = files.find_entry
+        return decide_place(self.judge(look(self.source_in(attempt))), self.judge(look(self.target)))
+
+    def published(self) -> Iterable[PublishedStepFile]:
+        return ((self.target, self.identity, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceFile(NamedStep):
+    """Publish a file in the place of another one, whose identity was planned.
+
+    ``exchanges``: as in ``decide_replace``.
+    """
+
+    writer: str
+    identity: FileIdentity
+    old: FileIdentity
+    exchanges: bool
+    is_metadata: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "replace_file"
+
+    @property
+    def phase(self) -> int:
+        return Phase.METADATA if self.is_metadata else Phase.REPLACEMENTS
+
+    @property
+    def has_old(self) -> bool:
+        return True
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{self.writer}/{self.number}"
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        return _judge(entry, self.identity, self.old)
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        look = files.find_entry
+        return decide_replace(
+            self.judge(look(self.source_in(attempt))),
+            self.judge(look(self.slot_in(attempt))),
+            self.judge(look(self.target)),
+            exchanges=self.exchanges,
+        )
+
+    def published(self) -> Iterable[PublishedStepFile]:
+        return ((self.target, self.identity, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile(NamedStep):
+    """Move a file of planned identity away from its name, into its slot."""
+
+    old: FileIdentity
+
+    @property
+    def kind(self) -> str:
+        return "remove_file"
+
+    @property
+    def phase(self) -> int:
+        return Phase.REMOVALS
+
+    def source_in(self, attempt: str) -> str:
+        """Nothing is staged: no such name is ever made."""
+        return f"{attempt}/{SLOTS}/{self.number}.source"
+
+    @property
+    def has_old(self) -> bool:
+        return True
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        return _judge(entry, None, self.old)
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        look = files.find_entry
+        return decide_remove(self.judge(look(self.slot_in(attempt))), self.judge(look(self.target)))
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceDirectory(NamedStep):
+    """Publish a directory that is new as a whole, by one rename; an empty directory at its name gives way.
+
+    ``inode``: that of the staged directory. ``files``: every file below it, by names relative to it.
+    """
+
+    writer: str
+    inode: int
+    files: tuple[DataFile, ...]
+
+    @property
+    def kind(self) -> str:
+        return "place_directory"
+
+    @property
+    def phase(self) -> int:
+        return Phase.NEW
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{self.writer}/{self.number}"
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        if entry is None:
+            return Found.NOTHING
+        is_ours = entry.kind is EntryKind.DIRECTORY and entry.identity.inode == self.inode
+        return Found.NEW if is_ours else Found.OTHER
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        source, at_name = files.find_entry(self.source_in(attempt)), files.find_entry(self.target)
+        name = self.judge(at_name)
+        if name is Found.OTHER and at_name is not None and at_name.kind is EntryKind.DIRECTORY:
+            # A directory that holds something is left alone by the rename itself.
+            return Act.PUBLISH if self.judge(source) is Found.NEW and files.is_empty(self.target) else Act.CONFLICT
+        act = decide_place(self.judge(source), name)
+        if act is Act.DONE and not self._holds_all(files, self.target):
+            return Act.CONFLICT
+        if act is Act.PUBLISH and not self._holds_all(files, self.source_in(attempt)):
+            return Act.CONFLICT
+        return act
+
+    def decide_back(self, files: NamedFiles, attempt: str) -> Act:
+        """A directory to which a stranger has added something stays, and goes back where it was taken along."""
+        returned, name = files.find_entry(self.returned_in(attempt)), self.judge(files.find_entry(self.target))
+        if returned is not None:
+            if self._holds_exactly(files, self.returned_in(attempt)):
+                return Act.DONE
+            return Act.UNRETURN if name is Found.NOTHING else Act.CONFLICT
+        if name is not Found.NEW:
+            return Act.DONE
+        return Act.RETURN if self._holds_exactly(files, self.target) else Act.CONFLICT
+
+    def move(self, files: NamedFiles, source: str, target: str) -> RenameOutcome:
+        return files.rename_onto_empty(source, target)
+
+    def published(self) -> Iterable[PublishedStepFile]:
+        return ((f"{self.target}/{file.name}", file.identity, 0) for file in self.files)
+
+    def _holds_all(self, files: NamedFiles, directory: str) -> bool:
+        found = (files.find_entry(f"{directory}/{file.name}") for file in self.files)
+        return all(
+            _judge(entry, file.identity, None) is Found.NEW for entry, file in zip(found, self.files, strict=True)
+        )
+
+    def _holds_exactly(self, files: NamedFiles, directory: str) -> bool:
+        return self._holds_all(files, directory) and len(files.list_files(directory)) == len(self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureDirectory(NamedStep):
+    """Let a directory be there, for names below it. Any directory counts; it stays if the sequence is abandoned.
+
+    Another publication may need it by then, and an empty directory harms nobody.
+    """
+
+    @property
+    def kind(self) -> str:
+        return "ensure_directory"
+
+    @property
+    def phase(self) -> int:
+        return Phase.DIRECTORIES
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{DIRECTORIES}/{self.number}"
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        if entry is None:
+            return Found.NOTHING
+        return Found.NEW if entry.kind is EntryKind.DIRECTORY else Found.OTHER
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        look = files.find_entry
+        return decide_place(self.judge(look(self.source_in(attempt))), self.judge(look(self.target)))
+
+    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
+        del world, captured
+        return UndoOutcome.NEVER_HAPPENED
+
+
+def _judge(entry: TreeEntry | None, new: FileIdentity | None, old: FileIdentity | None) -> Found:
+    if entry is None:
+        return Found.NOTHING
+    if entry.kind is EntryKind.FILE:
+        if new is not None and entry.identity.matches(new):
+            return Found.NEW
+        if old is not None and entry.identity.matches(old):
+            return Found.OLD
+    return Found.OTHER
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

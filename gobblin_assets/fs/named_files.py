@@ -1,0 +1,65 @@
+"""The port of file systems on which files can be published at given names, beside and over what stands there.
+
+``fs.port`` is enough for names that are always new. At given names, each act moves a file between its name and a place
+of the attempt's own directory, so that a process which was overtaken finds its places gone.
+"""
+
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.tree import TreeEntry
+
+
+class ExchangeOutcome(StrEnum):
+    """The result of an exchange. ONE_MISSING: one of the two names is not there, and nothing happened."""
+
+    EXCHANGED = "exchanged"
+    ONE_MISSING = "one_missing"
+
+
+@runtime_checkable
+class NamedFiles(FileSystem, Protocol):
+    """A ``FileSystem`` with the acts that given names need. Each has one effect, in one moment."""
+
+    def find_entry(self, path: str) -> TreeEntry | None:
+        """Whatever stands at ``path``, a link or a directory too; None if nothing does. Links are not followed."""
+        ...
+
+    def is_empty(self, directory: str) -> bool:
+        """Whether a directory is there that holds nothing."""
+        ...
+
+    def exchange(self, one: str, other: str) -> ExchangeOutcome:
+        """Let two files, or two directories, have each other's name.
+
+        RejectedError where the file system can't do it; ``can_exchange`` asks before.
+        """
+        ...
+
+    def can_exchange(self, directory: str) -> bool:
+        """Whether names in ``directory`` can be exchanged. Leaves nothing behind."""
+        ...
+
+    def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
+        """Rename a directory to a name that is free, or whose directory is empty and gives way.
+
+        TARGET_EXISTS for a file, a link or a directory with entries. The target's parent must exist.
+        """
+        ...
+
+    def make_directory(self, path: str) -> bool:
+        """Make one directory, whose parent exists; False if something is there. A missing parent is an error."""
+        ...
+
+
+def require_named_files(fs: FileSystem) -> NamedFiles:
+    """RejectedError for a file system that has only the calls that new names need."""
+    if isinstance(fs, NamedFiles):
+        return fs
+    raise RejectedError(
+        f"the file system {fs.scheme} can't publish files at given names",
+        field="destination",
+        hint="Name a destination on a local disk or a mounted file system.",
+    )

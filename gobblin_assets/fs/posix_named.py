@@ -1,0 +1,133 @@
+"""``NamedFiles`` on local disks and mounted network file systems."""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exchange, find_exclusive_rename
+from gobblin_assets.fs.named_files import ExchangeOutcome
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix_errors import families, translate_error
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import FileIdentity
+
+_EXCHANGE: Final = find_exchange()
+_STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_KINDS: Final = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIRECTORY, stat.S_IFLNK: EntryKind.LINK}
+
+
+class PosixNamedFiles(PosixFileSystem):
+    """``exchange`` None: files are moved aside and then replaced, in two renames."""
+
+    def __init__(
+        self,
+        umask: int | None = None,
+        *,
+        exclusive_rename: KernelRename | None = find_exclusive_rename(),  # noqa: B008  found once, as in the parent
+        exchange: KernelRename | None = _EXCHANGE,
+    ) -> None:
+        super().__init__(umask, exclusive_rename=exclusive_rename)
+        self._exchange = exchange
+
+    def find_entry(self, path: str) -> TreeEntry | None:
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise translate_error(error, action="look at", path=path, changes=False) from error
+        return entry_of(path, found)
+
+    def is_empty(self, directory: str) -> bool:
+        with families("list", directory):
+            try:
+                with os.scandir(directory) as entries:
+                    return next(entries, None) is None
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+    def exchange(self, one: str, other: str) -> ExchangeOutcome:
+        if self._exchange is None:
+            raise _cannot_exchange(one)
+        try:
+            self._exchange(one, other)
+        except FileNotFoundError:
+            return ExchangeOutcome.ONE_MISSING
+        except OSError as error:
+            if error.errno in UNSUPPORTED:
+                raise _cannot_exchange(one) from error
+            raise translate_error(error, action=f"exchange {one} with", path=other, changes=True) from error
+        return ExchangeOutcome.EXCHANGED
+
+    def can_exchange(self, directory: str) -> bool:
+        if self._exchange is None:
+            return False
+        name = f"{directory}/.gobblin-exchange-{uuid4().hex}"
+        one, other = f"{name}-1", f"{name}-2"
+        with families("write to", directory):
+            try:
+                for path in (one, other):
+                    Path(path).touch(exist_ok=False)
+                self._exchange(one, other)
+            except OSError as error:
+                if error.errno in UNSUPPORTED:
+                    return False
+                raise
+            finally:
+                for path in (one, other):
+                    with suppress(OSError):
+                        Path(path).unlink(missing_ok=True)
+        return True
+
+    def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
+        """rename(2) of a directory replaces an empty directory, and nothing else."""
+        found = self.find_entry(source)
+        if found is None:
+            return RenameOutcome.SOURCE_MISSING
+        if found.kind is not EntryKind.DIRECTORY:
+            raise RejectedError(f"{source} is no directory", field="destination", hint="Nothing was changed.")
+        try:
+            Path(source).rename(target)
+        except FileNotFoundError as error:
+            if self.find_entry(source) is None:
+                return RenameOutcome.SOURCE_MISSING
+            raise translate_error(error, action=f"rename {source} to", path=target, changes=True) from error
+        except OSError as error:
+            if error.errno in _STANDS and self.find_entry(target) is not None:
+                return RenameOutcome.TARGET_EXISTS
+            raise translate_error(error, action=f"rename {source} to", path=target, changes=True) from error
+        return RenameOutcome.RENAMED
+
+    def make_directory(self, path: str) -> bool:
+        with families("make", path, changes=True):
+            try:
+                os.mkdir(path)  # noqa: PTH102  the mode's default, and never a parent
+            except FileExistsError:
+                return False
+        return True
+
+
+def entry_of(path: str, found: os.stat_result) -> TreeEntry:
+    """The entry for a result of lstat."""
+    return TreeEntry(
+        path,
+        _KINDS.get(stat.S_IFMT(found.st_mode), EntryKind.SPECIAL),
+        FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns),
+        stat.S_IMODE(found.st_mode),
+        found.st_uid,
+        found.st_gid,
+    )
+
+
+def _cannot_exchange(path: str) -> RejectedError:
+    return RejectedError(
+        f"the file system of {path} can't exchange two names",
+        field="destination",
+        hint="It could when the publication was sealed: mount the same file system again.",
+    )
