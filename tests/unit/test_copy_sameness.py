@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.sameness import Likeness, Sameness, SameRule, compare_files, spell_nanoseconds
 from tests.support.tree_entries import S_NS, file_entry
@@ -33,7 +34,12 @@ def test_times_are_compared_at_the_coarser_precision(
 
 def test_a_checksum_is_asked_only_where_lengths_are_equal() -> None:
     asked: list[str] = []
-    sameness = Sameness(SameRule.CHECKSUM, checksums_agree=lambda mine, _theirs: not asked.append(mine.path))
+
+    def agree(mine: TreeEntry, _theirs: TreeEntry) -> bool:
+        asked.append(mine.path)
+        return True
+
+    sameness = Sameness(SameRule.CHECKSUM, checksums_agree=agree)
     assert compare_files(file_entry("f", 1), file_entry("f", 2), sameness)[0] is Likeness.CONTENT_DIFFERS
     assert asked == []
     assert compare_files(file_entry("f", mtime_ns=1), file_entry("f"), sameness)[0] is Likeness.SAME
