@@ -20,8 +20,8 @@ _KINDS: Final = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIRECTORY
 class PosixTree:
     """The Tree port over the operating system's calls. Safe to share between threads.
 
-    ``option``: where a person wrote the root, for errors. ``hidden``: names of directories directly below a root that
-    are never listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
+    ``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are never
+    listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
     ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
     ``mtime_precision_ns``: the steps in which the file system keeps times: Linux's own 1 ns, FAT 2 s.
     """
@@ -132,13 +132,8 @@ class _Listing:
     def _open_root(self) -> _Level:
         self.place = self.root
         level = self._open(self.root, "", _OPEN_DIRECTORY)
-        keys = list(level.keys)
-        if taken := sorted(self.hidden.intersection(keys)):
-            raise self._refuse(
-                f"{self.root}/{taken[0]} is no directory, and its name is kept for working directories", "Rename it."
-            )
-        hidden = {f"{name}/" for name in self.hidden}
-        return _Level(self.root, "", iter([key for key in keys if key not in hidden]), level.found)
+        keys = (key for key in level.keys if key.removesuffix("/") not in self.hidden)
+        return _Level(self.root, "", keys, level.found)
 
     def _open_below(self, above: _Level, name: str) -> _Level | TreeEntry:
         """The directory, opened; its entry alone where ``descend`` says no."""

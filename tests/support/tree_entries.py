@@ -1,8 +1,8 @@
 """Listed entries without a file system."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
-from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
+from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry, sort_key
 from gobblin_assets.model.files import FileIdentity
 
 S_NS = 1_000_000_000
@@ -32,3 +32,22 @@ def with_parents(entries: Iterable[TreeEntry]) -> list[TreeEntry]:
         while parent := parent.rpartition("/")[0]:
             found.setdefault(f"{parent}/", directory_entry(parent))
     return sorted(found.values(), key=lambda entry: sort_key(entry).encode())
+
+
+class ListedTree:
+    """The Tree port over entries in memory."""
+
+    def __init__(self, entries: Sequence[TreeEntry]) -> None:
+        self._entries = entries
+
+    @property
+    def mtime_precision_ns(self) -> int:
+        return 1
+
+    def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        closed: list[str] = []
+        for entry in self._entries:
+            if not any(entry.path.startswith(f"{path}/") for path in closed):
+                if entry.kind is EntryKind.DIRECTORY and descend is not None and not descend(entry.path):
+                    closed.append(entry.path)
+                yield entry

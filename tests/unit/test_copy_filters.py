@@ -1,16 +1,14 @@
 """Globs and filters against rclone's documented cases, and pruning against a search without any."""
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
+from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.filters import list_chosen, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
-from tests.support.tree_entries import directory_entry, file_entry, with_parents
+from tests.support.tree_entries import ListedTree, directory_entry, file_entry, with_parents
 
 # From the tables and texts of rclone's document on filtering: glob, what it matches, what it does not match.
 DOCUMENTED = [
@@ -157,26 +155,6 @@ def test_kinds_of_rules_are_not_mixed() -> None:
 # --- pruning
 
 
-class Listed:
-    """The Tree port over entries in memory."""
-
-    def __init__(self, entries: Sequence[TreeEntry]) -> None:
-        self._entries = entries
-        self.opened: list[str] = []
-
-    @property
-    def mtime_precision_ns(self) -> int:
-        return 1
-
-    def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
-        closed: list[str] = []
-        for entry in self._entries:
-            if not any(entry.path.startswith(f"{path}/") for path in closed):
-                if entry.kind is EntryKind.DIRECTORY and descend is not None and not descend(entry.path):
-                    closed.append(entry.path)
-                yield entry
-
-
 NAMES = st.sampled_from(["a", "b", "ab", "a.b", ".a"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 PIECES = st.sampled_from(
@@ -195,7 +173,7 @@ def test_pruning_never_changes_what_is_chosen(rules: list[str], paths: set[str],
     filters = parse_filters(filters=rules)
     files = {path for path in paths if not any(other.startswith(f"{path}/") for other in paths)}
     entries = with_parents(file_entry(path) for path in files)
-    found = list(list_chosen(Listed(entries), "root", filters, bare_directories=bare))
+    found = list(list_chosen(ListedTree(entries), "root", filters, bare_directories=bare))
     assert found == [entry for entry in entries if entry in found]
     chosen = {entry.path for entry in found if entry.kind is EntryKind.FILE}
     assert chosen == {path for path in files if filters.chooses(path)}
@@ -208,7 +186,7 @@ def test_pruning_never_changes_what_is_chosen(rules: list[str], paths: set[str],
 def test_directories_without_a_chosen_file_are_given_where_they_must_be() -> None:
     entries = with_parents([file_entry("d/e/f.txt"), directory_entry("empty"), file_entry("x/y.jpg")])
     filters = parse_filters(include=["*.jpg"])
-    source = [entry.path for entry in list_chosen(Listed(entries), "r", filters, bare_directories=False)]
-    destination = [entry.path for entry in list_chosen(Listed(entries), "r", filters, bare_directories=True)]
+    source = [entry.path for entry in list_chosen(ListedTree(entries), "r", filters, bare_directories=False)]
+    destination = [entry.path for entry in list_chosen(ListedTree(entries), "r", filters, bare_directories=True)]
     assert source == ["x", "x/y.jpg"]
     assert destination == ["d", "d/e", "empty", "x", "x/y.jpg"]
