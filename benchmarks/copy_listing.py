@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.memory import peak_mb, reset_peak, resident_mb
-from benchmarks.tables import Laps, Options, Samples, Table, in_turns, verdict
+from benchmarks.tables import Laps, Options, Samples, Table, verdict
 from benchmarks.world import World
 from gobblin_assets.fs.posix_tree import PosixTree
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
@@ -38,15 +38,14 @@ _EPOCH_NS: Final = 1_760_000_000_000_000_000
 def measure(world: World, options: Options) -> list[Table]:
     count = FILES_QUICK if options.quick else FILES
     samples, growths, peaks = Samples(), Samples(), Samples()
-    with _open_place(world, count) as place:
-        shapes = {f"{FILES_PER_DIRECTORY:,} files a directory": FILES_PER_DIRECTORY, "one directory": count}
-        for number, per_directory in enumerate(shapes.values()):
-            _make_trees(place / f"{number}", count, per_directory)
-        for shape in in_turns(list(shapes), options.runs):
-            root = place / f"{list(shapes).index(shape)}"
+    shapes = {f"{FILES_PER_DIRECTORY:,} files a directory": FILES_PER_DIRECTORY, "one directory": count}
+    for shape, per_directory in shapes.items():
+        with _open_place(world, count) as place:
+            _make_trees(place, count, per_directory)
             tree = PosixTree("source", hidden=frozenset({".gobblin"}))
-            listings = [tree.list_tree(str(root / side)) for side in ("source", "destination")]
-            _compare(shape, listings, count, samples, growths, peaks)
+            for _run in range(options.runs):
+                listings = [tree.list_tree(str(place / side)) for side in ("source", "destination")]
+                _compare(shape, listings, count, samples, growths, peaks)
     generated = f"generated, {GENERATED_PER_FILE * count:,} files"
     _compare(generated, [_generate(GENERATED_PER_FILE * count) for _side in "ab"], GENERATED_PER_FILE * count,
              samples, growths, peaks)  # fmt: skip
@@ -83,7 +82,7 @@ def _compare(
 
 @contextmanager
 def _open_place(world: World, count: int) -> Iterator[Path]:
-    """In memory where that has room for the files, else beside the server."""
+    """In memory where that has room for the names, each of which takes an inode there, else beside the server."""
     fits = _MEMORY_DISK.is_dir() and os.statvfs(_MEMORY_DISK).f_favail > 2 * count + _INODES_LEFT
     place = Path(tempfile.mkdtemp(prefix="copy-listing-", dir=_MEMORY_DISK if fits else world.home))
     try:
