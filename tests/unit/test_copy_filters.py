@@ -139,6 +139,22 @@ def test_an_excluded_directory_is_not_descended_into(glob: str) -> None:
     assert parse_filters(exclude=[glob]).descends("x") == (glob == "*/*")
 
 
+@pytest.mark.parametrize(
+    ("glob", "descended"),
+    [
+        ("/a/*/c.jpg", ["a", "a/x"]),
+        ("/a/**/c.jpg", ["a", "a/x", "a/x/y"]),
+        ("/{a/x,b}/c.jpg", ["a", "a/x", "a/x/y", "b", "b/x"]),
+        ("/{a,b}/c.jpg", ["a", "b"]),
+        ("/b**", ["b", "b/x"]),
+        ("c.jpg", ["a", "a/x", "a/x/y", "b", "b/x"]),
+    ],
+)
+def test_includes_bound_to_the_root_send_listings_only_where_they_may_match(glob: str, descended: list[str]) -> None:
+    filters = parse_filters(include=[glob])
+    assert [path for path in ["a", "a/x", "a/x/y", "b", "b/x"] if filters.descends(path)] == descended
+
+
 @pytest.mark.parametrize("rule", ["*.tmp", "+*.tmp", "! ", "", "+", "+ ", "#"])
 def test_a_rule_begins_with_its_sign(rule: str) -> None:
     with pytest.raises(RejectedError) as refused:
