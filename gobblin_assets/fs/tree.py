@@ -1,11 +1,14 @@
 """Directory trees as copies see them: every entry, of every kind, with its attributes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from gobblin_assets.model.files import FileIdentity
+
+Descend = Callable[[str], bool]
+"""Whether a listing shall give what is below the directory of this path, relative to the tree's root."""
 
 
 class EntryKind(StrEnum):
@@ -41,11 +44,19 @@ class Tree(Protocol):
         """The steps in which the file system keeps modification times, in nanoseconds."""
         ...
 
-    def list_tree(self, root: str) -> Iterator[TreeEntry]:
-        """All entries below ``root``, ascending by the UTF-8 bytes of ``path``; links are not followed.
+    def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        """All entries below ``root``, ascending by the UTF-8 bytes of ``sort_key``; links are not followed.
+
+        So a directory stands directly before everything below it, and behind a file ``a.txt`` if its name is ``a``.
+        ``descend`` is asked with the path of each directory: False leaves out what is below it, not the directory.
 
         Memory is bounded by the largest directory and the depth, not by the tree. An entry that disappears meanwhile is
         left out. RejectedError names ``root`` if it is missing, is no directory, or can't be read, and every entry
-        below it that can't be read or whose name is not UTF-8.
+        below it that can't be read or whose name is not UTF-8. RetryableError: an entry changed its kind meanwhile.
         """
         ...
+
+
+def sort_key(entry: TreeEntry) -> str:
+    """The path, with ``/`` behind that of a directory. Python compares texts as their UTF-8 bytes compare."""
+    return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path

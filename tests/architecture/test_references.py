@@ -18,7 +18,8 @@ _VARIABLE = "a field of a parameter or a variable, whose type the reader sees be
 OTHERS = {
     "dagster.yaml": "a file of Dagster's",
     "extract.table.type": "an option of Gobblin's",
-    "gobblin_assets.file_systems": "a group of entry points",
+    "gobblin_assets.dataset_finders": "a group of entry points",
+    "gobblin_assets.file_systems": "the same",
     "gobblin_assets.job_kinds": "the same",
     "gobblin_assets.steps": "the same",
     "interval.low": _VARIABLE,

@@ -1,0 +1,300 @@
+"""What must change at a destination: two sorted listings become a stream of differences, each with its reason.
+
+Nothing of the stream may be acted on before its end. A listing that fails ends the stream by its error, so that no file
+is removed because the source's listing broke off, and some refusals are only known behind the last entry.
+
+Memory does not grow with the trees: it holds the two entries at hand, files whose directory of the same name may still
+come (never more than a path has letters), and at most ``new_tree_entries_max`` entries of a new directory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.jobs.copy.sameness import Likeness, Sameness, compare_files
+from gobblin_assets.jobs.copy.sorted_entries import CaseNames, SortedEntries
+
+NEW_TREE_ENTRIES_MAX: Final = 10_000
+"""One rename publishes a new directory; a larger one is given in parts."""
+
+
+class DifferenceKind(StrEnum):
+    """What becomes of a path.
+
+    CREATE: a new file. CREATE_TREE: a new directory with all that is below it. ENSURE_DIRECTORY: a new directory that
+    is too large for that, and whose contents follow on their own. UPDATE: other bytes. ATTRIBUTES: only they differ.
+    DELETE: a file that the source lacks. EXTRA: the source lacks it, and it is left. SKIP: a link or special file of
+    the source, left out by the job's choice. CONFLICT: what is at the destination can't give way to the source's entry.
+    """
+
+    CREATE = "create"
+    CREATE_TREE = "create_tree"
+    ENSURE_DIRECTORY = "ensure_directory"
+    UPDATE = "update"
+    ATTRIBUTES = "attributes"
+    SAME = "same"
+    DELETE = "delete"
+    EXTRA = "extra"
+    SKIP = "skip"
+    CONFLICT = "conflict"
+
+
+class Deletes(StrEnum):
+    """Which files that the source lacks are deleted. OURS: those that the job itself published."""
+
+    OFF = "off"
+    OURS = "ours"
+    ALL = "all"
+
+
+class LinkPolicy(StrEnum):
+    """Links and special files of the source: FOLLOW gives links as what they lead to, and refuses special files."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    FOLLOW = "follow"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One path and what becomes of it. ``why`` is the rest of a sentence about it, such as ``is new``.
+
+    ``below``: of a CREATE_TREE, all entries below it, in byte order; their paths are relative to the tree's root, too.
+    """
+
+    kind: DifferenceKind
+    path: str
+    why: str
+    source: TreeEntry | None = None
+    destination: TreeEntry | None = None
+    below: tuple[TreeEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceRules:
+    """How two trees are compared.
+
+    ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``delete_max``: more
+    deletions are a RejectedError. ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
+    ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
+    """
+
+    sameness: Sameness = field(default_factory=Sameness)
+    deletes: Deletes = Deletes.OFF
+    is_ours: Callable[[TreeEntry], bool] | None = None
+    delete_max: int | None = None
+    empty_source: bool = False
+    links: LinkPolicy = LinkPolicy.FAIL
+    ignores_case: bool = False
+    new_tree_entries_max: int = NEW_TREE_ENTRIES_MAX
+
+    def __post_init__(self) -> None:
+        if self.deletes is Deletes.OURS and self.is_ours is None:
+            raise ValueError("deletes of our own files need is_ours")
+
+
+def compare_trees(
+    source: Iterable[TreeEntry], destination: Iterable[TreeEntry], rules: DifferenceRules
+) -> Iterator[Difference]:
+    """The differences of two listings in byte order, about in that order.
+
+    A file that only one side has comes somewhat later, after the place of a directory of its name. A directory comes
+    before what is below it. Errors of the listings pass. RejectedError: names that collide, links that the policy
+    refuses, deletions without a file at the source or above ``delete_max``. ConflictError: a listing is out of order.
+    """
+    yield from _Comparison(source, destination, rules).differences()
+
+
+_KINDS: Final = {
+    Likeness.SAME: DifferenceKind.SAME,
+    Likeness.CONTENT_DIFFERS: DifferenceKind.UPDATE,
+    Likeness.ATTRIBUTES_DIFFER: DifferenceKind.ATTRIBUTES,
+}
+_WORDS: Final = {
+    EntryKind.FILE: "a file",
+    EntryKind.DIRECTORY: "a directory",
+    EntryKind.LINK: "a link",
+    EntryKind.SPECIAL: "a special file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A difference that holds unless the other side has a directory of this name: then its key is ``directory``."""
+
+    directory: str
+    difference: Difference
+
+
+class _Comparison:
+    """The merge of both listings."""
+
+    def __init__(self, source: Iterable[TreeEntry], destination: Iterable[TreeEntry], rules: DifferenceRules) -> None:
+        self._rules = rules
+        self._source = SortedEntries(source, "source")
+        self._destination = SortedEntries(destination, "destination")
+        self._names = CaseNames() if rules.ignores_case else None
+        self._waiting: list[_Waiting] = []
+        self._deleted_count = 0
+
+    def differences(self) -> Iterator[Difference]:
+        source, destination, rules = self._source, self._destination, self._rules
+        while True:
+            mine, theirs = source.entry, destination.entry
+            if mine is None:
+                self._refuse_empty_source()
+            key = _first(source.key, destination.key)
+            if self._waiting:
+                yield from self._settle(key)
+            if key is None:
+                return
+            if self._names is not None:
+                self._names.add(key.removesuffix("/"))
+            if source.key != key:
+                mine = None
+            if destination.key != key:
+                theirs = None
+            if mine is not None and theirs is not None and mine.kind is theirs.kind is EntryKind.FILE:
+                likeness, why = compare_files(mine, theirs, rules.sameness)
+                source.advance()
+                destination.advance()
+                yield Difference(_KINDS[likeness], key, why, mine, theirs)
+            else:
+                yield from self._compare_others(key, mine, theirs)
+
+    def _compare_others(self, key: str, mine: TreeEntry | None, theirs: TreeEntry | None) -> Iterator[Difference]:
+        """At most one of them is None. What is no directory has met no directory: their keys differ."""
+        if theirs is not None:
+            self._destination.advance()
+        if mine is not None and mine.kind is EntryKind.DIRECTORY:
+            yield from self._meet_source_directory(key, mine, theirs)
+        elif theirs is not None and theirs.kind is EntryKind.DIRECTORY:
+            yield from self._meet_extra_directory(key, theirs)
+        elif mine is None:
+            if theirs is not None:
+                self._waiting.append(_Waiting(f"{key}/", Difference(DifferenceKind.EXTRA, key, "", None, theirs)))
+        else:
+            self._source.advance()
+            self._waiting.append(_Waiting(f"{key}/", self._place(key, mine, theirs)))
+
+    def _place(self, key: str, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
+        """Of a source's file that the destination lacks or has as a link, or of a source's link."""
+        if mine.kind is not EntryKind.FILE:
+            return self._skip(mine, theirs)
+        if theirs is None:
+            return Difference(DifferenceKind.CREATE, key, "is new", mine)
+        return _conflict(key, mine, theirs)
+
+    def _meet_source_directory(self, key: str, mine: TreeEntry, theirs: TreeEntry | None) -> Iterator[Difference]:
+        if theirs is not None:
+            self._source.advance()
+            yield Difference(DifferenceKind.SAME, mine.path, "is there", mine, theirs)
+            return
+        if self._waiting and self._waiting[-1].directory == key:
+            standing = self._waiting.pop().difference.destination
+            self._source.skip_below(key)
+            yield _conflict(mine.path, mine, standing)
+            return
+        yield from self._create_directory(key, mine)
+
+    def _create_directory(self, key: str, directory: TreeEntry) -> Iterator[Difference]:
+        """The destination has nothing below ``key``: its listing has gone past it."""
+        source = self._source
+        source.advance()
+        below: list[TreeEntry] = []
+        while source.entry is not None and source.key is not None and source.key.startswith(key):
+            if len(below) == self._rules.new_tree_entries_max:
+                source.go_back(below)
+                yield Difference(DifferenceKind.ENSURE_DIRECTORY, directory.path, "is new, and large", directory)
+                return
+            if self._names is not None:
+                self._names.add(source.entry.path)
+            below.append(source.entry)
+            source.advance()
+        for entry in below:
+            if entry.kind in _UNCOPIED:
+                yield self._skip(entry, None)
+        kept = tuple(entry for entry in below if entry.kind not in _UNCOPIED)
+        yield Difference(DifferenceKind.CREATE_TREE, directory.path, "is new", directory, below=kept)
+
+    def _meet_extra_directory(self, key: str, theirs: TreeEntry) -> Iterator[Difference]:
+        """Directories are left; files below them follow."""
+        if self._waiting and self._waiting[-1].directory == key:
+            found = self._waiting[-1].difference
+            if found.source is not None:
+                self._waiting.pop()
+                self._destination.skip_below(key)
+                is_skipped = found.kind is DifferenceKind.SKIP
+                yield replace(found, destination=theirs) if is_skipped else _conflict(found.path, found.source, theirs)
+                return
+        yield Difference(DifferenceKind.EXTRA, theirs.path, "directories are left", None, theirs)
+
+    def _settle(self, key: str | None) -> Iterator[Difference]:
+        """The differences of names that ``key``, the next one, shows to have no directory."""
+        waiting = self._waiting
+        while waiting and (key is None or waiting[-1].directory < key):
+            found = waiting.pop().difference
+            if found.kind is DifferenceKind.EXTRA and found.destination is not None:
+                found = self._judge_extra(found.destination)
+            yield found
+
+    def _judge_extra(self, extra: TreeEntry) -> Difference:
+        rules = self._rules
+
+        def left(why: str, kind: DifferenceKind = DifferenceKind.EXTRA) -> Difference:
+            return Difference(kind, extra.path, why, None, extra)
+
+        if rules.deletes is Deletes.OFF:
+            return left("the source lacks it, and deletes are off")
+        if rules.deletes is Deletes.OURS and (rules.is_ours is None or not rules.is_ours(extra)):
+            return left("the source lacks it, and this job did not publish it")
+        if extra.kind is not EntryKind.FILE:
+            return left(f"the source lacks it, and {_WORDS[extra.kind]} is never deleted", DifferenceKind.CONFLICT)
+        self._deleted_count += 1
+        if rules.delete_max is not None and self._deleted_count > rules.delete_max:
+            raise RejectedError(
+                f"more than {rules.delete_max:,} files would be deleted, {extra.path!a} among them",
+                field="delete_max",
+                hint="Look at the source: if it lacks these files rightly, raise delete_max.",
+                path=extra.path,
+            )
+        return left("the source lacks it", DifferenceKind.DELETE)
+
+    def _skip(self, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
+        """RejectedError unless the policy leaves links and special files out."""
+        if self._rules.links is not LinkPolicy.SKIP:
+            follow = " or follow them" if self._rules.links is LinkPolicy.FAIL and mine.kind is EntryKind.LINK else ""
+            raise RejectedError(
+                f"{mine.path!a} is {_WORDS[mine.kind]} in the source",
+                field="links",
+                hint=f"Write `links: skip` to leave such entries out{follow}, or exclude it.",
+                path=mine.path,
+            )
+        return Difference(DifferenceKind.SKIP, mine.path, f"is {_WORDS[mine.kind]}", mine, theirs)
+
+    def _refuse_empty_source(self) -> None:
+        rules = self._rules
+        if rules.deletes is not Deletes.OFF and not rules.empty_source and not self._source.has_file:
+            raise RejectedError(
+                "the source has no file, and files that it lacks would be deleted",
+                field="deletes",
+                hint="Look at the source's path and filters; to empty the destination, do it by hand.",
+            )
+
+
+_UNCOPIED: Final = frozenset({EntryKind.LINK, EntryKind.SPECIAL})
+
+
+def _conflict(path: str, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
+    standing = "something else" if theirs is None else _WORDS[theirs.kind]
+    why = f"is {_WORDS[mine.kind]} in the source and {standing} at the destination"
+    return Difference(DifferenceKind.CONFLICT, path, why, mine, theirs)
+
+
+def _first(one: str | None, other: str | None) -> str | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

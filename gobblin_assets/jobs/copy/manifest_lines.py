@@ -1,0 +1,148 @@
+"""The lines of a manifest: JSON objects that name files to copy or to delete. Pure.
+
+``path`` is relative to the source's root and to the destination. ``set`` is the key of the file set; empty without it.
+``attributes`` are those that the copy shall have: ``mode`` as octal text, ``owner`` and ``group`` as numbers, and
+``mtime_ns`` in nanoseconds since 1970. With ``delete``: true, the destination's file is removed.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.datasets import FileSet, NamedFile
+from gobblin_assets.spec.spec_errors import suggest
+
+_OPTIONS: Final = ("path", "set", "attributes", "delete")
+_ATTRIBUTES: Final = ("mode", "owner", "group", "mtime_ns")
+_MODE: Final = re.compile(r"[0-7]{3,4}")
+_OWNER_MAX: Final = 2**32 - 2
+_MTIME_NS_MAX: Final = 2**63 - 1
+_SHOWN_LENGTH_MAX: Final = 200
+
+
+def parse_manifest(lines: Iterable[bytes], *, name: str) -> tuple[FileSet, ...]:
+    """The file sets, ascending by key, each with its files in order of their paths. ``name`` is the manifest's.
+
+    RejectedError names the line, such as ``files.jsonl:12``: no JSON object, an unknown word, a path that is absolute,
+    has ``..`` or NUL or is no UTF-8, a path that an earlier line has, or one that is below another line's file.
+    """
+    places: dict[str, int] = {}
+    sets: dict[str, list[NamedFile]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        file_set, file = _parse_line(line, where)
+        if file.path in places:
+            raise _refuse(where, f"the path {file.path!a} stands in line {places[file.path]} already", "Remove one.")
+        places[file.path] = number
+        sets.setdefault(file_set, []).append(file)
+    if not places:
+        raise _refuse(name, "the manifest names no file", "Write one JSON object a line.")
+    _refuse_files_below_files(places, name)
+    return tuple(FileSet(key, files=tuple(sorted(sets[key], key=lambda file: file.path))) for key in sorted(sets))
+
+
+def _parse_line(line: bytes, where: str) -> tuple[str, NamedFile]:
+    try:
+        found = json.loads(line.decode(), object_pairs_hook=_each_word_once)
+    except (ValueError, RecursionError) as error:
+        shown = line[:_SHOWN_LENGTH_MAX]
+        raise _refuse(
+            where, f"expected a JSON object in UTF-8, found {shown!r}: {error}", "Correct the line."
+        ) from error
+    if not isinstance(found, dict):
+        raise _refuse(where, f"expected a JSON object, found {type(found).__name__}", 'Write {"path": …}.')
+    _refuse_unknown(found, _OPTIONS, where)
+    path = parse_relative_path(found.get("path"), where)
+    key = found.get("set", "")
+    if not isinstance(key, str):
+        raise _refuse(where, f"expected a text under set, found {key!r}", "Write the file set's key.")
+    deletes = found.get("delete", False)
+    if not isinstance(deletes, bool):
+        raise _refuse(where, f"expected true or false under delete, found {deletes!r}", "Correct it.")
+    attributes = _parse_attributes(found.get("attributes", {}), where)
+    if deletes and attributes != Attributes():
+        raise _refuse(where, "a file that is deleted has no attributes", "Remove delete or attributes.")
+    return key, NamedFile(path, attributes, deletes)
+
+
+def parse_relative_path(found: object, where: str) -> str:
+    """A path of names between single slashes. RejectedError's field is ``where``."""
+    if not isinstance(found, str) or not found:
+        raise _refuse(where, f"expected a text under path, found {found!r}", "Write the path below the root.")
+    names = found.split("/")
+    problem = (
+        "is absolute"
+        if found.startswith("/")
+        else "has a NUL character"
+        if "\0" in found
+        else "has the name .., which leads out of the root"
+        if ".." in names
+        else "has the name ., or an empty one"
+        if "" in names or "." in names
+        else "is no valid Unicode"
+        if any("\ud800" <= letter <= "\udfff" for letter in found)
+        else ""
+    )
+    if problem:
+        raise _refuse(
+            where, f"the path {found!a} {problem}", "Write names below the root, with one slash between them."
+        )
+    return found
+
+
+def _parse_attributes(found: object, where: str) -> Attributes:
+    if not isinstance(found, dict):
+        raise _refuse(where, f"expected an object under attributes, found {found!r}", 'Write {"mode": "0640"}.')
+    _refuse_unknown(found, _ATTRIBUTES, where)
+    mode = found.get("mode")
+    if mode is not None and (not isinstance(mode, str) or not _MODE.fullmatch(mode)):
+        raise _refuse(where, f"expected a mode as octal text, found {mode!r}", 'Write it as in "0640".')
+    return Attributes(
+        mode=None if mode is None else int(mode, 8),
+        owner=_parse_number(found, "owner", _OWNER_MAX, where),
+        group=_parse_number(found, "group", _OWNER_MAX, where),
+        mtime_ns=_parse_number(found, "mtime_ns", _MTIME_NS_MAX, where),
+    )
+
+
+def _parse_number(found: Mapping[str, object], word: str, largest: int, where: str) -> int | None:
+    value = found.get(word)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
+        raise _refuse(where, f"expected a number from 0 to {largest} under {word}, found {value!r}", "Correct it.")
+    return value
+
+
+def _each_word_once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a word stands in one object twice")
+    return found
+
+
+def _refuse_unknown(found: Mapping[str, object], known: Sequence[str], where: str) -> None:
+    unknown = sorted(found.keys() - set(known))
+    if unknown:
+        raise _refuse(where, f"the word {unknown[0]!a} means nothing here", suggest(unknown[0], known))
+
+
+def _refuse_files_below_files(places: Mapping[str, int], name: str) -> None:
+    for path, number in places.items():
+        parent = path
+        while parent := parent.rpartition("/")[0]:
+            if parent in places:
+                raise _refuse(
+                    f"{name}:{number}",
+                    f"the path {path!a} is below {parent!a}, which line {places[parent]} names as a file",
+                    "Correct one of them.",
+                )
+
+
+def _refuse(where: str, message: str, hint: str) -> RejectedError:
+    return RejectedError(message, field=where, hint=hint)

@@ -1,0 +1,66 @@
+"""Patterns of directories: a glob for each name on the way, and the listing of what matches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.tree import EntryKind, Tree
+from gobblin_assets.jobs.copy.globs import Glob, parse_glob
+
+_HAS_MEANING: Final = frozenset("*?[]{}\\")
+
+
+@dataclass(frozen=True, slots=True)
+class NamePattern:
+    """``globs`` has one for each name. ``literal``: the leading names that match only themselves, joined by slashes."""
+
+    globs: tuple[Glob, ...]
+    literal: str
+
+    def matches_start(self, names: Sequence[str]) -> bool:
+        """Whether these names, from the root on, match the first globs; there may be fewer names than globs."""
+        return len(names) <= len(self.globs) and all(
+            glob.matches(name) for glob, name in zip(self.globs, names, strict=False)
+        )
+
+    def below_literal(self, path: str) -> str:
+        """The path of a match, relative to the directory of the literal names."""
+        return path[len(self.literal) :].lstrip("/")
+
+
+def parse_name_pattern(text: str, *, field: str) -> NamePattern:
+    """A pattern such as ``databases/*/tables/*``; empty for the root. RejectedError names ``field``."""
+    names = text.split("/") if text else []
+    for name in names:
+        if name in ("", ".", "..") or "**" in name:
+            raise RejectedError(
+                f"expected directories' names and globs between single slashes, found {text!a}",
+                field=field,
+                hint="Write it relative to the root, as in `databases/*/tables/*`; ** would find datasets in datasets.",
+            )
+    globs = tuple(parse_glob(f"/{name}", field=field) for name in names)
+    literal = []
+    for name in names:
+        if _HAS_MEANING.intersection(name):
+            break
+        literal.append(name)
+    return NamePattern(globs, "/".join(literal))
+
+
+def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
+    """The paths of the directories that match; only directories on the way to them are listed."""
+    depth = len(pattern.globs)
+    if depth == 0:
+        yield ""
+        return
+
+    def descend(path: str) -> bool:
+        names = path.split("/")
+        return len(names) < depth and pattern.matches_start(names)
+
+    for entry in tree.list_tree(root, descend):
+        if entry.kind is EntryKind.DIRECTORY and entry.path.count("/") == depth - 1:
+            names = entry.path.split("/")
+            if pattern.matches_start(names):
+                yield entry.path

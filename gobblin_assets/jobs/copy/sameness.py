@@ -1,0 +1,110 @@
+"""When the destination's file is the source's: by length and time, or by checksum, and by its attributes. Pure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.jobs.copy.copyable import Attributes
+
+_US_NS: Final = 1_000
+_MS_NS: Final = 1_000_000
+_S_NS: Final = 1_000_000_000
+_UNITS: Final = (
+    ("d", 86_400 * _S_NS),
+    ("h", 3_600 * _S_NS),
+    ("min", 60 * _S_NS),
+    ("s", _S_NS),
+    ("ms", _MS_NS),
+    ("µs", _US_NS),
+)
+
+
+class SameRule(StrEnum):
+    """What tells whether a file needs no copy. NEVER: every file is copied each time."""
+
+    MTIME = "mtime"
+    CHECKSUM = "checksum"
+    NEVER = "never"
+
+
+class Likeness(StrEnum):
+    """What two files of one path are to each other."""
+
+    SAME = "same"
+    CONTENT_DIFFERS = "content_differs"
+    ATTRIBUTES_DIFFER = "attributes_differ"
+
+
+@dataclass(frozen=True, slots=True)
+class Sameness:
+    """How two files are compared.
+
+    ``mtime_precision_ns``: the coarser one of both sides. Times that differ by less are the same, whether a file system
+    rounds or cuts off. ``checksums_agree`` is asked by the rule CHECKSUM, for files of one length. ``desired`` gives
+    the attributes that the destination's file shall have; those that are None are not compared, and extended attributes
+    never are, because listings have none. None: no attributes are compared.
+    """
+
+    rule: SameRule = SameRule.MTIME
+    mtime_precision_ns: int = 1
+    checksums_agree: Callable[[TreeEntry, TreeEntry], bool] | None = None
+    desired: Callable[[TreeEntry], Attributes] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule is SameRule.CHECKSUM and self.checksums_agree is None:
+            raise ValueError("the rule checksum needs checksums_agree")
+
+
+def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness) -> tuple[Likeness, str]:
+    """How alike two files of one path are, and why, as the rest of a sentence about the source's file."""
+    mine, theirs = source.identity, destination.identity
+    if mine.size_bytes != theirs.size_bytes:
+        return Likeness.CONTENT_DIFFERS, f"length {theirs.size_bytes} became {mine.size_bytes}"
+    match sameness.rule:
+        case SameRule.NEVER:
+            return Likeness.CONTENT_DIFFERS, "is copied always"
+        case SameRule.CHECKSUM:
+            if sameness.checksums_agree is None or not sameness.checksums_agree(source, destination):
+                return Likeness.CONTENT_DIFFERS, "checksum differs"
+            same = "length and checksum are the same"
+        case SameRule.MTIME:
+            if mine.mtime_ns is None or theirs.mtime_ns is None:
+                side = "source" if mine.mtime_ns is None else "destination"
+                return Likeness.CONTENT_DIFFERS, f"the {side} keeps no modification time to compare"
+            apart_ns = mine.mtime_ns - theirs.mtime_ns
+            if apart_ns >= sameness.mtime_precision_ns:
+                return Likeness.CONTENT_DIFFERS, f"is newer by {spell_nanoseconds(apart_ns)}"
+            if -apart_ns >= sameness.mtime_precision_ns:
+                later = spell_nanoseconds(-apart_ns)
+                return Likeness.CONTENT_DIFFERS, f"the destination's is newer by {later}: both sides shall be equal"
+            same = "length and modification time are the same"
+    if sameness.desired is not None:
+        wanted = sameness.desired(source)
+        changes = ", ".join(_attribute_changes(wanted, destination, sameness.mtime_precision_ns))
+        if changes:
+            return Likeness.ATTRIBUTES_DIFFER, changes
+    return Likeness.SAME, same
+
+
+def spell_nanoseconds(span_ns: int) -> str:
+    """Such as ``3 s`` or ``1.5 s``; rounded down, to tenths below ten."""
+    unit, unit_ns = next(((name, size_ns) for name, size_ns in _UNITS if span_ns >= size_ns), ("ns", 1))
+    tenths = span_ns * 10 // unit_ns
+    if tenths > 99 or tenths % 10 == 0:
+        return f"{tenths // 10} {unit}"
+    return f"{tenths // 10}.{tenths % 10} {unit}"
+
+
+def _attribute_changes(wanted: Attributes, found: TreeEntry, mtime_precision_ns: int) -> Iterator[str]:
+    if wanted.mode is not None and found.mode is not None and wanted.mode != found.mode:
+        yield f"mode {found.mode:04o} became {wanted.mode:04o}"
+    if wanted.owner is not None and found.owner is not None and wanted.owner != found.owner:
+        yield f"owner {found.owner} became {wanted.owner}"
+    if wanted.group is not None and found.group is not None and wanted.group != found.group:
+        yield f"group {found.group} became {wanted.group}"
+    if wanted.mtime_ns is not None and found.identity.mtime_ns is not None:
+        apart_ns = abs(wanted.mtime_ns - found.identity.mtime_ns)
+        if apart_ns >= mtime_precision_ns:
+            yield f"modification time differs by {spell_nanoseconds(apart_ns)}"
