@@ -5,17 +5,19 @@ and its own state. These pairs are few beside the states, and each is worked out
 the numbers of its world and of its crew (the states of all processes), so that no two states are taken for one.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final, Generic, Protocol, TypeVar
 
 W = TypeVar("W", bound=Hashable)
 P = TypeVar("P", bound=Hashable)
 T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
 
 _CREW_BITS: Final = 32
+_CREW_MASK: Final = (1 << _CREW_BITS) - 1
 _PROCESS_BITS: Final = 20
+_PROCESS_MASK: Final = (1 << _PROCESS_BITS) - 1
 
 
 class Model(Protocol[W, P]):
@@ -71,17 +73,33 @@ class _Numbered(Generic[T]):
         return found
 
 
+class _Table(dict[int, V]):
+    """Values by number, each worked out when it is first asked for."""
+
+    def __init__(self, work_out: Callable[[int], V]) -> None:
+        super().__init__()
+        self._work_out = work_out
+
+    def __missing__(self, number: int) -> V:
+        found = self[number] = self._work_out(number)
+        return found
+
+
 class _FaultError(Exception):
     pass
 
 
 class _Search(Generic[W, P]):
+    """The numbers of a model's values, and of what follows from them.
+
+    The number of a pair: that of the world, or of the other processes, before that of a process.
+    """
+
     def __init__(self, model: Model[W, P]) -> None:
         self._model = model
         self._worlds: _Numbered[W] = _Numbered()
         self._processes: _Numbered[P] = _Numbered()
         self._crews: _Numbered[tuple[int, ...]] = _Numbered()
-        self._joined: dict[int, int] = {}  # crew by the others' number and the process's
 
     def start(self) -> int:
         idle = self._processes.number(self._model.idle)
@@ -89,24 +107,22 @@ class _Search(Generic[W, P]):
         return self._worlds.number(self._model.start) << _CREW_BITS | crew
 
     def list_members(self, crew: int) -> list[tuple[int, int]]:
-        """Each different process of a crew, with the number of the crew that the others are."""
+        """Each different process of a crew, with the number of the others, in its place in a pair."""
         members = self._crews.values[crew]
         return [
-            (member, self._crews.number(members[:position] + members[position + 1 :]))
+            (member, self._crews.number(members[:position] + members[position + 1 :]) << _PROCESS_BITS)
             for position, member in enumerate(members)
             if member not in members[:position]
         ]
 
-    def join(self, others: int, process: int) -> int:
-        key = others << _PROCESS_BITS | process
-        found = self._joined.get(key)
-        if found is None:
-            found = self._joined[key] = self._crews.number(tuple(sorted((*self._crews.values[others], process))))
-        return found
+    def join(self, pair: int) -> int:
+        """The crew of the others and a process."""
+        others = self._crews.values[pair >> _PROCESS_BITS]
+        return self._crews.number(tuple(sorted((*others, pair & _PROCESS_MASK))))
 
-    def list_moves(self, world: int, process: int) -> list[tuple[int, int]]:
-        """By numbers; that of the world in its place in a state."""
-        before, mover = self._worlds.values[world], self._processes.values[process]
+    def list_moves(self, pair: int) -> list[tuple[int, int]]:
+        """The worlds, in their place in a state, and the processes after the moves of a process in a world."""
+        before, mover = self._worlds.values[pair >> _PROCESS_BITS], self._processes.values[pair & _PROCESS_MASK]
         fault = self._model.find_fault(before, mover)
         if fault is not None:
             raise _FaultError(fault)
@@ -116,11 +132,12 @@ class _Search(Generic[W, P]):
         ]
 
     def list_changes(self, world: int) -> list[int]:
+        """The worlds, in their place in a state, after each change from outside."""
         changed = self._model.list_changes(self._worlds.values[world])
         return [self._worlds.number(each) << _CREW_BITS for each in changed]
 
     def describe(self, state: int) -> str:
-        crew = self._crews.values[state & ((1 << _CREW_BITS) - 1)]
+        crew = self._crews.values[state & _CREW_MASK]
         shown = (self._worlds.values[state >> _CREW_BITS], *(self._processes.values[each] for each in crew))
         return "  |  ".join(map(str, shown))
 
@@ -149,31 +166,23 @@ def search(model: Model[W, P]) -> Searched:
     return Searched(len(parents), depth)
 
 
-def _expander(known: _Search[W, P]) -> Callable[[int], Iterable[int]]:
-    """A function from a state to the states that follow. Its tables are local, since it is called a million times."""
-    members: dict[int, list[tuple[int, int]]] = {}
-    moves: dict[int, list[tuple[int, int]]] = {}
-    changes: dict[int, list[int]] = {}
-    crew_mask = (1 << _CREW_BITS) - 1
+def _expander(known: _Search[W, P]) -> Callable[[int], list[int]]:
+    """A function from a state to the states that follow it."""
+    members, joined = _Table(known.list_members), _Table(known.join)
+    moves, changes = _Table(known.list_moves), _Table(known.list_changes)
 
-    def expand(state: int) -> Iterable[int]:
-        world, crew = state >> _CREW_BITS, state & crew_mask
-        if crew not in members:
-            members[crew] = known.list_members(crew)
-        following: list[int] = []
+    def expand(state: int) -> list[int]:
+        world, crew = state >> _CREW_BITS, state & _CREW_MASK
+        following = [after | crew for after in changes[world]]
+        world <<= _PROCESS_BITS
         for process, others in members[crew]:
-            key = world << _PROCESS_BITS | process
-            if key not in moves:
-                moves[key] = known.list_moves(world, process)
-            following += [after | known.join(others, moved) for after, moved in moves[key]]
-        if world not in changes:
-            changes[world] = known.list_changes(world)
-        return chain(following, (after | crew for after in changes[world]))
+            following += [after | joined[others | moved] for after, moved in moves[world | process]]
+        return following
 
     return expand
 
 
-def _path_to(state: int, parents: dict[int, int]) -> Sequence[int]:
+def _path_to(state: int, parents: dict[int, int]) -> list[int]:
     path = [state]
     while parents[path[-1]] != path[-1]:
         path.append(parents[path[-1]])

@@ -53,7 +53,7 @@ class FixedNames:
     """The model, within bounds. ``fences``: how many processes may begin, one after another or over each other.
 
     ``acts``: how often a stranger writes the name, or removes what is there. ``blocks_are_faults``: a sequence that
-    waits for a person, without a stranger's act, is a fault.
+    waits for a person, without a stranger's act, is a fault. ``copies_max``: the names that one file may have.
     """
 
     exchanges: bool = True
@@ -64,6 +64,7 @@ class FixedNames:
     abandons: bool = True
     cleans: bool = True
     blocks_are_faults: bool = True
+    copies_max: int = 1
 
     @property
     def start(self) -> World:
@@ -120,7 +121,7 @@ class FixedNames:
         is_undisturbed = world.acts_left == self.acts
         if process.doing is Doing.BLOCKED and is_undisturbed and self.blocks_are_faults:
             return f"a sequence waits for a person without a reason: {process.act}"
-        return find_world_fault(world, exchanges=self.exchanges)
+        return find_world_fault(world, exchanges=self.exchanges, copies_max=self.copies_max)
 
     # --- what a look asks for
 
@@ -222,7 +223,7 @@ class FixedNames:
         """At one place. After the last one it is decided what the places ask for."""
         plan, is_back = _plan_of(process), process.doing is Doing.LOOK_BACK
         looked_at = LOOKED_AT_BACK if is_back else LOOKED_AT[plan.way]
-        here = world.find_places(plan.number, self.fence_in_name(process))
+        here = self.find_here(world, process)
         if here is None and not process.seen:
             yield world, process._replace(doing=Doing.FAIL, act=Act.LOST)
         place = looked_at[len(process.seen)]
@@ -232,24 +233,33 @@ class FixedNames:
             yield world, process._replace(seen=seen)
             return
         act = self.decide_back(plan, seen) if is_back else self.decide(plan, seen)
-        yield world, process._replace(doing=_following(act, is_back=is_back), seen=(), act="" if act == Act.DONE else act)
+        yield (
+            world,
+            process._replace(doing=_following(act, is_back=is_back), seen=(), act="" if act == Act.DONE else act),
+        )
 
     def move(self, world: World, process: Process) -> Iterator[Move]:
         """The rename that was decided, and another look, whether it was refused or not."""
-        number, fence = process.number, self.fence_in_name(process)
-        places = world.find_places(number, fence)
+        places = self.find_here(world, process)
         moved = None if places is None else self.carry_out(process.act, world.name, places)
         if moved is not None:
             name, places = moved
-            world = (world if name == world.name else self.show(world, name)).with_places(number, fence, places)
+            world = world if name == world.name else self.show(world, process, name)
+            world = world.with_places(process.number, self.fence_in_name(process), places)
         look = Doing.LOOK_BACK if process.doing is Doing.MOVE_BACK else Doing.LOOK
         yield world, process._replace(doing=look, act="")
 
     def carry_out(self, act: str, name: int, places: Places) -> tuple[int, Places] | None:
         return carry_out(act, name, places)
 
-    def show(self, world: World, name: int) -> World:
+    def show(self, world: World, process: Process, name: int) -> World:
+        """Another file stands at the name after the process's move."""
+        del process
         return world.with_name(name)
+
+    def find_here(self, world: World, process: Process) -> Places | None:
+        """The attempt's directory, under the name by which the process knows it."""
+        return world.find_places(process.number, self.fence_in_name(process))
 
     def find_held(self, world: World, process: Process) -> Open | None:
         """The process's sequence, if it is open and its fence is the dataset's; what a guarded transaction asks."""

@@ -206,7 +206,7 @@ def find_world_fault(world: World, *, exchanges: bool, copies_max: int = 1) -> s
 
 def _find_fault_at_rest(world: World) -> str | None:
     expected = world.log.published
-    is_strangers = world.name in world.guests or (world.name == NOTHING and expected in world.destroyed)
+    is_strangers = world.name in (NOTHING, *world.guests) and expected in (NOTHING, *world.destroyed)
     if world.name != expected and not is_strangers:
         return f"the name holds {world.name}, and the log says {expected}"
     if world.attributes != world.name:
