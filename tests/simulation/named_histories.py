@@ -1,0 +1,260 @@
+"""Histories of one step at a given name: owners that overtake each other, a stranger, power cuts, and what must hold.
+
+    history = History(replace_by_exchange())
+    history.act(Deed(Verb.EXECUTE))                       the sealer, owner 0
+    history.act(Deed(Verb.TAKE_OVER))                     owner 1, under the next fence
+    history.act(Deed(Verb.EXECUTE, owner=1, meanwhile=Deed(Verb.WRITE), at_call=3))
+
+A deed happens as a whole, except that another deed may fall before one of its calls of the file system. After each deed
+the history is checked, and a deed that nothing falls into is compared with the model of ``tests.models``.
+"""
+
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from gobblin_assets.commit.attempt_capture import capture_chain
+from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.named_steps import EnsureDirectory, PlaceDirectory, ReplaceFile
+from gobblin_assets.commit.step_calls import directories_to_sync
+from gobblin_assets.commit.step_world import StepPorts, StepWorld
+from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
+from gobblin_assets.errors import ConflictError
+from gobblin_assets.model.state import SequenceId
+from tests.simulation.named_predictions import REFUSED, predict
+from tests.simulation.named_subjects import ROOT, STAGING, TARGET, Subject, list_at_name, remove_name, write_at_name
+from tests.simulation.process import KilledError
+from tests.simulation.racing_files import RacingFiles
+
+SEALER: Final = 0
+"""In the place of the sealer's fence: it knows the attempt's directory by its first name."""
+
+
+class Verb(StrEnum):
+    """TAKE_OVER: another owner claims and captures, to execute. ABANDON: the same, to undo. CUT: of the power."""
+
+    VERIFY = "verify"
+    EXECUTE = "execute"
+    FINISH = "finish"
+    TAKE_OVER = "take over"
+    ABANDON = "abandon"
+    UNDO = "undo"
+    WRITE = "write"
+    REMOVE = "remove"
+    CUT = "cut"
+
+
+@dataclass(frozen=True)
+class Deed:
+    """``owner``: by number, in the order of their fences. ``meanwhile`` falls before the call ``at_call``, from 0.
+
+    ``kept``: bits for the changes that survive a power cut; for WRITE at a directory's name, whether it makes one.
+    """
+
+    verb: Verb
+    owner: int = 0
+    meanwhile: "Deed | None" = None
+    at_call: int = 0
+    kept: int = 0
+
+
+class Standing(StrEnum):
+    """What the log says of the sequence."""
+
+    OPEN = "open"
+    ABANDONING = "abandoning"
+    DONE = "done"
+    UNDONE = "undone"
+
+
+@dataclass
+class Owner:
+    fence: int
+    fs: RacingFiles
+    undoes: bool = False
+    is_alive: bool = True
+    is_acting: bool = False
+
+    @property
+    def attempt(self) -> str:
+        """The attempt's directory, by the name that this owner knows."""
+        return STAGING if self.fence == SEALER else captured_directory(STAGING, self.fence)
+
+
+@dataclass
+class History:
+    """``guests``: a stranger's files, by content, that nobody may lose. ``destroyed``: what the stranger replaced or
+    removed. ``captured``: the newest fence whose capture has ended. ``captures`` False leaves the captures out.
+    """
+
+    subject: Subject
+    captures: bool = True
+    standing: Standing = Standing.OPEN
+    guests: set[bytes] = field(default_factory=set)
+    destroyed: set[bytes] = field(default_factory=set)
+    is_disturbed: bool = False
+    captured: int = SEALER
+
+    def __post_init__(self) -> None:
+        self.disk, self.step = self.subject.disk.copy(), self.subject.step
+        self.owners = [Owner(SEALER, RacingFiles(self.disk))]
+
+    def act(self, deed: Deed) -> None:
+        """Do it, as far as the log and the world allow it, then check."""
+        match deed.verb:
+            case Verb.WRITE | Verb.REMOVE:
+                self._disturb(deed)
+            case Verb.CUT:
+                self.disk.power_cut(lambda change: deed.kept >> change.number % 16 & 1 == 1)
+                for owner in self.owners:
+                    owner.is_alive = False
+            case Verb.TAKE_OVER | Verb.ABANDON:
+                self._take_over(deed)
+            case _:
+                self._act_as_owner(deed)
+        self.check()
+
+    # --- deeds
+
+    def _disturb(self, deed: Deed) -> None:
+        self.is_disturbed = True
+        if deed.verb is Verb.REMOVE:
+            gone = remove_name(self.disk)
+        else:
+            guest = f"guest {len(self.guests | self.destroyed)}".encode()
+            gone = write_at_name(self.disk, guest, as_directory=deed.kept % 2 == 1 and self._is_of_directories)
+            self.guests |= {guest} & list_at_name(self.disk)
+        self.destroyed |= gone
+        self.guests -= gone
+
+    def _take_over(self, deed: Deed) -> None:
+        """The fence is in the log first. Only an open sequence is executed, and each unfinished one abandoned."""
+        undoes = deed.verb is Verb.ABANDON
+        if self.standing is not Standing.OPEN and not (undoes and self.standing is Standing.ABANDONING):
+            return
+        if undoes:
+            self.standing = Standing.ABANDONING
+        owner = Owner(len(self.owners), RacingFiles(self.disk), undoes)
+        self.owners.append(owner)
+        if self.captures:
+            self._run(owner, deed)
+
+    def _act_as_owner(self, deed: Deed) -> None:
+        owner = self.owners[deed.owner % len(self.owners)]
+        if not owner.is_alive or owner.is_acting or owner.undoes != (deed.verb is Verb.UNDO):
+            return
+        before, is_overtaken = self.disk.files(), owner.fence < self.captured
+        foretold = predict(self.step, self.disk, owner.attempt, deed.verb)
+        answer = self._run(owner, deed)
+        if deed.meanwhile is None:
+            after = self.disk.files()
+            assert not is_overtaken or after == before, f"an overtaken owner had an effect: {before}, {after}"
+            assert foretold in (None, (answer, after)), f"the model foretells {foretold}, found {answer}, {after}"
+
+    def _run(self, owner: Owner, deed: Deed) -> str:
+        """One owner's deed, and another one in the middle of it. An owner that dies in it has no answer."""
+        doing = {
+            Verb.VERIFY: self._verify,
+            Verb.EXECUTE: self._execute,
+            Verb.FINISH: self._finish,
+            Verb.UNDO: self._undo,
+            Verb.TAKE_OVER: self._capture,
+            Verb.ABANDON: self._capture,
+        }[deed.verb]
+        meanwhile = deed.meanwhile
+        owner.is_acting = True
+        if meanwhile is not None:
+            owner.fs.interrupt_at(deed.at_call, lambda: self._interrupt(owner, meanwhile))
+        try:
+            return doing(owner)
+        except KilledError:
+            return ""
+        finally:
+            owner.is_acting = False
+            owner.fs.interrupt_at(0, None)
+
+    def _interrupt(self, owner: Owner, deed: Deed) -> None:
+        self.act(deed)
+        if not owner.is_alive:
+            raise KilledError
+
+    def _capture(self, owner: Owner) -> str:
+        is_there = capture_chain(owner.fs, STAGING, range(1, len(self.owners)), owner.fence)
+        assert is_there or self._holder is not owner, "the fences do not lead to the attempt's directory"
+        owner.fs.sync_directories([STAGING.rpartition("/")[0]])
+        self.captured = max(self.captured, owner.fence)
+        return ""
+
+    def _verify(self, owner: Owner) -> str:
+        return self.step.verify(self._new_world(owner))
+
+    def _execute(self, owner: Owner) -> str:
+        try:
+            self.step.execute(self._new_world(owner))
+        except ConflictError:
+            return REFUSED
+        return Verb.EXECUTE
+
+    def _finish(self, owner: Owner) -> str:
+        """Verified, synced, verified again; then a transaction that asks for the fence."""
+        for _look in range(2):
+            if self._verify(owner) != StepVerdict.DONE:
+                return REFUSED
+            owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {STAGING: owner.attempt}))
+        if self._holder is owner and self.standing is Standing.OPEN:
+            self.standing = Standing.DONE
+        return Verb.FINISH
+
+    def _undo(self, owner: Owner) -> str:
+        fences = frozenset(range(1, len(self.owners)))
+        captured = CapturedStaging(SequenceId(uuid.UUID(int=0)), owner.fence, {STAGING: fences})
+        try:
+            outcome = self.step.undo(self._new_world(owner), captured)
+        except ConflictError:
+            return REFUSED
+        if outcome is not UndoOutcome.STRANGER:
+            owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {}, captured))
+            if self._holder is owner and self.standing is Standing.ABANDONING:
+                self.standing = Standing.UNDONE
+        return outcome
+
+    def _new_world(self, owner: Owner) -> StepWorld:
+        return StepWorld(owner.fs, StepPorts(owner.fs.open), {STAGING: owner.attempt})
+
+    @property
+    def _is_of_directories(self) -> bool:
+        return isinstance(self.step, PlaceDirectory | EnsureDirectory)
+
+    @property
+    def _holder(self) -> Owner:
+        return self.owners[-1]
+
+    # --- what must hold
+
+    def check(self) -> None:
+        counts, name = Counter(self.disk.files().values()), list_at_name(self.disk)
+        subject, guests, destroyed = self.subject, self.guests, self.destroyed
+        ours = subject.new | subject.old
+        for content in ours | guests:
+            is_lost = not counts[content] and content not in destroyed
+            assert not is_lost, f"{content!r} is lost"
+            assert counts[content] <= 1, f"{content!r} stands in {counts[content]} places"
+        assert name <= ours | guests, f"a part of a file is visible: {name}"
+        match self.standing:
+            case Standing.OPEN | Standing.ABANDONING:
+                for version in (subject.new, subject.old):
+                    assert not version & name or version - name <= destroyed, f"part of a version is visible: {name}"
+                is_gapless = isinstance(self.step, ReplaceFile) and self.step.exchanges and not self.is_disturbed
+                assert name or not is_gapless or self.standing is Standing.ABANDONING, "a reader finds nothing"
+            case Standing.DONE:
+                self._check_name(name, subject.new)
+                is_missing = isinstance(self.step, EnsureDirectory) and not self.disk.is_directory(TARGET)
+                assert self.is_disturbed or not is_missing, "the directory is missing"
+            case Standing.UNDONE:
+                self._check_name(name, subject.old)
+
+    def _check_name(self, name: frozenset[bytes], expected: frozenset[bytes]) -> None:
+        is_strangers_work = name - expected <= self.guests and expected - name <= self.destroyed
+        assert is_strangers_work, f"the name holds {name}, and the log says {expected}: {self.standing}"
