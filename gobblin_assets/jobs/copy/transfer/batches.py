@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 
@@ -24,6 +24,10 @@ class RowBatch:
     moved_bytes: int
     rows: tuple[ResultRow, ...]
     is_last: bool
+
+    def pack(self) -> tuple[Any, ...]:
+        """As a value that ``marshal`` takes; ``RowBatch(*packed)`` is this batch again."""
+        return self.bin, self.moved_bytes, self.rows, self.is_last
 
 
 class BatchingSink:
@@ -50,6 +54,6 @@ class BatchingSink:
         self._flush(is_last=True)
 
     def _flush(self, *, is_last: bool = False) -> None:
-        self._send(RowBatch(self._number, self._moved_bytes, tuple(self._rows), is_last=is_last))
+        self._send(RowBatch(self._number, self._moved_bytes, tuple(self._rows), is_last))
         self._rows, self._moved_bytes = [], 0
         self._sent_at = time.monotonic()

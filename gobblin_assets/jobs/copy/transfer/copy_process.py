@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from typing import Final
 
 from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
-from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, pack_batch, send_message, unpack_work
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin
+from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, send_message
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin, unpack_work
 
 _INPUT: Final = 0
 _OUTPUT: Final = 1
@@ -35,7 +35,7 @@ def serve() -> None:
     threading.Thread(target=_take_orders, args=(orders,), daemon=True).start()
 
     def send(batch: RowBatch) -> None:
-        send_message(results, pack_batch(batch))
+        send_message(results, batch.pack())
 
     while True:
         number, work = orders.get()
@@ -48,6 +48,7 @@ def _take_orders(orders: "SimpleQueue[tuple[int, BinWork]]") -> None:
     buffer = MessageBuffer()
     while content := os.read(_INPUT, _READ_BYTES):
         for message in buffer.add(content):
-            orders.put(unpack_work(message))
+            number, packed = message
+            orders.put((number, unpack_work(packed)))
     # At once, and not after the file that is being copied.
     os._exit(0)

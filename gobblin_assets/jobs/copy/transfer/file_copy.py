@@ -46,13 +46,8 @@ class CopyOptions(NamedTuple):
     extended: bool
 
 
-class StagedFile(NamedTuple):
-    """A staged file or directory, after its attributes. ``checksum``: the CRC32C, if it is wanted."""
-
-    size_bytes: int
-    inode: int
-    mtime_ns: int
-    checksum: int | None
+StagedFile = tuple[int, int, int, int | None]
+"""Size in bytes, inode, mtime in nanoseconds of what is staged, after its attributes; the CRC32C, if it is wanted."""
 
 
 def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
@@ -133,7 +128,7 @@ def _make_file(
         raise _target_error(error, source, target) from error
     if found.st_size != file.size_bytes:
         raise RetryableError(f"wrote {file.size_bytes:,} bytes to {target}, which has {found.st_size:,}", path=target)
-    return StagedFile(found.st_size, found.st_ino, found.st_mtime_ns, checksum)
+    return found.st_size, found.st_ino, found.st_mtime_ns, checksum
 
 
 def _read_extended(descriptor: int, options: CopyOptions) -> ExtendedAttributes:
@@ -145,8 +140,8 @@ def _read_extended(descriptor: int, options: CopyOptions) -> ExtendedAttributes:
 def _require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
     if (
         found.st_size != file.size_bytes
-        or file.inode not in {None, found.st_ino}
-        or file.mtime_ns not in {None, found.st_mtime_ns}
+        or (file.inode is not None and found.st_ino != file.inode)
+        or (file.mtime_ns is not None and found.st_mtime_ns != file.mtime_ns)
         or not stat.S_ISREG(found.st_mode)
     ):
         raise _changed(source, when)

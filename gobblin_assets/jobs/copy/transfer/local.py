@@ -11,8 +11,8 @@ from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
-from gobblin_assets.jobs.copy.transfer.results import list_lost, result_of
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, plan_work
+from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
+from gobblin_assets.jobs.copy.transfer.writing import PackedWork, pack_work
 
 PROCESS_FILES_MIN: Final = 1_000
 """Fewer files are copied before a process has started."""
@@ -47,8 +47,8 @@ class LocalTransfer:
         self._cancelled: set[str] = set()
 
     def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
-        works = [partial(plan_work, order, found) for found in order.bins]
-        make: Callable[[Sequence[Callable[[], BinWork]], int], Crew]
+        works = [partial(pack_work, order, found) for found in order.bins]
+        make: Callable[[Sequence[Callable[[], PackedWork]], int], Crew]
         make = ProcessCrew if needs_processes(order.bins, order.workers) else ThreadCrew
         crew = make(works, order.workers)
         with self._lock:
@@ -76,25 +76,25 @@ class LocalTransfer:
 
 def _take_results(order: TransferOrder, crew: Crew) -> Iterator[tuple[FileResult, ...]]:
     reported: list[set[tuple[int, int]]] = [set() for _ in order.bins]
-    progress = TransferProgress()
+    files = failed = moved_bytes = 0
     for report in crew.reports():
         found = order.bins[report.bin]
         match report:
             case RowBatch():
-                results = tuple(result_of(found, row) for row in report.rows)
-                if report.is_last:
-                    reported[report.bin].clear()
-                else:
-                    reported[report.bin].update((row.item, row.entry) for row in report.rows)
-                moved_bytes = report.moved_bytes
+                results = list_results(found, report.rows)
+                reported[report.bin].update((item, entry) for item, entry, _staged, _failure in report.rows)
+                moved_bytes += report.moved_bytes
+                is_done = report.is_last
             case LostBin():
-                results = tuple(list_lost(found, reported[report.bin], report.reason))
-                moved_bytes = 0
-        failed = sum(result.failure is not None for result in results)
-        files = sum(result.failure is None and not result.is_directory for result in results)
-        progress = TransferProgress(
-            progress.files + files, progress.failed + failed, progress.moved_bytes + moved_bytes
-        )
-        order.on_progress(progress)
+                results = list_lost(found, reported[report.bin], report.reason)
+                is_done = True
+        if is_done:
+            reported[report.bin].clear()
+        for result in results:
+            if result.failure is not None:
+                failed += 1
+            elif not result.is_directory:
+                files += 1
+        order.on_progress(TransferProgress(files, failed, moved_bytes))
         if results:
             yield results

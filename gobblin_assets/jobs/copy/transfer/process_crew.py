@@ -18,8 +18,8 @@ from typing import Final
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.crews import LostBin
-from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, pack_work, send_message, unpack_batch
-from gobblin_assets.jobs.copy.transfer.writing import BinWork
+from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, send_message
+from gobblin_assets.jobs.copy.transfer.writing import PackedWork
 
 BINS_AHEAD: Final = 2
 """A process has the bin that it copies, and the next: it never waits for the driver."""
@@ -32,7 +32,7 @@ _MODULE: Final = "gobblin_assets.jobs.copy.transfer.copy_process"
 class ProcessCrew:
     """A process that dies loses the bins that it has; the others go on, with all that nobody began."""
 
-    def __init__(self, works: Sequence[Callable[[], BinWork]], workers: int) -> None:
+    def __init__(self, works: Sequence[Callable[[], PackedWork]], workers: int) -> None:
         self._works = works
         self._workers = min(workers, len(works))
         self._waiting = deque(range(len(works)))
@@ -42,11 +42,14 @@ class ProcessCrew:
 
     def reports(self) -> Iterator[RowBatch | LostBin]:
         with selectors.DefaultSelector() as selector:
-            for process in self._start_all():
+            # All of them first: they import while this process plans their work.
+            for process in list(self._start_all()):
                 self._feed(process)
                 selector.register(process.output, selectors.EVENT_READ, process)
             while any(process.bins for process in self._processes) and not self._is_stopped:
                 for key, _events in selector.select():
+                    if self._is_stopped:
+                        return
                     process = key.data
                     content = os.read(process.output, _READ_BYTES)
                     if content:
@@ -79,7 +82,7 @@ class ProcessCrew:
 
     def _take(self, process: "_CopyingProcess", content: bytes) -> Iterator[RowBatch]:
         for message in process.buffer.add(content):
-            batch = unpack_batch(message)
+            batch = RowBatch(*message)
             if batch.is_last:
                 process.bins.remove(batch.bin)
                 self._feed(process)
@@ -89,7 +92,7 @@ class ProcessCrew:
         while self._waiting and len(process.bins) < BINS_AHEAD:
             number = self._waiting.popleft()
             process.bins.append(number)
-            process.send(pack_work(number, self._works[number]()))
+            process.send((number, self._works[number]()))
 
     def _lose(self, process: "_CopyingProcess") -> Iterator[LostBin]:
         """All its bins, also the one that it may not have begun: a staged name is given to one writer only."""
@@ -102,7 +105,7 @@ class _CopyingProcess:
     def __init__(self) -> None:
         program = _PROGRAM.format(path=sys.path, module=_MODULE)
         try:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603  this interpreter, with a program of ours
                 [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
             )
         except OSError as error:

@@ -1,40 +1,49 @@
 """Results of rows: what the numbers of a row stand for in its bin."""
 
-from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable
 
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import Bin
+from gobblin_assets.jobs.copy.transfer.file_copy import StagedFile
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
-from gobblin_assets.jobs.copy.transfer.writing import ITEM_ITSELF, ResultRow
+from gobblin_assets.jobs.copy.transfer.writing import ITEM_ITSELF, FailureText, ResultRow
 from gobblin_assets.model.files import FileIdentity
 
 
-def result_of(found: Bin, row: ResultRow) -> FileResult:
-    item = found.items[row.item]
-    path, staged_path, is_directory = _place_of(found, item, row.entry)
-    if row.failure is not None or row.staged is None:
-        family, message = row.failure or (ErrorFamily.RETRYABLE, "the writer told nothing about it")
-        return FileResult(
-            item.number, path, staged_path, is_directory, failure=CopyFailure(ErrorFamily(family), message)
-        )
-    size_bytes, inode, mtime_ns, checksum = row.staged
-    return FileResult(item.number, path, staged_path, is_directory, FileIdentity(size_bytes, inode, mtime_ns), checksum)
+def list_results(found: Bin, rows: Iterable[ResultRow]) -> tuple[FileResult, ...]:
+    writer = found.writer
+    return tuple(
+        [_result_of(writer, found.items[item], entry, staged, failure) for item, entry, staged, failure in rows]
+    )
 
 
-def list_lost(found: Bin, reported: AbstractSet[tuple[int, int]], reason: str) -> Iterator[FileResult]:
+def list_lost(found: Bin, reported: Container[tuple[int, int]], reason: str) -> tuple[FileResult, ...]:
     """A failed result for each file and directory item of the bin that its writer, which is gone, has not reported."""
-    failure = CopyFailure(ErrorFamily.RETRYABLE, reason)
-    for number, item in enumerate(found.items):
-        for entry in (*range(len(item.files)), *[ITEM_ITSELF] * item.is_directory):
-            if (number, entry) not in reported:
-                path, staged_path, is_directory = _place_of(found, item, entry)
-                yield FileResult(item.number, path, staged_path, is_directory, failure=failure)
+    failure = (ErrorFamily.RETRYABLE.value, reason)
+    return tuple(
+        _result_of(found.writer, item, entry, None, failure)
+        for number, item in enumerate(found.items)
+        for entry in (*range(len(item.files)), *[ITEM_ITSELF] * item.is_directory)
+        if (number, entry) not in reported
+    )
 
 
-def _place_of(found: Bin, item: CopyItem, entry: int) -> tuple[str, str, bool]:
-    top = f"{found.writer}/{item.number}"
+def _result_of(
+    writer: str, item: CopyItem, entry: int, staged: StagedFile | None, failure: FailureText | None
+) -> FileResult:
+    path, staged_path, is_directory = _place_of(writer, item, entry)
+    if staged is not None:
+        size_bytes, inode, mtime_ns, checksum = staged
+        identity = FileIdentity(size_bytes, inode, mtime_ns)
+        return FileResult(item.number, path, staged_path, is_directory, identity, checksum)
+    family, message = failure or (ErrorFamily.RETRYABLE.value, "its writer gave no reason")
+    return FileResult(item.number, path, staged_path, is_directory, failure=CopyFailure(ErrorFamily(family), message))
+
+
+def _place_of(writer: str, item: CopyItem, entry: int) -> tuple[str, str, bool]:
+    """Below the destination, below the attempt, and whether it is a directory."""
+    top = f"{writer}/{item.number}"
     if not item.is_directory:
         return item.path, top, False
     if entry == ITEM_ITSELF:

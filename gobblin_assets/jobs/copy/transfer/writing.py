@@ -1,15 +1,14 @@
 """One bin, by one writer: each file is copied or fails by itself, and each directory item is made and filled.
 
-copy_bin(work, sink)       in a thread, a copying process, or an executor
-plan_work(order, bin)      what it needs, as values that ``marshal`` takes after ``pack_work``
+Threads, copying processes and executors run the same code: packed work and rows are plain values, fit to be sent.
 """
 
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.file_copy import (
@@ -30,8 +29,14 @@ _NOTHING: Final = Attributes()
 _MODE_OF_NEW: Final = 0o777
 _OWN_RIGHTS: Final = 0o700
 
+PackedWork = tuple[Any, ...]
+"""Nested tuples of numbers and texts: pickling the dataclasses of a plan takes as long as copying small files."""
+
 FailureText = tuple[str, str]
 """The name of the error's family, and its message."""
+
+ResultRow = tuple[int, int, StagedFile | None, FailureText | None]
+"""The number of the item in its bin, the entry (a file's number in the item, or see above), and what became of it."""
 
 
 class PlannedItem(NamedTuple):
@@ -53,15 +58,6 @@ class BinWork(NamedTuple):
     items: tuple[PlannedItem, ...]
 
 
-class ResultRow(NamedTuple):
-    """What became of the ``entry``-th file of the ``item``-th item of the bin; one of the others is None."""
-
-    item: int
-    entry: int
-    staged: StagedFile | None
-    failure: FailureText | None
-
-
 class RowSink(Protocol):
     """Where a writer reports. What a method raises ends the writer's work."""
 
@@ -72,31 +68,56 @@ class RowSink(Protocol):
     def ended(self, row: ResultRow) -> None: ...
 
 
-def plan_work(order: TransferOrder, found: Bin) -> BinWork:
+def pack_work(order: TransferOrder, found: Bin) -> PackedWork:
+    """What a writer needs for the bin, in tuples of numbers and texts, which ``marshal`` takes."""
     kept = order.preserve.letters
-    options = CopyOptions(order.checksum, PreserveLetter.ACCESS_LISTS in kept, PreserveLetter.EXTENDED in kept)
-    directory = f"{order.attempt}/{found.writer}"
-    return BinWork(order.source_root, directory, options, tuple(_plan_item(item) for item in found.items))
-
-
-def _plan_item(item: CopyItem) -> PlannedItem:
-    cut = len(item.path) + 1 if item.is_directory and item.path else 0
-    files = tuple(
-        PlannedFile(
-            file.path[cut:] if item.is_directory else "",
-            file.origin.path,
-            file.origin.identity.size_bytes,
-            file.origin.identity.inode,
-            file.origin.identity.mtime_ns,
-            file.desired,
-        )
-        for file in item.files
+    return (
+        order.source_root,
+        f"{order.attempt}/{found.writer}",
+        (order.checksum, PreserveLetter.ACCESS_LISTS in kept, PreserveLetter.EXTENDED in kept),
+        tuple(_pack_item(item) for item in found.items),
     )
-    return PlannedItem(item.number, item.is_directory, files, item.directories, item.desired)
+
+
+def _pack_item(item: CopyItem) -> PackedWork:
+    cut = len(item.path) + 1 if item.is_directory and item.path else 0
+    return (
+        item.number,
+        item.is_directory,
+        tuple([_pack_file(file, file.path[cut:] if item.is_directory else "") for file in item.files]),
+        tuple([(place, _pack_attributes(desired)) for place, desired in item.directories]),
+        _pack_attributes(item.desired),
+    )
+
+
+def _pack_file(file: CopyableFile, place: str) -> PackedWork:
+    origin = file.origin
+    planned = origin.identity
+    return place, origin.path, planned.size_bytes, planned.inode, planned.mtime_ns, _pack_attributes(file.desired)
+
+
+def _pack_attributes(desired: Attributes) -> PackedWork:
+    return desired.mode, desired.owner, desired.group, desired.mtime_ns, desired.xattrs
+
+
+def unpack_work(packed: PackedWork) -> BinWork:
+    source_root, directory, options, items = packed
+    return BinWork(source_root, directory, CopyOptions(*options), tuple([_unpack_item(item) for item in items]))
+
+
+def _unpack_item(packed: PackedWork) -> PlannedItem:
+    number, is_directory, files, directories, desired = packed
+    return PlannedItem(
+        number,
+        is_directory,
+        tuple([PlannedFile(*file[:-1], desired=Attributes(*file[-1])) for file in files]),
+        tuple([(place, Attributes(*wanted)) for place, wanted in directories]),
+        Attributes(*desired),
+    )
 
 
 def copy_bin(work: BinWork, sink: RowSink) -> None:
-    """Copy all items. The sink gets a row for each file, then one for its directory item; nothing is raised for them."""
+    """Copy all items. The sink gets a row for each file, then one for its directory item; a failure is a row."""
     for number, item in enumerate(work.items):
         if item.is_directory:
             _copy_directory(work, number, item, sink)
@@ -110,10 +131,10 @@ def _copy_entry(
     try:
         staged = copy_file(f"{work.source_root}/{file.path}", file, target, work.options, sink.moved)
     except GobblinError as error:
-        failure = _text_of(error)
-        sink.ended(ResultRow(*place, None, failure))
-        return failure
-    sink.ended(ResultRow(*place, staged, None))
+        reason = _text_of(error)
+        sink.ended((*place, None, reason))
+        return reason
+    sink.ended((*place, staged, None))
     return None
 
 
@@ -124,9 +145,9 @@ def _copy_directory(work: BinWork, number: int, item: PlannedItem, sink: RowSink
         for place, desired in item.directories:
             _make_directory(f"{top}/{place}", desired)
     except GobblinError as error:
-        failure = _text_of(error)
+        reason = _text_of(error)
         for entry in (*range(len(item.files)), ITEM_ITSELF):
-            sink.ended(ResultRow(number, entry, None, failure))
+            sink.ended((number, entry, None, reason))
         return
     failures = [
         failure
@@ -137,14 +158,14 @@ def _copy_directory(work: BinWork, number: int, item: PlannedItem, sink: RowSink
     if failures:
         family, message = failures[0]
         text = f"{len(failures):,} of its files and directories failed, the first: {message}"
-        sink.ended(ResultRow(number, ITEM_ITSELF, None, (family, text)))
+        sink.ended((number, ITEM_ITSELF, None, (family, text)))
         return
     try:
         staged = _finish_directory(top, item.desired)
     except GobblinError as error:
-        sink.ended(ResultRow(number, ITEM_ITSELF, None, _text_of(error)))
+        sink.ended((number, ITEM_ITSELF, None, _text_of(error)))
     else:
-        sink.ended(ResultRow(number, ITEM_ITSELF, staged, None))
+        sink.ended((number, ITEM_ITSELF, staged, None))
 
 
 def _finish_subdirectories(
@@ -159,7 +180,7 @@ def _finish_subdirectories(
             _finish_directory(f"{top}/{place}", desired)
         except GobblinError as error:
             failures.append(_text_of(error))
-            sink.ended(ResultRow(number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
+            sink.ended((number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
     return failures
 
 
@@ -182,7 +203,7 @@ def _finish_directory(path: str, desired: Attributes) -> StagedFile:
             os.close(descriptor)
     except OSError as error:
         raise missing_or_translated(error, "set the attributes of", path) from error
-    return StagedFile(found.st_size, found.st_ino, found.st_mtime_ns, None)
+    return found.st_size, found.st_ino, found.st_mtime_ns, None
 
 
 def _text_of(error: GobblinError) -> FailureText:
