@@ -110,7 +110,7 @@ def _unpack_item(packed: PackedWork) -> PlannedItem:
     return PlannedItem(
         number,
         is_directory,
-        tuple([PlannedFile(*file[:-1], desired=Attributes(*file[-1])) for file in files]),
+        tuple([PlannedFile(*file[:5], Attributes(*file[5])) for file in files]),
         tuple([(place, Attributes(*wanted)) for place, wanted in directories]),
         Attributes(*desired),
     )
