@@ -110,7 +110,12 @@ def _unpack_item(packed: PackedWork) -> PlannedItem:
     return PlannedItem(
         number,
         is_directory,
-        tuple([PlannedFile(*file[:5], Attributes(*file[5])) for file in files]),
+        tuple(
+            [
+                PlannedFile(place, path, size_bytes, inode, mtime_ns, Attributes(*wanted))
+                for place, path, size_bytes, inode, mtime_ns, wanted in files
+            ]
+        ),
         tuple([(place, Attributes(*wanted)) for place, wanted in directories]),
         Attributes(*desired),
     )
