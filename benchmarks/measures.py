@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from benchmarks import (
+    copies,
     kafka_alternatives,
     kafka_planning,
     kafka_small_topics,
@@ -30,6 +31,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_alternatives": kafka_alternatives.measure,
     "kafka_planning": kafka_planning.measure,
     "kafka_small_topics": kafka_small_topics.measure,
+    "copies": copies.measure,
     "peers": loads.measure,
     "large_table": large_table.measure,
     "warm_spark": warm_spark.measure,

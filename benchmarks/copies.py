@@ -1,0 +1,193 @@
+"""Copies of trees beside rclone, cp and rsync: many small files, and a few large ones, from tmpfs to tmpfs.
+
+Ours is the time from listing the source to the staged files, with attributes and checksums; nothing is published.
+It runs in a driver that is there already, as in a Dagster run; the others are started for each copy.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.peers.debian import Program, find_program
+from benchmarks.tables import Options, Samples, Table, in_turns, timed, verdict_at_least
+from benchmarks.world import World
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.transfer.bins import plan_bins
+from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
+from gobblin_assets.jobs.copy.transfer.port import TransferOrder
+from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.model.files import FileIdentity
+
+MEMORY: Final = Path("/dev/shm")
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+DIRECTORIES: Final = 100
+RCLONE_RATIO_MIN: Final = 1.5
+CP_RATIO_MIN: Final = 0.7
+
+_OURS: Final = "ours, directories that are new as a whole"
+_OURS_BY_FILE: Final = "ours, each file by itself"
+_OURS_UNCHECKED: Final = "ours, without checksums"
+_RCLONE: Final = "rclone copy"
+_RCLONE_FAST: Final = "rclone copy --transfers 16 --checkers 16 --no-traverse"
+_CP: Final = "cp -r"
+_PRESERVE: Final = parse_preserve("ugpt")
+
+Copy = Callable[[Path, Path], None]
+"""Copies a tree into a new directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    title: str
+    file_count: int
+    file_bytes: int
+
+
+def measure(world: World, options: Options) -> list[Table]:
+    tools, notes = _list_tools(world.home / "copies")
+    loads = [Load("small files", 2_000 if options.quick else 20_000, 4 * KIB), _large_load(options)]
+    return [_measure(load, tools, options, notes) for load in loads]
+
+
+def _large_load(options: Options) -> Load:
+    """4 x 1 GiB, or what fits twice into the free memory, with as much again to spare."""
+    free = os.statvfs(MEMORY)
+    room = free.f_bavail * free.f_frsize // 16
+    size = min(64 * MIB if options.quick else GIB, room // MIB * MIB)
+    return Load("large files", 4, size)
+
+
+def _list_tools(folder: Path) -> tuple[dict[str, Copy], list[str]]:
+    tools: dict[str, Copy] = {
+        _OURS: _ours(by_directory=True, checksum=True),
+        _OURS_BY_FILE: _ours(by_directory=False, checksum=True),
+        _OURS_UNCHECKED: _ours(by_directory=True, checksum=False),
+    }
+    notes = ["ours: up to as many workers as processors; attributes u, g, p, t; CRC32C of each file."]
+    peers: dict[str, tuple[Sequence[str], dict[str, Sequence[str]]]] = {
+        "cp": ((), {_CP: ["-r"], "cp -a": ["-a"]}),
+        "rclone": (["rclone"], {_RCLONE: ["copy"], _RCLONE_FAST: _RCLONE_FAST.split()[1:]}),
+        "rsync": (["rsync", "libpopt0", "libxxhash0", "liblz4-1", "libzstd1"], {"rsync -a": ["-a"]}),
+    }
+    for name, (packages, commands) in peers.items():
+        try:
+            program = find_program(name, folder / name, packages)
+        except RuntimeError as error:
+            notes.append(f"{name} is left out: {error}")
+            continue
+        notes.append(f"{name}: {program.version}.")
+        tools |= {title: _peer(program, words) for title, words in commands.items()}
+    return tools, notes
+
+
+def _peer(program: Program, words: Sequence[str]) -> Copy:
+    def copy(source: Path, target: Path) -> None:
+        # With the slash rsync copies what is in the directory, as the others do when the target is missing.
+        tree = f"{source}/" if program.path.endswith("rsync") else str(source)
+        environment = {**os.environ, **program.environment, "RCLONE_CONFIG": os.devnull}
+        subprocess.run([program.path, *words, tree, str(target)], env=environment, check=True, capture_output=True)
+
+    return copy
+
+
+def _ours(*, by_directory: bool, checksum: bool) -> Copy:
+    def copy(source: Path, target: Path) -> None:
+        workers = len(os.sched_getaffinity(0))
+        items = list(_plan_directories(str(source)) if by_directory else _plan_files(str(source)))
+        bins = plan_bins(items, bins_max_of(workers))
+        for found in bins:
+            (target / found.writer).mkdir(parents=True)
+        order = TransferOrder(str(source), str(target), bins, workers, "a measure", checksum)
+        for batch in LocalTransfer().copy(order):
+            for result in batch:
+                if result.failure is not None:
+                    raise RuntimeError(result.failure.message)
+
+    return copy
+
+
+def _plan_directories(root: str) -> Iterator[CopyItem]:
+    for number, directory in enumerate(sorted(os.listdir(root))):  # noqa: PTH208  a path object for each is half the time
+        desired = _PRESERVE.attributes_of(_entry(directory, os.stat(f"{root}/{directory}")))  # noqa: PTH116  the same
+        yield CopyItem(number, directory, tuple(_list_files(root, directory)), True, (), desired)
+
+
+def _plan_files(root: str) -> Iterator[CopyItem]:
+    files = (file for directory in sorted(os.listdir(root)) for file in _list_files(root, directory))  # noqa: PTH208  the same
+    for number, file in enumerate(files):
+        yield CopyItem(number, file.path, (file,))
+
+
+def _list_files(root: str, directory: str) -> Iterator[CopyableFile]:
+    with os.scandir(f"{root}/{directory}") as entries:
+        for each in entries:
+            origin = _entry(f"{directory}/{each.name}", each.stat(follow_symlinks=False))
+            yield CopyableFile(origin.path, origin, _PRESERVE.attributes_of(origin))
+
+
+def _entry(path: str, found: os.stat_result) -> TreeEntry:
+    kind = EntryKind.DIRECTORY if stat.S_ISDIR(found.st_mode) else EntryKind.FILE
+    identity = FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns)
+    return TreeEntry(path, kind, identity, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+
+
+def _measure(load: Load, tools: dict[str, Copy], options: Options, notes: Sequence[str]) -> Table:
+    samples = Samples()
+    folder = Path(tempfile.mkdtemp(prefix="gobblin-copies-", dir=MEMORY))
+    try:
+        source, target = folder / "source", folder / "target"
+        _make_tree(source, load)
+        for name in in_turns(list(tools), options.runs):
+            samples.add(name, timed(partial(tools[name], source, target)))
+            _require_whole(target, load)
+            shutil.rmtree(target)
+    finally:
+        shutil.rmtree(folder)
+    total = load.file_count * load.file_bytes
+    rows = tuple(
+        samples.row(name, f"{load.file_count / samples.median(name):,.0f}", f"{total / samples.median(name) / 1e9:.2f}")
+        for name in tools
+    )
+    return Table(
+        f"Copies: {load.file_count:,} {load.title} of {load.file_bytes / KIB:,.0f} KiB, tmpfs to tmpfs",
+        ("tool", "median", "smallest", "largest", "files/s", "GB/s"),
+        rows,
+        (*notes, *_judge(load, samples)),
+    )
+
+
+def _judge(load: Load, samples: Samples) -> Iterator[str]:
+    is_small = load.file_bytes <= MIB
+    ours = samples.median(_OURS if is_small else _OURS_UNCHECKED)
+    rclone = [samples.median(name) for name in (_RCLONE, _RCLONE_FAST) if name in samples.by_name]
+    if rclone:
+        needed = RCLONE_RATIO_MIN if is_small else 1.0
+        yield verdict_at_least("ours against the faster rclone", min(rclone) / ours, needed, "times as fast")
+    needed = CP_RATIO_MIN if is_small else 1.0
+    yield verdict_at_least("ours against cp -r", samples.median(_CP) / ours, needed, "times as fast")
+
+
+def _make_tree(root: Path, load: Load) -> None:
+    block = os.urandom(min(load.file_bytes, MIB))
+    for number in range(load.file_count):
+        path = root / f"d{number % DIRECTORIES:03}" / f"f{number:06}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as out:
+            for _ in range(load.file_bytes // len(block)):
+                out.write(block)
+
+
+def _require_whole(target: Path, load: Load) -> None:
+    sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
+    if len(sizes) != load.file_count or set(sizes) != {load.file_bytes}:
+        raise RuntimeError(f"expected {load.file_count} files of {load.file_bytes} bytes, found {len(sizes)}")
