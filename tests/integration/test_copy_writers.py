@@ -16,7 +16,7 @@ import pytest
 
 from gobblin_assets.errors import ErrorFamily, RetryableError
 from gobblin_assets.jobs.copy.copyable import CopyItem
-from gobblin_assets.jobs.copy.transfer.local import PROCESS_FILES_MIN, LocalTransfer, needs_processes
+from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfer, needs_processes
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from tests.support.copying import (
     TAG,
@@ -31,7 +31,7 @@ from tests.support.copying import (
     staged,
 )
 
-FILES: Final = 8 * PROCESS_FILES_MIN
+FILES: Final = 2 * COLD_FILES_MIN
 """So many that their results do not fit into the pipes: writers still work when the first results are taken."""
 
 BINS: Final = 16
@@ -56,8 +56,15 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def order_many(root: Path, attempt: Path, *, workers: int, count: int = BINS) -> TransferOrder:
     """By two or more workers it is copied by processes, by one in a thread."""
     order = order_of(root, attempt, divide(items_of(root), count), workers=workers)
-    assert needs_processes(order.bins, workers) == (workers > 1)
+    assert needs_processes(order.bins, workers, COLD_FILES_MIN) == (workers > 1)
     return order
+
+
+@pytest.fixture
+def transfer() -> Iterator[LocalTransfer]:
+    with LocalTransfer() as found:
+        yield found
+    assert copying_processes(os.getpid()) == set()
 
 
 def wait_until_ended(pids: set[int]) -> None:
@@ -87,7 +94,7 @@ def test_each_file_has_one_result_and_progress_adds_up(many: Path, tmp_path: Pat
 def test_directories_of_many_files_are_copied_by_processes(many: Path, tmp_path: Path) -> None:
     items = [directory_item(number, many, f"d{number}") for number in range(8)]
     order = order_of(many, tmp_path / "attempt", divide(items, 4), workers=2)
-    assert needs_processes(order.bins, 2)
+    assert needs_processes(order.bins, 2, COLD_FILES_MIN)
     results = copy_all(order)
     assert len(results) == FILES + 8
     assert all(result.failure is None for result in results.values())
@@ -97,13 +104,36 @@ def test_an_order_without_items_has_no_results(tmp_path: Path) -> None:
     assert copy_all(order_of(tmp_path, tmp_path / "attempt", ())) == {}
 
 
+def test_processes_stay_for_the_next_order(many: Path, tmp_path: Path, transfer: LocalTransfer) -> None:
+    transfer.prepare(2)
+    ready = copying_processes(os.getpid())
+    assert len(ready) == 2
+    for name in ("one", "two"):
+        order = order_many(many, tmp_path / name, workers=2)
+        results = [result for batch in transfer.copy(order) for result in batch]
+        assert [result for result in results if result.failure is not None] == []
+        assert len(results) == FILES
+        assert copying_processes(os.getpid()) == ready
+
+
+def test_a_process_that_died_idle_is_replaced(many: Path, tmp_path: Path, transfer: LocalTransfer) -> None:
+    transfer.prepare(2)
+    gone = min(copying_processes(os.getpid()))
+    os.kill(gone, signal.SIGKILL)
+    wait_until_ended({gone})
+    order = order_many(many, tmp_path / "attempt", workers=2)
+    assert sum(result.failure is None for batch in transfer.copy(order) for result in batch) == FILES
+
+
 # --- the end of the work
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_cancelled_copy_ends_with_an_error_and_nobody_works_on(many: Path, tmp_path: Path, workers: int) -> None:
+def test_a_cancelled_copy_ends_with_an_error_and_nobody_works_on(
+    many: Path, tmp_path: Path, transfer: LocalTransfer, workers: int
+) -> None:
     order = order_many(many, tmp_path / "attempt", workers=workers)
-    transfer, taken = LocalTransfer(), list[FileResult]()
+    taken: list[FileResult] = []
 
     def take() -> None:
         for batch in transfer.copy(order):
@@ -118,8 +148,9 @@ def test_a_cancelled_copy_ends_with_an_error_and_nobody_works_on(many: Path, tmp
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_copy_can_be_cancelled_before_it_begins(many: Path, tmp_path: Path, workers: int) -> None:
-    transfer = LocalTransfer()
+def test_a_copy_can_be_cancelled_before_it_begins(
+    many: Path, tmp_path: Path, transfer: LocalTransfer, workers: int
+) -> None:
     transfer.cancel(TAG)
     with pytest.raises(RetryableError, match="cancelled"):
         list(transfer.copy(order_many(many, tmp_path / "attempt", workers=workers)))
@@ -127,18 +158,22 @@ def test_a_copy_can_be_cancelled_before_it_begins(many: Path, tmp_path: Path, wo
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_results_that_nobody_takes_any_more_end_the_work(many: Path, tmp_path: Path, workers: int) -> None:
-    batches = LocalTransfer().copy(order_many(many, tmp_path / "attempt", workers=workers))
+def test_results_that_nobody_takes_any_more_end_the_work(
+    many: Path, tmp_path: Path, transfer: LocalTransfer, workers: int
+) -> None:
+    batches = transfer.copy(order_many(many, tmp_path / "attempt", workers=workers))
     assert next(batches)
     batches.close()  # type: ignore[attr-defined]  # the port promises less than a generator
     assert copying_processes(os.getpid()) == set()
     assert sum(path.is_file() for path in (tmp_path / "attempt").rglob("*")) < FILES
 
 
-def test_a_killed_process_fails_what_it_had_and_the_others_go_on(many: Path, tmp_path: Path) -> None:
+def test_a_killed_process_fails_what_it_had_and_the_others_go_on(
+    many: Path, tmp_path: Path, transfer: LocalTransfer
+) -> None:
     order = order_many(many, tmp_path / "attempt", workers=2)
     results: list[FileResult] = []
-    for batch in LocalTransfer().copy(order):
+    for batch in transfer.copy(order):
         if not results:
             os.kill(min(copying_processes(os.getpid())), signal.SIGKILL)
         results.extend(batch)
@@ -153,10 +188,10 @@ def test_a_killed_process_fails_what_it_had_and_the_others_go_on(many: Path, tmp
             assert staged(order, result).read_bytes() == (many / result.path).read_bytes()
 
 
-def test_if_all_processes_are_killed_all_the_rest_failed(many: Path, tmp_path: Path) -> None:
+def test_if_all_processes_are_killed_all_the_rest_failed(many: Path, tmp_path: Path, transfer: LocalTransfer) -> None:
     order = order_many(many, tmp_path / "attempt", workers=2)
     results: list[FileResult] = []
-    for batch in LocalTransfer().copy(order):
+    for batch in transfer.copy(order):
         if not results:
             for pid in copying_processes(os.getpid()):
                 os.kill(pid, signal.SIGKILL)
@@ -192,8 +227,7 @@ def test_copying_processes_end_with_a_driver_that_is_killed(many: Path, tmp_path
     wait_until_ended(pids)
 
 
-def test_two_orders_run_side_by_side(many: Path, tmp_path: Path) -> None:
-    transfer = LocalTransfer()
+def test_two_orders_run_side_by_side(many: Path, tmp_path: Path, transfer: LocalTransfer) -> None:
     one, other = (order_many(many, tmp_path / name, workers=2) for name in ("one", "other"))
     first = transfer.copy(one)
     next(first)
@@ -226,10 +260,12 @@ def test_directory_items_are_not_made_where_the_attempt_was(many: Path, tmp_path
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_writers_whose_directory_is_taken_meanwhile_fail_from_then_on(many: Path, tmp_path: Path, workers: int) -> None:
+def test_writers_whose_directory_is_taken_meanwhile_fail_from_then_on(
+    many: Path, tmp_path: Path, transfer: LocalTransfer, workers: int
+) -> None:
     order = order_many(many, tmp_path / "attempt", workers=workers)
     results: list[FileResult] = []
-    for batch in LocalTransfer().copy(order):
+    for batch in transfer.copy(order):
         if not results:
             (tmp_path / "attempt").rename(tmp_path / "captured")
         results.extend(batch)

@@ -80,7 +80,8 @@ def order_of(
 
 def copy_all(order: TransferOrder) -> dict[str, FileResult]:
     """The results by path; each path has exactly one."""
-    results = [result for batch in LocalTransfer().copy(order) for result in batch]
+    with LocalTransfer() as transfer:
+        results = [result for batch in transfer.copy(order) for result in batch]
     by_path = {result.path: result for result in results}
     assert len(by_path) == len(results)
     return by_path

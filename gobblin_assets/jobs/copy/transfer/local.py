@@ -1,21 +1,25 @@
 """The transfer on this machine: by threads or by processes, as the plan needs them."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
+from gobblin_assets.jobs.copy.transfer.packing import pack_work
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
+from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
 from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.writing import PackedWork, pack_work
 
-PROCESS_FILES_MIN: Final = 1_000
-"""Fewer files are copied before a process has started."""
+READY_FILES_MIN: Final = 1_000
+"""From so many small files on, processes that are there already are faster than threads."""
+
+COLD_FILES_MIN: Final = 4_000
+"""Fewer files are copied by threads before a process has started."""
 
 THREAD_FILE_BYTES_MIN: Final = 1 << 20
 """From this mean size on, the kernel's part of a copy is so large that threads do not wait for each other."""
@@ -29,28 +33,43 @@ def bins_max_of(workers: int) -> int:
     return workers * BINS_A_WORKER
 
 
-def needs_processes(bins: Sequence[Bin], workers: int) -> bool:
+def needs_processes(bins: Sequence[Bin], workers: int, files_min: int) -> bool:
     """Many small files are copied faster by processes; few or large ones by threads."""
     if workers < 2 or len(bins) < 2:
         return False
     files = [file for found in bins for item in found.items for file in item.files]
     size_bytes = sum(file.origin.identity.size_bytes for file in files)
-    return len(files) >= PROCESS_FILES_MIN and size_bytes < THREAD_FILE_BYTES_MIN * len(files)
+    return len(files) >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * len(files)
 
 
 class LocalTransfer:
-    """The Transfer port on this machine. Safe to share between threads."""
+    """The Transfer port on this machine. Safe to share between threads.
+
+    Processes that were started stay for the next order, until ``close``. They end with this process too.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._pool = ProcessPool()
         self._running: dict[str, Crew] = {}
         self._cancelled: set[str] = set()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def prepare(self, workers: int) -> None:
+        """Start the processes now, as many small files will come: they are there when the plan is."""
+        self._pool.prepare(workers)
+
+    def close(self) -> None:
+        """End the processes that are idle. Orders under way are ended by ``cancel``, or with their results."""
+        self._pool.close()
+
     def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
-        works = [partial(pack_work, order, found) for found in order.bins]
-        make: Callable[[Sequence[Callable[[], PackedWork]], int], Crew]
-        make = ProcessCrew if needs_processes(order.bins, order.workers) else ThreadCrew
-        crew = make(works, order.workers)
+        crew = self._gather(order)
         with self._lock:
             self._running[order.tag] = crew
             if order.tag in self._cancelled:
@@ -72,6 +91,13 @@ class LocalTransfer:
             crew = self._running.get(tag)
         if crew is not None:
             crew.stop()
+
+    def _gather(self, order: TransferOrder) -> Crew:
+        works = [partial(pack_work, order, found) for found in order.bins]
+        files_min = READY_FILES_MIN if self._pool.has_idle() else COLD_FILES_MIN
+        if needs_processes(order.bins, order.workers, files_min):
+            return ProcessCrew(self._pool, works, order.workers)
+        return ThreadCrew(works, order.workers)
 
 
 def _take_results(order: TransferOrder, crew: Crew) -> Iterator[tuple[FileResult, ...]]:

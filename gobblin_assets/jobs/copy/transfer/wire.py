@@ -6,7 +6,6 @@ Both ends are one interpreter of one version.
 import marshal
 import os
 import struct
-from collections.abc import Iterator
 from typing import Any, Final
 
 HEADER: Final = struct.Struct("<I")
@@ -18,17 +17,18 @@ class MessageBuffer:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def add(self, content: bytes) -> Iterator[Any]:
+    def add(self, content: bytes) -> list[Any]:
         self._bytes += content
-        begin = 0
+        messages, begin = [], 0
         while len(self._bytes) - begin >= HEADER.size:
             (length,) = HEADER.unpack_from(self._bytes, begin)
             end = begin + HEADER.size + length
             if len(self._bytes) < end:
                 break
-            yield marshal.loads(memoryview(self._bytes)[begin + HEADER.size : end])  # noqa: S302  our own process wrote it
+            messages.append(marshal.loads(self._bytes[begin + HEADER.size : end]))  # noqa: S302  our own process wrote it
             begin = end
         del self._bytes[:begin]
+        return messages
 
 
 def send_message(descriptor: int, message: Any) -> None:

@@ -1,6 +1,7 @@
 """One bin, by one writer: each file is copied or fails by itself, and each directory item is made and filled.
 
-Threads, copying processes and executors run the same code: packed work and rows are plain values, fit to be sent.
+Threads, copying processes and executors run the same code: packed work and rows are plain values, fit to be sent. This
+module imports little, since each copying process waits for it.
 """
 
 import os
@@ -8,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
-from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
     PlannedFile,
@@ -18,8 +18,6 @@ from gobblin_assets.jobs.copy.transfer.file_copy import (
     copy_file,
     missing_or_translated,
 )
-from gobblin_assets.jobs.copy.transfer.port import TransferOrder
-from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
 
 ITEM_ITSELF: Final = -1
 """The entry of a row about a directory item; a row about its n-th subdirectory has the entry ``-2 - n``."""
@@ -66,38 +64,6 @@ class RowSink(Protocol):
         ...
 
     def ended(self, row: ResultRow) -> None: ...
-
-
-def pack_work(order: TransferOrder, found: Bin) -> PackedWork:
-    """What a writer needs for the bin, in tuples of numbers and texts, which ``marshal`` takes."""
-    kept = order.preserve.letters
-    return (
-        order.source_root,
-        f"{order.attempt}/{found.writer}",
-        (order.checksum, PreserveLetter.ACCESS_LISTS in kept, PreserveLetter.EXTENDED in kept),
-        tuple(_pack_item(item) for item in found.items),
-    )
-
-
-def _pack_item(item: CopyItem) -> PackedWork:
-    cut = len(item.path) + 1 if item.is_directory and item.path else 0
-    return (
-        item.number,
-        item.is_directory,
-        tuple([_pack_file(file, file.path[cut:] if item.is_directory else "") for file in item.files]),
-        tuple([(place, _pack_attributes(desired)) for place, desired in item.directories]),
-        _pack_attributes(item.desired),
-    )
-
-
-def _pack_file(file: CopyableFile, place: str) -> PackedWork:
-    origin = file.origin
-    planned = origin.identity
-    return place, origin.path, planned.size_bytes, planned.inode, planned.mtime_ns, _pack_attributes(file.desired)
-
-
-def _pack_attributes(desired: Attributes) -> PackedWork:
-    return desired.mode, desired.owner, desired.group, desired.mtime_ns, desired.xattrs
 
 
 def unpack_work(packed: PackedWork) -> BinWork:
