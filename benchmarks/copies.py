@@ -35,6 +35,7 @@ RCLONE_RATIO_MIN: Final = 1.5
 CP_RATIO_MIN: Final = 0.7
 
 _OURS: Final = "ours, directories that are new as a whole"
+_OURS_COLD: Final = "ours, the same, and the processes are started first"
 _OURS_BY_FILE: Final = "ours, each file by itself"
 _OURS_UNCHECKED: Final = "ours, without checksums"
 _RCLONE: Final = "rclone copy"
@@ -54,9 +55,16 @@ class Load:
 
 
 def measure(world: World, options: Options) -> list[Table]:
-    tools, notes = _list_tools(world.home / "copies")
+    peers, notes = _list_peers(world.home / "copies")
     loads = [Load("small files", 2_000 if options.quick else 20_000, 4 * KIB), _large_load(options)]
-    return [_measure(load, tools, options, notes) for load in loads]
+    with LocalTransfer() as transfer:
+        transfer.prepare(_count_workers())
+        tools = {**_list_ours(transfer), **peers}
+        return [_measure(load, tools, options, notes) for load in loads]
+
+
+def _count_workers() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _large_load(options: Options) -> Load:
@@ -67,13 +75,22 @@ def _large_load(options: Options) -> Load:
     return Load("large files", 4, size)
 
 
-def _list_tools(folder: Path) -> tuple[dict[str, Copy], list[str]]:
-    tools: dict[str, Copy] = {
-        _OURS: _ours(by_directory=True, checksum=True),
-        _OURS_BY_FILE: _ours(by_directory=False, checksum=True),
-        _OURS_UNCHECKED: _ours(by_directory=True, checksum=False),
+def _list_ours(transfer: LocalTransfer) -> dict[str, Copy]:
+    def cold(source: Path, target: Path) -> None:
+        with LocalTransfer() as fresh:
+            _copy(fresh, source, target)
+
+    return {
+        _OURS: partial(_copy, transfer),
+        _OURS_COLD: cold,
+        _OURS_BY_FILE: partial(_copy, transfer, by_directory=False),
+        _OURS_UNCHECKED: partial(_copy, transfer, checksum=False),
     }
-    notes = ["ours: up to as many workers as processors; attributes u, g, p, t; CRC32C of each file."]
+
+
+def _list_peers(folder: Path) -> tuple[dict[str, Copy], list[str]]:
+    tools: dict[str, Copy] = {}
+    notes = ["ours: as many workers as processors; attributes u, g, p, t; CRC32C of each file."]
     peers: dict[str, tuple[Sequence[str], dict[str, Sequence[str]]]] = {
         "cp": ((), {_CP: ["-r"], "cp -a": ["-a"]}),
         "rclone": (["rclone"], {_RCLONE: ["copy"], _RCLONE_FAST: _RCLONE_FAST.split()[1:]}),
@@ -100,20 +117,18 @@ def _peer(program: Program, words: Sequence[str]) -> Copy:
     return copy
 
 
-def _ours(*, by_directory: bool, checksum: bool) -> Copy:
-    def copy(source: Path, target: Path) -> None:
-        workers = len(os.sched_getaffinity(0))
-        items = list(_plan_directories(str(source)) if by_directory else _plan_files(str(source)))
-        bins = plan_bins(items, bins_max_of(workers))
-        for found in bins:
-            (target / found.writer).mkdir(parents=True)
-        order = TransferOrder(str(source), str(target), bins, workers, "a measure", checksum)
-        for batch in LocalTransfer().copy(order):
-            for result in batch:
-                if result.failure is not None:
-                    raise RuntimeError(result.failure.message)
-
-    return copy
+def _copy(
+    transfer: LocalTransfer, source: Path, target: Path, *, by_directory: bool = True, checksum: bool = True
+) -> None:
+    items = list(_plan_directories(str(source)) if by_directory else _plan_files(str(source)))
+    bins = plan_bins(items, bins_max_of(_count_workers()))
+    for found in bins:
+        (target / found.writer).mkdir(parents=True)
+    order = TransferOrder(str(source), str(target), bins, _count_workers(), "a measure", checksum)
+    for batch in transfer.copy(order):
+        for result in batch:
+            if result.failure is not None:
+                raise RuntimeError(result.failure.message)
 
 
 def _plan_directories(root: str) -> Iterator[CopyItem]:

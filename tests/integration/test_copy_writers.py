@@ -31,7 +31,7 @@ from tests.support.copying import (
     staged,
 )
 
-FILES: Final = 2 * COLD_FILES_MIN
+FILES: Final = COLD_FILES_MIN
 """So many that their results do not fit into the pipes: writers still work when the first results are taken."""
 
 BINS: Final = 16

@@ -15,10 +15,10 @@ from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
 from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
 from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
 
-READY_FILES_MIN: Final = 1_000
+READY_FILES_MIN: Final = 2_000
 """From so many small files on, processes that are there already are faster than threads."""
 
-COLD_FILES_MIN: Final = 4_000
+COLD_FILES_MIN: Final = 8_000
 """Fewer files are copied by threads before a process has started."""
 
 THREAD_FILE_BYTES_MIN: Final = 1 << 20
