@@ -6,7 +6,6 @@
     file_copy   one file's bytes, with the checks that its source did not change
     attributes  owner, mode, extended attributes and mtime of a staged file
     writing     one bin, by one writer: in a thread, a process, or an executor
-    packing     the driver's half of what a writer is told
     crews       writers that are threads; ``process_crew`` and ``processes``: those that are processes
     local       this machine's threads or processes, as the plan needs them
 

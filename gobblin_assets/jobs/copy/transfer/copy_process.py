@@ -15,7 +15,7 @@ from typing import Final
 
 from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
 from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, send_message
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin, unpack_work
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin
 
 _INPUT: Final = 0
 _OUTPUT: Final = 1
@@ -49,6 +49,6 @@ def _take_orders(orders: "SimpleQueue[tuple[int, BinWork]]") -> None:
     while content := os.read(_INPUT, _READ_BYTES):
         for message in buffer.add(content):
             number, packed = message
-            orders.put((number, unpack_work(packed)))
+            orders.put((number, BinWork(*packed)))
     # At once, and not after the file that is being copied.
     os._exit(0)

@@ -8,7 +8,7 @@ from queue import Queue
 from typing import Final, Protocol
 
 from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
-from gobblin_assets.jobs.copy.transfer.writing import PackedWork, copy_bin, unpack_work
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin
 
 _WAITING_BATCHES: Final = 4
 """For each thread; more would only take memory while nobody takes the results."""
@@ -45,7 +45,7 @@ class _StoppedError(Exception):
 class ThreadCrew:
     """For few or large files: a thread starts in no time, and the kernel does the work without Python's lock."""
 
-    def __init__(self, works: Sequence[Callable[[], PackedWork]], workers: int) -> None:
+    def __init__(self, works: Sequence[Callable[[], BinWork]], workers: int) -> None:
         self._waiting = deque(enumerate(works))
         self._stopped = threading.Event()
         count = min(workers, len(works))
@@ -84,7 +84,7 @@ class ThreadCrew:
                 except IndexError:
                     return
                 sink = BatchingSink(number, self._send)
-                copy_bin(unpack_work(pack()), sink)
+                copy_bin(pack(), sink)
                 sink.finish()
         except _StoppedError:
             return

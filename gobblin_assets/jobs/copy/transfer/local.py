@@ -9,11 +9,12 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
-from gobblin_assets.jobs.copy.transfer.packing import pack_work
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
 from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
 from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
-from gobblin_assets.jobs.copy.transfer.results import list_lost, list_results
+from gobblin_assets.jobs.copy.transfer.results import count_reported, list_lost, list_results
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
 
 READY_FILES_MIN: Final = 2_000
 """From so many small files on, processes that are there already are faster than threads."""
@@ -37,9 +38,10 @@ def needs_processes(bins: Sequence[Bin], workers: int, files_min: int) -> bool:
     """Many small files are copied faster by processes; few or large ones by threads."""
     if workers < 2 or len(bins) < 2:
         return False
-    files = [file for found in bins for item in found.items for file in item.files]
-    size_bytes = sum(file.origin.identity.size_bytes for file in files)
-    return len(files) >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * len(files)
+    items = [item for found in bins for item in found.items]
+    file_count = sum(len(item.files) for item in items)
+    size_bytes = sum(file.origin.identity.size_bytes for item in items for file in item.files)
+    return file_count >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * file_count
 
 
 class LocalTransfer:
@@ -93,29 +95,32 @@ class LocalTransfer:
             crew.stop()
 
     def _gather(self, order: TransferOrder) -> Crew:
-        works = [partial(pack_work, order, found) for found in order.bins]
+        works = [partial(_plan_work, order, found) for found in order.bins]
         files_min = READY_FILES_MIN if self._pool.has_idle() else COLD_FILES_MIN
         if needs_processes(order.bins, order.workers, files_min):
             return ProcessCrew(self._pool, works, order.workers)
         return ThreadCrew(works, order.workers)
 
 
+def _plan_work(order: TransferOrder, found: Bin) -> BinWork:
+    kept = order.preserve.letters
+    options = (order.checksum, PreserveLetter.ACCESS_LISTS in kept, PreserveLetter.EXTENDED in kept)
+    items = tuple(pack_item(item) for item in found.items)
+    return BinWork(order.source_root, f"{order.attempt}/{found.writer}", options, items)
+
+
 def _take_results(order: TransferOrder, crew: Crew) -> Iterator[tuple[FileResult, ...]]:
-    reported: list[set[tuple[int, int]]] = [set() for _ in order.bins]
+    reported = [0 for _ in order.bins]
     files = failed = moved_bytes = 0
     for report in crew.reports():
         found = order.bins[report.bin]
         match report:
             case RowBatch():
                 results = list_results(found, report.rows)
-                reported[report.bin].update((item, entry) for item, entry, _staged, _failure in report.rows)
+                reported[report.bin] += count_reported(report.rows)
                 moved_bytes += report.moved_bytes
-                is_done = report.is_last
             case LostBin():
                 results = list_lost(found, reported[report.bin], report.reason)
-                is_done = True
-        if is_done:
-            reported[report.bin].clear()
         for result in results:
             if result.failure is not None:
                 failed += 1

@@ -10,7 +10,7 @@ from typing import Final
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.crews import LostBin
 from gobblin_assets.jobs.copy.transfer.processes import CopyingProcess, ProcessPool
-from gobblin_assets.jobs.copy.transfer.writing import PackedWork
+from gobblin_assets.jobs.copy.transfer.writing import BinWork
 
 BINS_AHEAD: Final = 2
 """A process has the bin that it copies, and the next: it never waits for the driver."""
@@ -21,7 +21,7 @@ _READ_BYTES: Final = 1 << 20
 class ProcessCrew:
     """A process that dies loses the bins that it has; the others go on, with all that nobody began."""
 
-    def __init__(self, pool: ProcessPool, works: Sequence[Callable[[], PackedWork]], workers: int) -> None:
+    def __init__(self, pool: ProcessPool, works: Sequence[Callable[[], BinWork]], workers: int) -> None:
         self._pool = pool
         self._works = works
         self._workers = min(workers, len(works))

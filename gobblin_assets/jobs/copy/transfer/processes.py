@@ -15,7 +15,7 @@ from typing import Final
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, send_message
-from gobblin_assets.jobs.copy.transfer.writing import PackedWork
+from gobblin_assets.jobs.copy.transfer.writing import BinWork
 
 _PROGRAM: Final = "import sys; sys.path[:] = {path!r}; from {module} import serve; serve()"
 _MODULE: Final = "gobblin_assets.jobs.copy.transfer.copy_process"
@@ -47,11 +47,11 @@ class CopyingProcess:
         """It lives, and has nothing to do and nothing to say."""
         return not self.bins and self._process.poll() is None
 
-    def give(self, number: int, work: PackedWork) -> None:
+    def give(self, number: int, work: BinWork) -> None:
         self.bins.append(number)
         # A process that is gone says so on its output.
         with suppress(BrokenPipeError):
-            send_message(self._input.fileno(), (number, work))
+            send_message(self._input.fileno(), (number, tuple(work)))
 
     def kill(self) -> None:
         self._process.kill()

@@ -1,6 +1,7 @@
 """Results of rows: what the numbers of a row stand for in its bin."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
+from itertools import islice
 
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.jobs.copy.copyable import CopyItem
@@ -18,15 +19,20 @@ def list_results(found: Bin, rows: Iterable[ResultRow]) -> tuple[FileResult, ...
     )
 
 
-def list_lost(found: Bin, reported: Container[tuple[int, int]], reason: str) -> tuple[FileResult, ...]:
-    """A failed result for each file and directory item of the bin that its writer, which is gone, has not reported."""
+def count_reported(rows: Iterable[ResultRow]) -> int:
+    """Without those about subdirectories, which exist only for failures."""
+    return sum(entry >= ITEM_ITSELF for _item, entry, _staged, _failure in rows)
+
+
+def list_lost(found: Bin, reported: int, reason: str) -> tuple[FileResult, ...]:
+    """A failed result for each file and directory item of the bin, without the first ``reported`` in a writer's order."""
     failure = (ErrorFamily.RETRYABLE.value, reason)
-    return tuple(
-        _result_of(found.writer, item, entry, None, failure)
-        for number, item in enumerate(found.items)
-        for entry in (*range(len(item.files)), *[ITEM_ITSELF] * item.is_directory)
-        if (number, entry) not in reported
-    )
+    owed = ((item, entry) for item in found.items for entry in _entries_of(item))
+    return tuple(_result_of(found.writer, item, entry, None, failure) for item, entry in islice(owed, reported, None))
+
+
+def _entries_of(item: CopyItem) -> Iterable[int]:
+    return (*range(len(item.files)), ITEM_ITSELF) if item.is_directory else (0,)
 
 
 def _result_of(

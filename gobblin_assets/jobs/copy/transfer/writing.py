@@ -4,12 +4,13 @@ Threads, copying processes and executors run the same code: packed work and rows
 module imports little, since each copying process waits for it.
 """
 
+import marshal
 import os
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
 from gobblin_assets.jobs.copy.transfer.file_copy import (
     CopyOptions,
@@ -26,9 +27,6 @@ _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLO
 _NOTHING: Final = Attributes()
 _MODE_OF_NEW: Final = 0o777
 _OWN_RIGHTS: Final = 0o700
-
-PackedWork = tuple[Any, ...]
-"""Nested tuples of numbers and texts: pickling the dataclasses of a plan takes as long as copying small files."""
 
 FailureText = tuple[str, str]
 """The name of the error's family, and its message."""
@@ -48,12 +46,16 @@ class PlannedItem(NamedTuple):
 
 
 class BinWork(NamedTuple):
-    """The work of one writer: ``directory`` is its own one, which exists, as a full path."""
+    """The work of one writer: ``directory`` is its own one, which exists, as a full path.
+
+    ``options``: those of ``CopyOptions``. ``items``: each by itself, as ``pack_item`` makes it: a driver that holds a
+    million small objects pays for them with each collection of garbage.
+    """
 
     source_root: str
     directory: str
-    options: CopyOptions
-    items: tuple[PlannedItem, ...]
+    options: tuple[bool, bool, bool]
+    items: tuple[bytes, ...]
 
 
 class RowSink(Protocol):
@@ -66,41 +68,58 @@ class RowSink(Protocol):
     def ended(self, row: ResultRow) -> None: ...
 
 
-def unpack_work(packed: PackedWork) -> BinWork:
-    source_root, directory, options, items = packed
-    return BinWork(source_root, directory, CopyOptions(*options), tuple([_unpack_item(item) for item in items]))
+def pack_item(item: CopyItem) -> bytes:
+    """Pickling the dataclasses of a plan would take as long as copying small files."""
+    cut = len(item.path) + 1 if item.is_directory and item.path else 0
+    files = [
+        (
+            file.path[cut:] if item.is_directory else "",
+            file.origin.path,
+            file.origin.identity.size_bytes,
+            file.origin.identity.inode,
+            file.origin.identity.mtime_ns,
+            _pack_attributes(file.desired),
+        )
+        for file in item.files
+    ]
+    directories = [(place, _pack_attributes(desired)) for place, desired in item.directories]
+    return marshal.dumps((item.number, item.is_directory, files, directories, _pack_attributes(item.desired)))
 
 
-def _unpack_item(packed: PackedWork) -> PlannedItem:
-    number, is_directory, files, directories, desired = packed
+def _pack_attributes(desired: Attributes) -> tuple[Any, ...]:
+    return desired.mode, desired.owner, desired.group, desired.mtime_ns, desired.xattrs
+
+
+def _unpack_item(packed: bytes) -> PlannedItem:
+    number, is_directory, files, directories, desired = marshal.loads(packed)  # noqa: S302  our own process wrote it
     return PlannedItem(
         number,
         is_directory,
         tuple(
-            [
-                PlannedFile(place, path, size_bytes, inode, mtime_ns, Attributes(*wanted))
-                for place, path, size_bytes, inode, mtime_ns, wanted in files
-            ]
+            PlannedFile(place, path, size_bytes, inode, mtime_ns, Attributes(*wanted))
+            for place, path, size_bytes, inode, mtime_ns, wanted in files
         ),
-        tuple([(place, Attributes(*wanted)) for place, wanted in directories]),
+        tuple((place, Attributes(*wanted)) for place, wanted in directories),
         Attributes(*desired),
     )
 
 
 def copy_bin(work: BinWork, sink: RowSink) -> None:
     """Copy all items. The sink gets a row for each file, then one for its directory item; a failure is a row."""
-    for number, item in enumerate(work.items):
+    options = CopyOptions(*work.options)
+    for number, packed in enumerate(work.items):
+        item = _unpack_item(packed)
         if item.is_directory:
-            _copy_directory(work, number, item, sink)
+            _copy_directory(work, options, number, item, sink)
         else:
-            _copy_entry(work, (number, 0), item.files[0], f"{work.directory}/{item.number}", sink)
+            _copy_entry(work, options, (number, 0), item.files[0], f"{work.directory}/{item.number}", sink)
 
 
 def _copy_entry(
-    work: BinWork, place: tuple[int, int], file: PlannedFile, target: str, sink: RowSink
+    work: BinWork, options: CopyOptions, place: tuple[int, int], file: PlannedFile, target: str, sink: RowSink
 ) -> FailureText | None:
     try:
-        staged = copy_file(f"{work.source_root}/{file.path}", file, target, work.options, sink.moved)
+        staged = copy_file(f"{work.source_root}/{file.path}", file, target, options, sink.moved)
     except GobblinError as error:
         reason = _text_of(error)
         sink.ended((*place, None, reason))
@@ -109,7 +128,7 @@ def _copy_entry(
     return None
 
 
-def _copy_directory(work: BinWork, number: int, item: PlannedItem, sink: RowSink) -> None:
+def _copy_directory(work: BinWork, options: CopyOptions, number: int, item: PlannedItem, sink: RowSink) -> None:
     top = f"{work.directory}/{item.number}"
     try:
         _make_directory(top, item.desired)
@@ -123,7 +142,7 @@ def _copy_directory(work: BinWork, number: int, item: PlannedItem, sink: RowSink
     failures = [
         failure
         for entry, file in enumerate(item.files)
-        if (failure := _copy_entry(work, (number, entry), file, f"{top}/{file.place}", sink)) is not None
+        if (failure := _copy_entry(work, options, (number, entry), file, f"{top}/{file.place}", sink)) is not None
     ]
     failures += _finish_subdirectories(top, number, item.directories, sink)
     if failures:
