@@ -1,8 +1,8 @@
 """Copies of trees beside rclone, cp and rsync: many small files, and a few large ones, from tmpfs to tmpfs.
 
 Ours is the time from the plan (the listed source) to the staged files, with attributes and checksums; nothing is
-published. A row shows what the listing adds. Ours runs in a driver that is there already, as in a Dagster run; the others
-are started for each copy.
+published. A row shows what the listing adds. Ours runs in a driver that is there already, as in a Dagster run; the
+others are started for each copy.
 """
 
 import os

@@ -25,7 +25,7 @@ def count_reported(rows: Iterable[ResultRow]) -> int:
 
 
 def list_lost(found: Bin, reported: int, reason: str) -> tuple[FileResult, ...]:
-    """A failed result for each file and directory item of the bin, without the first ``reported`` in a writer's order."""
+    """A failed result for each file and directory item of the bin but the first ``reported``, in a writer's order."""
     failure = (ErrorFamily.RETRYABLE.value, reason)
     owed = ((item, entry) for item in found.items for entry in _entries_of(item))
     return tuple(_result_of(found.writer, item, entry, None, failure) for item, entry in islice(owed, reported, None))
