@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from benchmarks import (
+    copies,
     copy_listing,
     kafka_alternatives,
     kafka_planning,
@@ -32,6 +33,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_planning": kafka_planning.measure,
     "kafka_small_topics": kafka_small_topics.measure,
     "copy_listing": copy_listing.measure,
+    "copies": copies.measure,
     "peers": loads.measure,
     "large_table": large_table.measure,
     "warm_spark": warm_spark.measure,

@@ -8,6 +8,7 @@ A missing source and an existing target are answers, not errors: see ``RenameOut
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
@@ -92,6 +93,16 @@ class FileSystem(Protocol):
 
         Never repeat it after a failure: write new files under other names, since an operating system may report a lost
         write only once.
+        """
+        ...
+
+    def durable_tree(self, directory: str, *, file_count: int) -> AbstractContextManager[None]:
+        """Run the block, which writes about ``file_count`` files below the existing ``directory``.
+
+        Once it is left without an error, the contents and names of all that is below the directory survive a power cut;
+        the name of the directory itself does so after ``sync_directories``. RetryableError if writes were lost or the
+        directory is gone; as with ``make_durable``, there is no second try. What was written before the block began is
+        included, but its losses may have been reported to others only.
         """
         ...
 

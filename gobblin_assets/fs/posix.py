@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -18,11 +18,14 @@ from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_excl
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_probe import prove_publication
-from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file
+from gobblin_assets.fs.posix_sync import OPEN_FILE, for_all, sync_directory, sync_file, watched_file_system
 from gobblin_assets.model.files import FileIdentity, FileStat
 
 RACE_TRIES_MAX: Final = 5
 """Another process may remove an empty parent, or add to a tree that is being removed, between two calls."""
+
+SYNC_TOGETHER_FILES_MIN: Final = 64
+"""Fewer files are synced one by one: that waits for nobody else's writes."""
 
 _KERNEL_RENAME: Final = find_exclusive_rename()
 _CREATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -160,6 +163,21 @@ class PosixFileSystem:
 
         for_all(paths(), sync_file)
         for_all(sorted(directories), sync_directory)
+
+    @contextmanager
+    def durable_tree(self, directory: str, *, file_count: int) -> Iterator[None]:
+        """Many files by one call for their file system, which also waits for what other programs wrote there."""
+        with watched_file_system(directory) as sync_all:
+            yield
+            if sync_all is not None and file_count >= SYNC_TOGETHER_FILES_MIN:
+                sync_all()
+                return
+            with families("list", directory):
+                entries = [(path, stat.S_ISDIR(found.st_mode)) for path, found in _walk(directory)]
+            if not self.is_directory(directory):
+                raise RetryableError(f"{directory} disappeared before it was durable", path=directory)
+            for_all((path for path, is_directory in entries if not is_directory), sync_file)
+            for_all([directory, *(path for path, is_directory in entries if is_directory)], sync_directory)
 
     def sync_directories(self, directories: Iterable[str]) -> None:
         for_all(dict.fromkeys(directories), sync_directory)

@@ -254,3 +254,29 @@ def test_syncs_change_nothing_that_is_seen_and_skip_missing_directories(place: P
 def test_a_file_that_vanished_is_no_durable_file(place: Place) -> None:
     with pytest.raises(RetryableError, match="disappeared"):
         place.fs.make_durable([place.at("none")])
+
+
+@pytest.mark.parametrize("file_count", [1, 10_000])
+def test_a_durable_tree_has_all_that_the_block_wrote(place: Place, file_count: int) -> None:
+    root = place.mkdir(place.at("tree"))
+    with place.fs.durable_tree(root, file_count=file_count):
+        place.write(place.at("tree/file"))
+        place.write(place.at("tree/deep/er/file"))
+    assert place.list_all() == ["tree", "tree/deep", "tree/deep/er", "tree/deep/er/file", "tree/file"]
+
+
+def test_a_tree_that_is_missing_is_refused_before_the_block(place: Place) -> None:
+    with pytest.raises(RejectedError, match="ENOENT"), place.fs.durable_tree(place.at("none"), file_count=1):
+        pytest.fail("the block ran")
+
+
+def test_a_tree_that_disappears_is_not_durable(place: Place) -> None:
+    root = place.mkdir(place.at("tree"))
+    with pytest.raises(RetryableError, match="disappeared"), place.fs.durable_tree(root, file_count=1):
+        place.move(root, place.at("captured"))
+
+
+def test_an_error_of_the_block_passes_through_a_durable_tree(place: Place) -> None:
+    root = place.mkdir(place.at("tree"))
+    with pytest.raises(ZeroDivisionError), place.fs.durable_tree(root, file_count=1):
+        raise ZeroDivisionError

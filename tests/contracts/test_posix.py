@@ -13,8 +13,9 @@ from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedEr
 from gobblin_assets.fs.kernel_rename import find_exclusive_rename
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
-from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES
+from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES, watched_file_system
 from tests.support.file_systems import ADAPTERS, identity, write
+from tests.support.mounts import tmpfs
 
 
 def test_linux_has_the_exclusive_rename() -> None:
@@ -210,3 +211,12 @@ def test_a_sync_that_fails_is_reported_and_not_tried_again(
         fs.make_durable([str(write(tmp_path / "file"))])
     assert (failed.value.fields["path"], failed.value.fields["errno"]) == (str(tmp_path / "file"), "EIO")
     assert len(tries) == 1
+
+
+def test_one_call_for_a_file_system_is_trusted_only_where_lost_writes_are_reported(tmp_path: Path) -> None:
+    """Otherwise each file is synced by itself."""
+    with watched_file_system("/proc") as sync_all:
+        assert sync_all is None
+    with tmpfs(tmp_path / "known") as known, watched_file_system(str(known)) as sync_all:
+        assert sync_all is not None
+        sync_all()

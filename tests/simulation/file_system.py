@@ -20,7 +20,8 @@ A rename takes effect in one moment and never leaves both names. ``apply_modes``
 import errno
 import functools
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import BinaryIO, Concatenate, Final, ParamSpec, TypeVar
 
@@ -47,6 +48,15 @@ def path_of(uri: str) -> str:
     if not uri.startswith(f"{prefix}/"):
         raise RejectedError(f"expected {prefix}/…, found {uri!r}", field="destination")
     return uri.removeprefix(prefix)
+
+
+def _below(disk: SimDisk, directory: str) -> list[str]:
+    """The directory, and all that is in it."""
+    found = [directory]
+    for path in found:
+        if disk.is_directory(path):
+            found += [f"{path}/{name}" for name in disk.list_names(path)]
+    return found
 
 
 def _one_moment(
@@ -173,6 +183,23 @@ class SimFileSystem:
             if self.disk.find_identity(path) is None:
                 raise RetryableError(f"{path} disappeared before it was durable", path=path)
             self.disk.sync_file(path)
+
+    @contextmanager
+    def durable_tree(self, directory: str, *, file_count: int) -> Iterator[None]:
+        if not self.disk.is_directory(directory):
+            raise self.disk.failure(errno.ENOENT, "open", directory)
+        yield
+        if not self.disk.is_directory(directory):
+            raise RetryableError(f"{directory} disappeared before it was durable", path=directory)
+        self._sync_tree(directory)
+
+    @_one_moment
+    def _sync_tree(self, directory: str) -> None:
+        for path in _below(self.disk, directory):
+            if self.disk.is_directory(path):
+                self.disk.sync_directory(path)
+            else:
+                self.disk.sync_file(path)
 
     @_one_moment
     def sync_directories(self, directories: Iterable[str]) -> None:

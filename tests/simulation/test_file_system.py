@@ -327,3 +327,15 @@ def test_modes_are_noted_and_change_nothing(disk: SimDisk, fs: SimFileSystem) ->
     fs.apply_modes("/lake/staged")
     assert fs.modes_applied == ["/lake/staged"]
     assert disk.fingerprint() == before
+
+
+def test_a_durable_tree_survives_a_power_cut() -> None:
+    fs = SimFileSystem(SimDisk())
+    fs.make_destination("/lake/tree")
+    with fs.durable_tree("/lake/tree", file_count=2):
+        fs.disk.write_file("/lake/tree/file", b"one")
+        fs.disk.write_file("/lake/tree/deep/er/file", b"two")
+    fs.disk.write_file("/lake/tree/late", b"three")
+    fs.sync_directories(["/lake"])
+    fs.disk.power_cut()
+    assert fs.disk.files() == {"/lake/tree/deep/er/file": b"two", "/lake/tree/file": b"one"}

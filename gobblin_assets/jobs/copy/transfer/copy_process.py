@@ -1,0 +1,54 @@
+"""A copying process: takes bins from its standard input, copies them one by one, and reports to its standard output.
+
+    python -c "…; serve()"     as ``process_crew`` starts it
+
+It ends when its input ends. The driver's end of the input closes with the driver, however that dies, so that this
+process does not outlive it, not even in the middle of a large file.
+"""
+
+import gc
+import os
+import signal
+import threading
+from queue import SimpleQueue
+from typing import Final
+
+from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
+from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, send_message
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin
+
+_INPUT: Final = 0
+_OUTPUT: Final = 1
+_ERRORS: Final = 2
+_READ_BYTES: Final = 1 << 20
+# Rows and plans are freed by counting; looking for cycles among them is a tenth of the work on small files.
+_OBJECTS_BEFORE_COLLECTION: Final = 100_000
+
+
+def serve() -> None:
+    # Ctrl-C goes to all processes of the terminal; the driver decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+    results = os.dup(_OUTPUT)
+    os.dup2(_ERRORS, _OUTPUT)
+    orders: SimpleQueue[tuple[int, BinWork]] = SimpleQueue()
+    threading.Thread(target=_take_orders, args=(orders,), daemon=True).start()
+
+    def send(batch: RowBatch) -> None:
+        send_message(results, batch.pack())
+
+    while True:
+        number, work = orders.get()
+        sink = BatchingSink(number, send)
+        copy_bin(work, sink)
+        sink.finish()
+
+
+def _take_orders(orders: "SimpleQueue[tuple[int, BinWork]]") -> None:
+    buffer = MessageBuffer()
+    while content := os.read(_INPUT, _READ_BYTES):
+        for message in buffer.add(content):
+            number, packed = message
+            orders.put((number, BinWork(*packed)))
+    # At once, and not after the file that is being copied.
+    os._exit(0)

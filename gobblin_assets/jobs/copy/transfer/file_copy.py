@@ -1,0 +1,181 @@
+"""One file, copied into a new file of a staging directory: exact bytes, attributes, and proof that nothing changed.
+
+The source must be the planned file (size, inode, mtime) when the last byte has been read: a change at any earlier
+moment since it was planned would show then. A large file is also looked at before, so that nothing is read for nothing.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.posix_errors import translate_error
+from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
+from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, Moved, ShrunkError, move_bytes, read_whole, write_all
+
+# Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE_OF_NEW: Final = 0o666
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO})
+_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
+
+
+class PlannedFile(NamedTuple):
+    """A file to copy. ``place``: below the staged item, "" if it is the item. ``path``: below the source's root."""
+
+    place: str
+    path: str
+    size_bytes: int
+    inode: int | None
+    mtime_ns: int | None
+    desired: Attributes
+
+
+class CopyOptions(NamedTuple):
+    """What is wanted of each file besides its bytes."""
+
+    checksum: bool
+    access_lists: bool
+    extended: bool
+
+
+StagedFile = tuple[int, int, int, int | None]
+"""Size in bytes, inode, mtime in nanoseconds of what is staged, after its attributes; the CRC32C, if it is wanted."""
+
+
+def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
+    """Copy the planned file at ``source`` to the new name ``target``; both are full paths.
+
+    RetryableError: the source is gone or has changed, space is missing, or the writer's directory is gone.
+    RejectedError: a right is missing. ConflictError: something is at ``target``. What an error leaves at ``target``
+    does not count. Errors of ``moved`` pass through.
+    """
+    if file.size_bytes <= CHUNK_BYTES:
+        return _copy_small(source, file, target, options, moved)
+    return _copy_large(source, file, target, options, moved)
+
+
+def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
+    """The source is read, and proved, before anything is made."""
+    try:
+        descriptor = os.open(source, _READ)
+        try:
+            content = read_whole(descriptor, file.size_bytes)
+            extended = _read_extended(descriptor, options)
+            _require_planned(os.fstat(descriptor), file, source, "since it was planned")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _source_error(error, source) from error
+
+    def write(out: int) -> int | None:
+        write_all(out, content)
+        return google_crc32c.value(content) if options.checksum else None
+
+    staged = _make_file(source, file, target, extended, write)
+    moved(file.size_bytes)
+    return staged
+
+
+def _copy_large(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
+    try:
+        descriptor = os.open(source, _READ)
+        try:
+            before = os.fstat(descriptor)
+            _require_planned(before, file, source, "since it was planned")
+            extended = _read_extended(descriptor, options)
+
+            def write(out: int) -> int | None:
+                checksum = move_bytes(descriptor, out, before, moved, checksum=options.checksum)
+                _require_planned(os.fstat(descriptor), file, source, "while it was read")
+                return checksum
+
+            return _make_file(source, file, target, extended, write)
+        finally:
+            os.close(descriptor)
+    except ShrunkError as error:
+        raise _changed(source, "while it was read") from error
+    except OSError as error:
+        raise _source_error(error, source) from error
+
+
+def _make_file(
+    source: str, file: PlannedFile, target: str, extended: ExtendedAttributes, write: Callable[[int], int | None]
+) -> StagedFile:
+    """Make the file, let ``write`` fill it, and set its attributes. The name must be free, and its parent be there."""
+    desired = file.desired
+    try:
+        out = os.open(target, _CREATE, _MODE_OF_NEW if desired.mode is None else desired.mode & 0o777)
+        try:
+            try:
+                checksum = write(out)
+                found = apply_attributes(out, target, desired, extended)
+            except BaseException:
+                # Gives the space back without a name: under this name may lie what is another owner's by now.
+                with suppress(OSError):
+                    os.ftruncate(out, 0)
+                raise
+        finally:
+            os.close(out)
+    except OSError as error:
+        raise _target_error(error, source, target) from error
+    if found.st_size != file.size_bytes:
+        raise RetryableError(f"wrote {file.size_bytes:,} bytes to {target}, which has {found.st_size:,}", path=target)
+    return found.st_size, found.st_ino, found.st_mtime_ns, checksum
+
+
+def _read_extended(descriptor: int, options: CopyOptions) -> ExtendedAttributes:
+    if options.access_lists or options.extended:
+        return read_extended(descriptor, access_lists=options.access_lists, extended=options.extended)
+    return ()
+
+
+def _require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
+    if (
+        found.st_size != file.size_bytes
+        or (file.inode is not None and found.st_ino != file.inode)
+        or (file.mtime_ns is not None and found.st_mtime_ns != file.mtime_ns)
+        or not stat.S_ISREG(found.st_mode)
+    ):
+        raise _changed(source, when)
+
+
+def _changed(source: str, when: str) -> RetryableError:
+    return RetryableError(f"{source} changed {when}", hint="The next plan sees it as it is then.", path=source)
+
+
+def _source_error(error: OSError, source: str) -> GobblinError:
+    if error.errno in _GONE:
+        return RetryableError(f"{source} is gone since it was planned", hint="The next plan sees that.", path=source)
+    if error.errno in _FORBIDDEN:
+        return RejectedError(
+            f"can't read {source}: {errno.errorcode[error.errno]} ({error.strerror})",
+            field="source",
+            hint="Give the user that runs this the right to read it.",
+            path=source,
+        )
+    return translate_error(error, action="read", path=source, changes=False)
+
+
+def _target_error(error: OSError, source: str, target: str) -> GobblinError:
+    if error.errno == errno.EEXIST:
+        return ConflictError(f"{target} is there already", hint="Each staged name is written once.", path=target)
+    return missing_or_translated(error, f"copy {source} to", target)
+
+
+def missing_or_translated(error: OSError, action: str, path: str) -> GobblinError:
+    """The family of a failed change of the attempt's directory; one that is missing was taken by a new owner."""
+    if error.errno == errno.ENOENT:
+        return RetryableError(
+            f"can't {action} {path}: the writer's directory is gone",
+            hint="Another run took the attempt over, or somebody removed it.",
+            path=path,
+        )
+    return translate_error(error, action=action, path=path, changes=False)

@@ -1,0 +1,131 @@
+"""The transfer on this machine: by threads or by processes, as the plan needs them."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, Self
+
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.jobs.copy.transfer.batches import RowBatch
+from gobblin_assets.jobs.copy.transfer.bins import Bin
+from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
+from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
+from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
+from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
+from gobblin_assets.jobs.copy.transfer.results import count_reported, list_lost, list_results
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
+
+READY_FILES_MIN: Final = 2_000
+"""From so many small files on, processes that are there already are faster than threads."""
+
+COLD_FILES_MIN: Final = 8_000
+"""Fewer files are copied by threads before a process has started."""
+
+THREAD_FILE_BYTES_MIN: Final = 1 << 20
+"""From this mean size on, the kernel's part of a copy is so large that threads do not wait for each other."""
+
+BINS_A_WORKER: Final = 4
+"""So many bins for each worker let those that end early take over from the others; more cost more messages."""
+
+
+def bins_max_of(workers: int) -> int:
+    """How many bins to plan for so many workers."""
+    return workers * BINS_A_WORKER
+
+
+def needs_processes(bins: Sequence[Bin], workers: int, files_min: int) -> bool:
+    """Many small files are copied faster by processes; few or large ones by threads."""
+    if workers < 2 or len(bins) < 2:
+        return False
+    items = [item for found in bins for item in found.items]
+    file_count = sum(len(item.files) for item in items)
+    size_bytes = sum(file.origin.identity.size_bytes for item in items for file in item.files)
+    return file_count >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * file_count
+
+
+class LocalTransfer:
+    """The Transfer port on this machine. Safe to share between threads.
+
+    Processes that were started stay for the next order, until ``close``. They end with this process too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool = ProcessPool()
+        self._running: dict[str, Crew] = {}
+        self._cancelled: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def prepare(self, workers: int) -> None:
+        """Start the processes now, as many small files will come: they are there when the plan is."""
+        self._pool.prepare(workers)
+
+    def close(self) -> None:
+        """End the processes that are idle. Orders under way are ended by ``cancel``, or with their results."""
+        self._pool.close()
+
+    def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
+        crew = self._gather(order)
+        with self._lock:
+            self._running[order.tag] = crew
+            if order.tag in self._cancelled:
+                crew.stop()
+        try:
+            yield from _take_results(order, crew)
+            with self._lock:
+                is_cancelled = order.tag in self._cancelled
+            if is_cancelled:
+                raise RetryableError("the copy was cancelled", tag=order.tag)
+        finally:
+            crew.close()
+            with self._lock:
+                del self._running[order.tag]
+
+    def cancel(self, tag: str) -> None:
+        with self._lock:
+            self._cancelled.add(tag)
+            crew = self._running.get(tag)
+        if crew is not None:
+            crew.stop()
+
+    def _gather(self, order: TransferOrder) -> Crew:
+        works = [partial(_plan_work, order, found) for found in order.bins]
+        files_min = READY_FILES_MIN if self._pool.has_idle() else COLD_FILES_MIN
+        if needs_processes(order.bins, order.workers, files_min):
+            return ProcessCrew(self._pool, works, order.workers)
+        return ThreadCrew(works, order.workers)
+
+
+def _plan_work(order: TransferOrder, found: Bin) -> BinWork:
+    kept = order.preserve.letters
+    options = (order.checksum, PreserveLetter.ACCESS_LISTS in kept, PreserveLetter.EXTENDED in kept)
+    items = tuple(pack_item(item) for item in found.items)
+    return BinWork(order.source_root, f"{order.attempt}/{found.writer}", options, items)
+
+
+def _take_results(order: TransferOrder, crew: Crew) -> Iterator[tuple[FileResult, ...]]:
+    reported = [0 for _ in order.bins]
+    files = failed = moved_bytes = 0
+    for report in crew.reports():
+        found = order.bins[report.bin]
+        match report:
+            case RowBatch():
+                results = list_results(found, report.rows)
+                reported[report.bin] += count_reported(report.rows)
+                moved_bytes += report.moved_bytes
+            case LostBin():
+                results = list_lost(found, reported[report.bin], report.reason)
+        for result in results:
+            if result.failure is not None:
+                failed += 1
+            elif not result.is_directory:
+                files += 1
+        order.on_progress(TransferProgress(files, failed, moved_bytes))
+        if results:
+            yield results

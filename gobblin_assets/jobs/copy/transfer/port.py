@@ -1,0 +1,89 @@
+"""The order to copy, the results, and the port that each way to copy implements."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from gobblin_assets.errors import ErrorFamily
+from gobblin_assets.jobs.copy.transfer.bins import Bin
+from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED, Preserve
+from gobblin_assets.model.files import FileIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFailure:
+    """Why one file or directory was not copied. RETRYABLE: another attempt may succeed, after a new plan."""
+
+    family: ErrorFamily
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """One file, or one directory item, that was copied or has failed.
+
+    ``item``: the item's number. ``path``: the place below the dataset's destination. ``staged_path``: the place below
+    the attempt. ``identity``: of what is staged, after its attributes; of a directory, the inode decides. ``checksum``:
+    the CRC32C of the bytes, if the order wants it. Either ``identity`` or ``failure`` is None.
+
+    A directory item has a result of its own, after those of all its files; it fails if any of them fails. A
+    subdirectory has a result only if it fails.
+    """
+
+    item: int
+    path: str
+    staged_path: str
+    is_directory: bool = False
+    identity: FileIdentity | None = None
+    checksum: int | None = None
+    failure: CopyFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """So far: ``files`` that were copied, ``failed`` files and directories, and ``moved_bytes`` of begun files too."""
+
+    files: int = 0
+    failed: int = 0
+    moved_bytes: int = 0
+
+
+def unheard_progress(_progress: TransferProgress) -> None:
+    """A report that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferOrder:
+    """Copy the bins' items from below ``source_root`` into ``attempt``, both full paths.
+
+    ``<attempt>/<bin.writer>`` is there for each bin, and empty. The file item ``n`` becomes ``<bin.writer>/<n>``, and a
+    file of the directory item ``n`` lies below ``<bin.writer>/<n>/``. ``workers``: how many bins are copied at a time.
+    ``checksum``: whether the CRC32C of each file is wanted. ``preserve``: only access lists and extended attributes of
+    files are read from the source; the rest is in the items. ``tag`` names the work for a later ``cancel``.
+    ``on_progress`` is called by the thread that takes the results.
+    """
+
+    source_root: str
+    attempt: str
+    bins: tuple[Bin, ...]
+    workers: int
+    tag: str
+    checksum: bool = False
+    preserve: Preserve = NOTHING_PRESERVED
+    on_progress: Callable[[TransferProgress], None] = unheard_progress
+
+
+class Transfer(Protocol):
+    """Called from several threads at once, with different tags."""
+
+    def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
+        """Batches of results, as they come; each file and each directory item of the order has exactly one.
+
+        A file that can't be copied is a result. RetryableError if the work was cancelled, or if no writer could be
+        started. Once the iterator is exhausted, closed, or has raised, nothing writes to the attempt any more.
+        """
+        ...
+
+    def cancel(self, tag: str) -> None:
+        """End the work of that tag within a second, or before it begins; a tag that comes never is no error."""
+        ...
