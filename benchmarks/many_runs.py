@@ -16,7 +16,8 @@ from benchmarks.long_log import log_bytes, vacuum
 from benchmarks.memory import resident_mb
 from benchmarks.tables import Options, Table, timed, verdict
 from benchmarks.world import World
-from gobblin_assets.spec.job_spec import JobSpec, LogSpec
+from gobblin_assets.spec.job_options import LogSpec
+from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.lake import Lake
 from tests.support.lake import World as LakeWorld
 

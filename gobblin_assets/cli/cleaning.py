@@ -13,7 +13,8 @@ from gobblin_assets.commit.cleanup import Cleaned
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.run.log import open_log
-from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, LogSpec
+from gobblin_assets.spec.job_options import LogSpec
+from gobblin_assets.spec.job_spec import RETIRE_GRACE_S
 
 
 @click.command()

@@ -12,7 +12,8 @@ from dagster._check import CheckError
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.spec.job_options import PartitionsSpec
+from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import list_time_partitions
 
 PARTITION_TAG: Final = "dagster/partition"

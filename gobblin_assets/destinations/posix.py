@@ -35,6 +35,10 @@ class PosixDestination:
     new_id: Callable[[], uuid.UUID]
     _identity: str | None = field(default=None, init=False)
 
+    @property
+    def slots_keep_s(self) -> float | None:
+        return None
+
     def bind(self) -> None:
         stores = self.stores
         place = Place(

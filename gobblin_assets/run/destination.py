@@ -34,6 +34,11 @@ class Destination(Protocol):
         """The root as sequences keep it, so that a recovery opens the same place."""
         ...
 
+    @property
+    def slots_keep_s(self) -> float | None:
+        """How long replaced files stay after DONE, in seconds, where names are given; None: names are always new."""
+        ...
+
     def bind(self) -> None:
         """Check that this is the job's destination in the log, and that publications to it can be proven.
 

@@ -222,13 +222,14 @@ class Output:
     """One leaf directory that was written.
 
     ``path`` is its full path in staging; ``partition_path`` its place below the dataset's partition, such as
-    ``day=2013-01-01``, or "" when the output is not divided.
+    ``day=2013-01-01``, or "" when the output is not divided. ``details``: what the kind says to its own destination.
     """
 
     role: Role
     path: str
     partition_path: str
     files: tuple[DataFile, ...]
+    details: Any = None
 
 
 @dataclass(frozen=True, slots=True)

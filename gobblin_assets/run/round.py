@@ -251,6 +251,7 @@ class Round:
             root_uri=self._ports.destination.root_uri,
             work_units=tuple((numbers.get(unit.id), unit) for unit in slice_.plan.work_units),
             lease_ttl_s=self._request.job.lease.ttl_s,
+            slots_keep_s=self._ports.destination.slots_keep_s,
         )
 
     # Extract --------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from gobblin_assets.model.extract import ExtractType, OnNull
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.watermark import WatermarkType, parse_position
 from gobblin_assets.spec.event_time_rules import check_event_time, check_pattern, unquoted
+from gobblin_assets.spec.job_options import PartitionsSpec
 from gobblin_assets.spec.job_spec import (
     ConverterSpec,
     DatasetSpec,
-    PartitionsSpec,
     QualitySpec,
     TaskPolicySpec,
     WatermarkSpec,

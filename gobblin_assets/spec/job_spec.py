@@ -19,15 +19,14 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.model.extract import ExtractType, OnNull
-from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.watermark import WatermarkType
 from gobblin_assets.spec.event_time_spec import EventTimeSpec
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.source_spec import AnySource, keep_errors, list_dataset_options, read_dataset_options
-from gobblin_assets.spec.spec_model import DAY_S, MIB, Moment, SpecModel
+from gobblin_assets.spec.spec_model import MIB, SpecModel
 
 RETIRE_GRACE_S: Final = 86_400.0
 """How long retired files stay by default, in seconds."""
@@ -66,18 +65,6 @@ class WatermarkSpec(SpecModel):
         0.0, ge=0, description="How far below the watermark each run reads again: seconds for times, else a count."
     )
     on_null: OnNull = OnNull.FAIL
-
-
-class PartitionsSpec(SpecModel):
-    """The asset's partitions. Time partitions are windows of the watermark column."""
-
-    kind: PartitionKind = PartitionKind.NONE
-    start: Moment | None = Field(None, description="Where the first window begins, for time partitions.")
-    end: Moment | None = Field(None, description="Where the last window ends, for time partitions. Default: never.")
-    zone: str = "UTC"
-    keys: tuple[str, ...] = Field((), description="For static partitions.")
-    column: str | None = Field(None, description="Column whose value is the key, for static and dynamic partitions.")
-    name: str | None = Field(None, description="Name of the dynamic partitions definition.")
 
 
 class ConverterSpec(SpecModel):
@@ -184,6 +171,20 @@ class SplitSpec(SpecModel):
     )
 
 
+class SchemaChangeSpec(SpecModel):
+    """Which changes of the source's columns are accepted.
+
+    Added columns always are, and so are types that hold every value published before. A type that would lose a value of
+    old or new files is always refused (docs/TYPES.md).
+    """
+
+    allow_dropped: bool = False
+    allow_retyped: bool = Field(
+        False,
+        description="Also accept types that do not hold all old values, if a common type holds the values of both.",
+    )
+
+
 class PackerSpec(SpecModel):
     """How WorkUnits become MultiWorkUnits (Gobblin: kafka.workunit.packer.type).
 
@@ -205,21 +206,18 @@ class PackerSpec(SpecModel):
     )
 
 
-class SchemaChangeSpec(SpecModel):
-    """Which changes of the source's columns are accepted.
+class CompactionSpec(SpecModel):
+    """Which partitions are rewritten with fewer, larger files."""
 
-    Added columns always are, and so are types that hold every value published before. A type that would lose a value of
-    old or new files is always refused (docs/TYPES.md).
-    """
-
-    allow_dropped: bool = False
-    allow_retyped: bool = Field(
-        False,
-        description="Also accept types that do not hold all old values, if a common type holds the values of both.",
+    files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
+    file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")
+    quiet_s: float = Field(3600.0, ge=0, description="A partition is at rest this long after its last publication.")
+    partitions_per_run_max: int = Field(
+        10, ge=1, description="Partitions of each dataset in one run; the rest is left to the next run."
     )
 
 
-class DatasetSpec(SpecModel):
+class DatasetSpec(DatasetOptions):
     """One dataset. Fields that are left out come from the job's ``defaults``. A kind of source may have more fields."""
 
     model_config = ConfigDict(extra="allow")
@@ -234,15 +232,11 @@ class DatasetSpec(SpecModel):
         default_factory=dict, description="Column to an expression in the source's SQL, for types Spark can't hold."
     )
     where: str | None = Field(None, description="Condition in the source's SQL that bounds the dataset.")
-    partitions: PartitionsSpec = PartitionsSpec()
     converters: tuple[ConverterSpec, ...] = ()
     quality: QualitySpec = QualitySpec()
     writer: WriterSpec = WriterSpec()
     split: SplitSpec = SplitSpec()
     schema_change: SchemaChangeSpec = SchemaChangeSpec()
-    group: str | None = None
-    tags: dict[str, str] = Field(default_factory=dict)
-    description: str | None = None
 
     @model_validator(mode="wrap")
     @classmethod
@@ -269,64 +263,11 @@ class DatasetSpec(SpecModel):
         return {**options, "additionalProperties": False}
 
 
-class RetrySpec(SpecModel):
-    task_tries_max: int = Field(3, ge=1, le=100)
-    back_off_s: float = Field(1.0, ge=0)
-    back_off_max_s: float = Field(60.0, ge=0)
+class JobSpec(JobOptions):
+    """A job that reads rows: one source, one destination, many datasets; one multi_asset in Dagster."""
 
-
-class LeaseSpec(SpecModel):
-    ttl_s: float = Field(60.0, gt=0)
-    wait_s: float = Field(30.0, ge=0, description="How long a run by hand waits for a busy dataset; sensors skip.")
-
-
-class StreamSpec(SpecModel):
-    """The pace of a stream, of `gobblin-assets stream` and of run configuration's `stream_s`: whichever comes first."""
-
-    publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish new records this often.")
-    records_max: int = Field(
-        1_000_000, ge=1, description="Publish at once when this many records wait; a publication has at most this many."
-    )
-
-
-class LogSpec(SpecModel):
-    """What the commit log keeps of a dataset: old publications are folded into one, and old history is removed."""
-
-    fold_keep: int = Field(DEFAULT_FOLD.keep, ge=0, description="This many of the newest publications stay unfolded.")
-    fold_min: int = Field(
-        DEFAULT_FOLD.count_min, ge=1, description="Fold when there are this many older publications; else once a day."
-    )
-    fold_age_s: float = Field(DEFAULT_FOLD.age_s, ge=0, description="Younger publications stay unfolded.")
-    history_days: float = Field(
-        DEFAULT_FOLD.history_s / DAY_S,
-        gt=0,
-        allow_inf_nan=False,
-        description="Runs, aborted sequences and replaced publications without files are forgotten after this time.",
-    )
-
-    @property
-    def bounds(self) -> FoldBounds:
-        return FoldBounds(self.fold_keep, self.fold_min, self.fold_age_s, self.history_days * DAY_S)
-
-
-class CompactionSpec(SpecModel):
-    """Which partitions are rewritten with fewer, larger files."""
-
-    files_min: int = Field(50, ge=2, description="Partitions with fewer files stay as they are.")
-    file_bytes_target: int = Field(128 * MIB, ge=1, description="Aim for files of this size.")
-    quiet_s: float = Field(3600.0, ge=0, description="A partition is at rest this long after its last publication.")
-    partitions_per_run_max: int = Field(
-        10, ge=1, description="Partitions of each dataset in one run; the rest is left to the next run."
-    )
-
-
-class JobSpec(SpecModel):
-    """A job: one source, one destination, many datasets; one multi_asset in Dagster."""
-
-    job: str
     kind: Literal["ingest"] = Field("ingest", description="What the job does.")
     source: AnySource
-    destination: str = Field(description="Root directory, an absolute path or a file:// URI.")
     datasets: tuple[DatasetSpec, ...] = ()
     defaults: DatasetSpec = DatasetSpec()
     commit_policy: Annotated[CommitPolicy, BeforeValidator(_refuse_partial)] = Field(
@@ -334,26 +275,18 @@ class JobSpec(SpecModel):
         description="full publishes everything or nothing of a dataset partition; successful publishes, per watermark "
         "key, the rows that were read without a gap from the last position on.",
     )
-    parallelism: int = Field(2, ge=1, le=64, description="Tasks that run at once on the driver.")
     rows_per_s_max: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
         description="Tasks are delayed so that no more rows are read per second, on average.",
     )
-    retry: RetrySpec = RetrySpec()
-    lease: LeaseSpec = LeaseSpec()
     packer: PackerSpec = PackerSpec()
-    stream: StreamSpec = StreamSpec()
-    publish_tries_max: int = Field(5, ge=1, description="Failed publications after which a dataset is BLOCKED.")
     retire_grace_s: float = Field(RETIRE_GRACE_S, ge=0, description="How long retired files stay for lazy readers.")
-    log: LogSpec = LogSpec()
     compaction: CompactionSpec | None = Field(
         None, description="Runs compact partitions at rest after they have published. Default: by command only."
     )
     umask: Annotated[int, BeforeValidator(_read_octal), Field(ge=0, le=0o077)] = Field(
         0o022, description="umask of published files and directories; a text is read as octal."
     )
-    backfill: Literal["multi_run", "single_run"] = "multi_run"
-    description: str | None = None
     roles: tuple[Role, ...] = Field((Role.DATA,), description="Roles that get an asset of their own.")

@@ -20,7 +20,8 @@ from gobblin_assets.model.time_windows import (
     hourly_windows,
     to_utc,
 )
-from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.spec.job_options import PartitionsSpec
+from gobblin_assets.spec.job_spec import DatasetSpec
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -34,7 +34,8 @@ from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, Ru
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
-from gobblin_assets.spec.job_spec import JobSpec, LeaseSpec, LogSpec, RetrySpec
+from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder, LeaseKeeper
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase

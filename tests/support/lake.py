@@ -41,7 +41,8 @@ from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
-from gobblin_assets.spec.job_spec import JobSpec, LeaseSpec, LogSpec, RetrySpec, StreamSpec
+from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec, StreamSpec
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder
 from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
 from tests.support.kinds import DESTINATIONS, KINDS

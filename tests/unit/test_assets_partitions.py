@@ -10,7 +10,8 @@ from gobblin_assets.dagster.partitions import build_partitions_def, find_run_ran
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.spec.job_options import PartitionsSpec
+from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import asset_partition
 
 JOB, URN = JobName("shop"), DatasetUrn("orders")

@@ -7,7 +7,8 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import WHOLE, AssetPartition, PartitionKind
-from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec
+from gobblin_assets.spec.job_options import PartitionsSpec
+from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.partition_keys import asset_partition
 
 ZONES = ["UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata"]

@@ -18,7 +18,8 @@ from gobblin_assets.sources.jdbc.bounds import plan_limits, plan_window
 from gobblin_assets.sources.jdbc.positions import Axis, least_wall_from
 from gobblin_assets.sources.port import SourceRequest
 from gobblin_assets.spec.dataset_rules import check_dataset
-from gobblin_assets.spec.job_spec import DatasetSpec, PartitionsSpec, WatermarkSpec
+from gobblin_assets.spec.job_options import PartitionsSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, WatermarkSpec
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.zones import ODD_ZONES, Transition, all_zones, distinct_transitions, list_transitions
 

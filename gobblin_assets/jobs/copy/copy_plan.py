@@ -1,0 +1,214 @@
+"""What one copy of a file set does: differences become items to copy, files to remove and directories to have."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
+from gobblin_assets.jobs.copy.transfer.preserve import Preserve
+from gobblin_assets.model.files import FileIdentity
+
+CONFLICTS_NAMED_MAX: Final = 5
+
+_OWNER_WRITES: Final = 0o200
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One path of a plan, for people: what becomes of it, and why."""
+
+    path: str
+    action: str
+    why: str
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """All that one sequence of a file set does.
+
+    ``source_root``: full path of the file set's directory. ``place``: the same, relative to the dataset's directory at
+    the destination. ``replaced``: by item number, the identity of the file that stands at the item's path. ``removals``
+    and ``directories`` have numbers of their own, unique with those of the items. Paths are relative to the dataset's
+    directory at the destination; those of origins to ``source_root``.
+    """
+
+    source_root: str
+    items: tuple[CopyItem, ...] = ()
+    replaced: dict[int, FileIdentity] = field(default_factory=dict)
+    metadata: frozenset[int] = frozenset()
+    removals: tuple[tuple[int, str, FileIdentity], ...] = ()
+    directories: tuple[tuple[int, str, Attributes], ...] = ()
+    counts: Counter[DifferenceKind] = field(default_factory=Counter)
+    changes: tuple[PlannedChange, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.items or self.removals or self.directories)
+
+    @property
+    def file_count(self) -> int:
+        return sum(len(item.files) for item in self.items)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.origin.identity.size_bytes for item in self.items for file in item.files)
+
+
+@dataclass(slots=True)
+class CopyPlanner:
+    """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
+
+    ``is_metadata`` says of a path below the file set whether it is published after the others.
+    """
+
+    source_root: str
+    place: str
+    preserve: Preserve
+    is_metadata: Callable[[str], bool]
+    _items: list[CopyItem] = field(default_factory=list, init=False)
+    _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
+    _metadata: set[int] = field(default_factory=set, init=False)
+    _removals: list[tuple[int, str, FileIdentity]] = field(default_factory=list, init=False)
+    _directories: list[tuple[int, str, Attributes]] = field(default_factory=list, init=False)
+    _counts: Counter[DifferenceKind] = field(default_factory=Counter, init=False)
+    _changes: list[PlannedChange] = field(default_factory=list, init=False)
+    _conflicts: list[str] = field(default_factory=list, init=False)
+    _number: int = field(default=0, init=False)
+
+    def plan(self, missing: Iterable[str], differences: Iterable[Difference]) -> CopyPlan:
+        """``missing``: directories on the way to the file set that are not there, outermost first.
+
+        RejectedError where something at the destination can't give way.
+        """
+        for path in missing:
+            self._need(path, Attributes(), "is missing")
+        for each in differences:
+            self._add(each)
+        if self._conflicts:
+            raise self._refuse()
+        return CopyPlan(
+            source_root=self.source_root,
+            items=tuple(self._items),
+            replaced=self._replaced,
+            metadata=frozenset(self._metadata),
+            removals=tuple(self._removals),
+            directories=tuple(self._directories),
+            counts=self._counts,
+            changes=tuple(self._changes),
+        )
+
+    def _add(self, found: Difference) -> None:
+        self._counts[found.kind] += 1
+        match found.kind:
+            case DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES:
+                self._copy(found)
+            case DifferenceKind.CREATE_TREE:
+                self._copy_tree(found)
+            case DifferenceKind.ENSURE_DIRECTORY:
+                self._need_entry(found.path, found.source, found.why)
+            case DifferenceKind.DELETE:
+                self._remove(found)
+            case DifferenceKind.CONFLICT:
+                self._conflicts.append(f"{found.path} {found.why}")
+            case _:
+                pass
+
+    def _copy(self, found: Difference) -> None:
+        if found.source is None:
+            return
+        number = self._next()
+        self._items.append(CopyItem(number, self._path(found.path), (self._file(found.source),)))
+        if found.destination is not None:
+            self._replaced[number] = found.destination.identity
+        if self.is_metadata(found.path):
+            self._metadata.add(number)
+        action = "create" if found.destination is None else "replace"
+        self._tell(found.path, action, found.why, found.source.identity.size_bytes)
+
+    def _copy_tree(self, found: Difference) -> None:
+        """A new directory is published by one rename; without a file in it, its directories are made."""
+        if found.source is None:
+            return
+        directories = [entry for entry in found.below if entry.kind is EntryKind.DIRECTORY]
+        files = [entry for entry in found.below if entry.kind is EntryKind.FILE]
+        if not files:
+            for entry in (found.source, *directories):
+                self._need_entry(entry.path, entry, found.why)
+            return
+        start = len(found.path) + 1
+        self._items.append(
+            CopyItem(
+                number=self._next(),
+                path=self._path(found.path),
+                files=tuple(map(self._file, files)),
+                is_directory=True,
+                directories=tuple((entry.path[start:], self._attributes(entry)) for entry in directories),
+                desired=self._attributes(found.source),
+            )
+        )
+        self._tell(found.path, "create", found.why, 0)
+        for entry in files:
+            self._tell(entry.path, "create", found.why, entry.identity.size_bytes)
+
+    def _need_entry(self, path: str, entry: TreeEntry | None, why: str) -> None:
+        self._need(self._path(path), Attributes() if entry is None else self._attributes(entry), why)
+
+    def _need(self, path: str, desired: Attributes, why: str) -> None:
+        self._directories.append((self._next(), path, desired))
+        self._changes.append(PlannedChange(path, "create", why))
+
+    def _remove(self, found: Difference) -> None:
+        if found.destination is not None:
+            self._removals.append((self._next(), self._path(found.path), found.destination.identity))
+            self._tell(found.path, "remove", found.why, found.destination.identity.size_bytes)
+
+    def _file(self, entry: TreeEntry) -> CopyableFile:
+        return CopyableFile(self._path(entry.path), entry, self.preserve.attributes_of(entry))
+
+    def _attributes(self, directory: TreeEntry) -> Attributes:
+        desired = self.preserve.attributes_of(directory)
+        if desired.mode is None:
+            return desired
+        # Only the owner of a directory who may write to it may move it, and it is published by a move.
+        return Attributes(desired.mode | _OWNER_WRITES, desired.owner, desired.group, desired.mtime_ns, desired.xattrs)
+
+    def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
+        self._changes.append(PlannedChange(self._path(path), action, why, size_bytes))
+
+    def _path(self, path: str) -> str:
+        return "/".join(filter(None, (self.place, path)))
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _refuse(self) -> RejectedError:
+        shown = "; ".join(self._conflicts[:CONFLICTS_NAMED_MAX])
+        more = len(self._conflicts) - CONFLICTS_NAMED_MAX
+        return RejectedError(
+            f"{len(self._conflicts)} names can't be published: {shown}{f' and {more} more' if more > 0 else ''}",
+            field="destination",
+            hint="Move what stands there away, or exclude these names. Nothing was changed.",
+        )
+
+
+def describe_plan(plan: CopyPlan) -> Iterator[str]:
+    """Sentences for the run's log."""
+    replaced, same = len(plan.replaced), plan.counts[DifferenceKind.SAME]
+    if plan.is_empty:
+        yield f"nothing differs: {same:,} entries are the same"
+    else:
+        new = plan.file_count - replaced
+        yield (
+            f"{new:,} new files, {replaced:,} replaced, {len(plan.removals):,} removed, {same:,} entries the same; "
+            f"{plan.size_bytes:,} bytes to copy"
+        )
+    if skipped := plan.counts[DifferenceKind.SKIP]:
+        yield f"{skipped:,} links and special files of the source are left out (links: skip)"
+    if left := plan.counts[DifferenceKind.ATTRIBUTES]:
+        yield f"{left:,} files differ in attributes only, and are copied again (attributes: sync)"
