@@ -87,7 +87,7 @@ class Owner:
 @dataclass
 class History:
     """``guests``: a stranger's files, by content, that nobody may lose. ``destroyed``: what the stranger replaced or
-    removed. ``captured``: the newest fence whose capture has ended. ``captures`` False: no executor renames the directory.
+    removed. ``captured``: the newest fence whose capture has ended. ``captures`` False: captures rename nothing.
     ``interruptions`` counts the deeds that fell into others.
     """
 
