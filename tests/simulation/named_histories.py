@@ -1,9 +1,10 @@
 """Histories of one step at a given name: owners that overtake each other, a stranger, power cuts, and what must hold.
 
     history = History(replace_by_exchange())
-    history.act(Deed(Verb.EXECUTE))                       the sealer, owner 0
-    history.act(Deed(Verb.TAKE_OVER))                     owner 1, under the next fence
-    history.act(Deed(Verb.EXECUTE, owner=1, meanwhile=Deed(Verb.WRITE), at_call=3))
+    history.act(Deed(Verb.EXECUTE))                       the sealer
+    history.act(Deed(Verb.TAKE_OVER))                     another owner, under the next fence
+    history.act(Deed(Verb.EXECUTE, meanwhile=Deed(Verb.WRITE), at_call=3))
+    history.act(Deed(Verb.EXECUTE, owner=1))              the sealer again, which was overtaken
 
 A deed happens as a whole, except that another deed may fall before one of its calls of the file system. After each deed
 the history is checked, and a deed that nothing falls into is compared with the model of ``tests.models``.
@@ -33,7 +34,10 @@ SEALER: Final = 0
 
 
 class Verb(StrEnum):
-    """TAKE_OVER: another owner claims and captures, to execute. ABANDON: the same, to undo. CUT: of the power."""
+    """TAKE_OVER: another owner's fence is in the log, to execute. ABANDON: the same, to undo. CUT: of the power.
+
+    An owner captures the attempt's directory when it first acts, in the same deed.
+    """
 
     VERIFY = "verify"
     EXECUTE = "execute"
@@ -48,9 +52,10 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True)
 class Deed:
-    """``owner``: by number, in the order of their fences. ``meanwhile`` falls before the call ``at_call``, from 0.
+    """``owner``: of those that can do it, the newest is 0. ``meanwhile`` falls before the call ``at_call``, from 0.
 
-    ``kept``: bits for the changes that survive a power cut; for WRITE at a directory's name, whether it makes one.
+    ``kept``: bits for the changes that survive a power cut. Odd, at the name of a directory: WRITE makes an empty one,
+    and REMOVE removes one of its files only.
     """
 
     verb: Verb
@@ -74,19 +79,16 @@ class Owner:
     fence: int
     fs: RacingFiles
     undoes: bool = False
+    has_captured: bool = False
     is_alive: bool = True
     is_acting: bool = False
-
-    @property
-    def attempt(self) -> str:
-        """The attempt's directory, by the name that this owner knows."""
-        return STAGING if self.fence == SEALER else captured_directory(STAGING, self.fence)
 
 
 @dataclass
 class History:
     """``guests``: a stranger's files, by content, that nobody may lose. ``destroyed``: what the stranger replaced or
-    removed. ``captured``: the newest fence whose capture has ended. ``captures`` False leaves the captures out.
+    removed. ``captured``: the newest fence whose capture has ended. ``captures`` False: captures rename nothing.
+    ``interruptions`` counts the deeds that fell into others.
     """
 
     subject: Subject
@@ -96,10 +98,11 @@ class History:
     destroyed: set[bytes] = field(default_factory=set)
     is_disturbed: bool = False
     captured: int = SEALER
+    interruptions: int = 0
 
     def __post_init__(self) -> None:
         self.disk, self.step = self.subject.disk.copy(), self.subject.step
-        self.owners = [Owner(SEALER, RacingFiles(self.disk))]
+        self.owners = [Owner(SEALER, RacingFiles(self.disk), has_captured=True)]
 
     def act(self, deed: Deed) -> None:
         """Do it, as far as the log and the world allow it, then check."""
@@ -111,7 +114,7 @@ class History:
                 for owner in self.owners:
                     owner.is_alive = False
             case Verb.TAKE_OVER | Verb.ABANDON:
-                self._take_over(deed)
+                self._take_over(undoes=deed.verb is Verb.ABANDON)
             case _:
                 self._act_as_owner(deed)
         self.check()
@@ -121,7 +124,7 @@ class History:
     def _disturb(self, deed: Deed) -> None:
         self.is_disturbed = True
         if deed.verb is Verb.REMOVE:
-            gone = remove_name(self.disk)
+            gone = remove_name(self.disk, one_file_only=deed.kept % 2 == 1)
         else:
             guest = f"guest {len(self.guests | self.destroyed)}".encode()
             gone = write_at_name(self.disk, guest, as_directory=deed.kept % 2 == 1 and self._is_of_directories)
@@ -129,29 +132,29 @@ class History:
         self.destroyed |= gone
         self.guests -= gone
 
-    def _take_over(self, deed: Deed) -> None:
-        """The fence is in the log first. Only an open sequence is executed, and each unfinished one abandoned."""
-        undoes = deed.verb is Verb.ABANDON
-        if self.standing is not Standing.OPEN and not (undoes and self.standing is Standing.ABANDONING):
-            return
-        if undoes:
-            self.standing = Standing.ABANDONING
-        owner = Owner(len(self.owners), RacingFiles(self.disk), undoes)
-        self.owners.append(owner)
-        if self.captures:
-            self._run(owner, deed)
+    def _take_over(self, *, undoes: bool) -> None:
+        """Only an open sequence is executed, and one that is not over is abandoned."""
+        if self.standing is Standing.OPEN or (undoes and self.standing is Standing.ABANDONING):
+            self.owners.append(Owner(len(self.owners), RacingFiles(self.disk), undoes))
+            if undoes:
+                self.standing = Standing.ABANDONING
 
     def _act_as_owner(self, deed: Deed) -> None:
-        owner = self.owners[deed.owner % len(self.owners)]
-        if not owner.is_alive or owner.is_acting or owner.undoes != (deed.verb is Verb.UNDO):
+        undoes = deed.verb is Verb.UNDO
+        able = [each for each in self.owners if each.is_alive and not each.is_acting and each.undoes == undoes]
+        if not able:
             return
+        owner = able[-1 - deed.owner % len(able)]
         before, is_overtaken = self.disk.files(), owner.fence < self.captured
-        foretold = predict(self.step, self.disk, owner.attempt, deed.verb)
+        is_foretold = owner.has_captured and deed.meanwhile is None
+        foretold = predict(self.step, self.disk, self._attempt_of(owner), deed.verb) if is_foretold else None
         answer = self._run(owner, deed)
         if deed.meanwhile is None:
             after = self.disk.files()
             assert not is_overtaken or after == before, f"an overtaken owner had an effect: {before}, {after}"
             assert foretold in (None, (answer, after)), f"the model foretells {foretold}, found {answer}, {after}"
+            is_whole = answer != Verb.FINISH or self.subject.new <= list_at_name(self.disk)
+            assert is_whole or is_overtaken, "a sequence was finished without its files"
 
     def _run(self, owner: Owner, deed: Deed) -> str:
         """One owner's deed, and another one in the middle of it. An owner that dies in it has no answer."""
@@ -160,14 +163,14 @@ class History:
             Verb.EXECUTE: self._execute,
             Verb.FINISH: self._finish,
             Verb.UNDO: self._undo,
-            Verb.TAKE_OVER: self._capture,
-            Verb.ABANDON: self._capture,
         }[deed.verb]
         meanwhile = deed.meanwhile
         owner.is_acting = True
         if meanwhile is not None:
             owner.fs.interrupt_at(deed.at_call, lambda: self._interrupt(owner, meanwhile))
         try:
+            if not owner.has_captured:
+                self._capture(owner)
             return doing(owner)
         except KilledError:
             return ""
@@ -176,16 +179,23 @@ class History:
             owner.fs.interrupt_at(0, None)
 
     def _interrupt(self, owner: Owner, deed: Deed) -> None:
+        self.interruptions += 1
         self.act(deed)
         if not owner.is_alive:
             raise KilledError
 
-    def _capture(self, owner: Owner) -> str:
-        is_there = capture_chain(owner.fs, STAGING, range(1, len(self.owners)), owner.fence)
-        assert is_there or self._holder is not owner, "the fences do not lead to the attempt's directory"
+    def _capture(self, owner: Owner) -> None:
+        if self.captures:
+            is_there = capture_chain(owner.fs, STAGING, range(1, len(self.owners)), owner.fence)
+            assert is_there or self._holder is not owner, "the fences do not lead to the attempt's directory"
         owner.fs.sync_directories([STAGING.rpartition("/")[0]])
+        owner.has_captured = True
         self.captured = max(self.captured, owner.fence)
-        return ""
+
+    def _attempt_of(self, owner: Owner) -> str:
+        """The attempt's directory, by the name that this owner knows."""
+        is_first_name = owner.fence == SEALER or not self.captures
+        return STAGING if is_first_name else captured_directory(STAGING, owner.fence)
 
     def _verify(self, owner: Owner) -> str:
         return self.step.verify(self._new_world(owner))
@@ -202,7 +212,7 @@ class History:
         for _look in range(2):
             if self._verify(owner) != StepVerdict.DONE:
                 return REFUSED
-            owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {STAGING: owner.attempt}))
+            owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {STAGING: self._attempt_of(owner)}))
         if self._holder is owner and self.standing is Standing.OPEN:
             self.standing = Standing.DONE
         return Verb.FINISH
@@ -221,7 +231,7 @@ class History:
         return outcome
 
     def _new_world(self, owner: Owner) -> StepWorld:
-        return StepWorld(owner.fs, StepPorts(owner.fs.open), {STAGING: owner.attempt})
+        return StepWorld(owner.fs, StepPorts(owner.fs.open), {STAGING: self._attempt_of(owner)})
 
     @property
     def _is_of_directories(self) -> bool:
@@ -258,3 +268,5 @@ class History:
     def _check_name(self, name: frozenset[bytes], expected: frozenset[bytes]) -> None:
         is_strangers_work = name - expected <= self.guests and expected - name <= self.destroyed
         assert is_strangers_work, f"the name holds {name}, and the log says {expected}: {self.standing}"
+        kept = {content for path, content in self.disk.files().items() if path.startswith(STAGING)}
+        assert not kept & self.guests, "the cleanup of the attempt would remove a stranger's file"

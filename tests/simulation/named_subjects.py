@@ -102,13 +102,15 @@ def write_at_name(disk: SimDisk, content: bytes, *, as_directory: bool) -> froze
     return gone
 
 
-def remove_name(disk: SimDisk) -> frozenset[bytes]:
-    """A stranger removes whatever stands at the name, durably; what was there."""
-    gone = list_at_name(disk)
-    if disk.exists(TARGET):
-        disk.remove_tree(TARGET)
-        disk.sync_directory(TARGET.rpartition("/")[0])
-    return gone
+def remove_name(disk: SimDisk, *, one_file_only: bool) -> frozenset[bytes]:
+    """A stranger removes whatever stands at the name, or of a directory there only its first file; what was there."""
+    before = list_at_name(disk)
+    below = [path for path in disk.files() if path.startswith(f"{TARGET}/")] if one_file_only else []
+    for path in below[:1] or [TARGET]:
+        if disk.exists(path):
+            disk.remove_tree(path)
+            disk.sync_directory(path.rpartition("/")[0])
+    return before - list_at_name(disk)
 
 
 def _replace_file(*, exchanges: bool) -> Subject:
