@@ -14,7 +14,7 @@ from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.run.log import open_log
 from gobblin_assets.spec.job_options import LogSpec
-from gobblin_assets.spec.job_spec import RETIRE_GRACE_S
+from gobblin_assets.spec.job_spec import RETIRE_GRACE_S, JobSpec
 
 
 @click.command()
@@ -48,7 +48,7 @@ def cleanup(
             cleaned[urn] = operations.clean(
                 state,
                 root_uri=destination,
-                retire_grace_s=RETIRE_GRACE_S if spec is None else spec.retire_grace_s,
+                retire_grace_s=spec.retire_grace_s if isinstance(spec, JobSpec) else RETIRE_GRACE_S,
                 # A person asked: fold and clean at once, however little there is.
                 fold=replace(bounds, count_min=0),
             )

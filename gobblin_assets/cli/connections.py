@@ -16,7 +16,7 @@ from gobblin_assets.model.state import RunId
 from gobblin_assets.run.log import Log
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.spark.settings import plan_jars
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.state.leases import Holder
 
 _META: Final = "gobblin_assets.spark"
@@ -84,7 +84,7 @@ def spark_options(command: _Command) -> _Command:
     return master(remote(jar_options(command)))
 
 
-def open_operations(log: Log, spark: SparkChoice, job: JobSpec | None = None) -> LogOperations:
+def open_operations(log: Log, spark: SparkChoice, job: JobOptions | None = None) -> LogOperations:
     """Operations on the log in the name of this process, for one run."""
     clock = SystemClock()
     operations = LogOperations(

@@ -23,7 +23,7 @@ from gobblin_assets.run.announcements import UntoldError
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.selection import Datasets, Selection
 
 _SILENCE_S: Final = 60.0
@@ -131,7 +131,8 @@ def open_event_telling(job: JobSpec, datasets: Datasets, *, by: str) -> Iterator
 
 def layout_of(job: JobSpec, datasets: Datasets) -> JobLayout:
     """The job as it lies in Dagster."""
-    return build_layout(job, datasets, GobblinTranslator())
+    read = {urn: dataset for urn, dataset in datasets.items() if isinstance(dataset, DatasetSpec)}
+    return build_layout(job, read, GobblinTranslator())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
 from gobblin_assets.cli.telling import dagster_option, telling_run
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.ingest.running import read_job_datasets
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -23,7 +23,8 @@ from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
-from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_any_job_file
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, has_partitions
 from gobblin_assets.spec.source_kind import kind_of
@@ -74,8 +75,8 @@ def run(
     Without --dataset: with partitions given, all datasets that have partitions; else all that have none. A partition
     that is over and was published before is read again as a whole, unless --mode or --missing-only say otherwise.
     """
-    job = read_job_file(job_file)
-    specs = read_job_datasets(job)
+    job = read_any_job_file(job_file)
+    specs = program_of(job).read_datasets(job)
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     asked = {"--start-over": start_over, "--move-to-latest": move_to_latest, "--start-at": bool(starts)}
     request = replace(request, restart=_read_restart(job, request, asked, dict(starts)))
@@ -139,7 +140,7 @@ def _count(selection: Mapping[DatasetUrn, Sequence[AssetPartition]]) -> int:
 
 
 def _read_restart(
-    job: JobSpec, request: RunRequest, asked: Mapping[str, bool], starts: Mapping[int, int]
+    job: JobOptions, request: RunRequest, asked: Mapping[str, bool], starts: Mapping[int, int]
 ) -> Restart | StartAt | None:
     """What is asked of topics this once. RejectedError for several things at once, and where there are no topics."""
     given = [option for option, is_asked in asked.items() if is_asked]
@@ -148,6 +149,8 @@ def _read_restart(
     option = given[0]
     if len(given) > 1:
         raise RejectedError(f"and {given[1]} exclude each other", field=option, hint="Give one of them.")
+    if not isinstance(job, JobSpec):
+        raise RejectedError(f"is for topics, and {job.job} copies files", field=option, hint="Leave it out.")
     kind = kind_of(job.source)
     if not kind.is_log:
         raise RejectedError(
@@ -181,8 +184,8 @@ def plan(
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
     """Show the WorkUnits that `run` would read now. Nothing is read, taken or written."""
-    job = read_job_file(job_file)
-    specs = read_job_datasets(job)
+    job = read_any_job_file(job_file)
+    specs = program_of(job).read_datasets(job)
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     with open_ports(job, specs, SparkChoice(master, remote), lambda _report: None) as ports:
         slices = plan_dry(request, ports.stores.datasets, ports.kind, say)

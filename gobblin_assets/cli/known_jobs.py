@@ -9,11 +9,11 @@ import click
 
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.ingest.running import read_job_datasets
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name, parse_urn
 from gobblin_assets.run.log import Log
-from gobblin_assets.spec.job_files import read_job_file
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.job_files import read_any_job_file
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -31,13 +31,13 @@ class KnownJob:
     """``spec`` is that of its file, ``datasets`` the file's; None: only its name was given."""
 
     name: JobName
-    spec: JobSpec | None = None
-    datasets: Mapping[DatasetUrn, DatasetSpec] | None = None
+    spec: JobOptions | None = None
+    datasets: Mapping[DatasetUrn, DatasetOptions] | None = None
 
     def find_destination(self, log: Log) -> str:
         """Where it publishes. RejectedError where there is no file, and the log has never seen the job publish."""
         if self.spec is not None:
-            return self.spec.destination
+            return program_of(self.spec).root_uri(self.spec)
         binding = log.stores.destinations.find(self.name)
         if binding is None:
             raise RejectedError(
@@ -69,14 +69,14 @@ def read_known_job(job_file: Path | None, job: str | None) -> KnownJob:
     """RejectedError where neither is given, or where they are of different jobs."""
     name = None if job is None else parse_job_name(job)
     if job_file is not None:
-        spec = read_job_file(job_file)
-        return KnownJob(name_of(spec, name, file_field="JOB_FILE"), spec, read_job_datasets(spec))
+        spec = read_any_job_file(job_file)
+        return KnownJob(name_of(spec, name, file_field="JOB_FILE"), spec, program_of(spec).read_datasets(spec))
     if name is None:
         raise RejectedError("expected a job", field="JOB_FILE", hint="Give the job's file, or its name by --job.")
     return KnownJob(name)
 
 
-def name_of(job: JobSpec, expected: JobName | None, *, file_field: str) -> JobName:
+def name_of(job: JobOptions, expected: JobName | None, *, file_field: str) -> JobName:
     """The name of a file's job. RejectedError where another one was meant."""
     found = JobName(job.job)
     if expected not in (None, found):

@@ -5,17 +5,17 @@ from contextlib import contextmanager
 
 from gobblin_assets.cli.connections import SparkChoice
 from gobblin_assets.cli.output import say
-from gobblin_assets.jobs.ingest.running import open_run
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.selection import Datasets
 
 
 @contextmanager
 def open_ports(
-    job: JobSpec, datasets: Datasets, spark: SparkChoice, tell: Callable[[DatasetReport], None]
+    job: JobOptions, datasets: Datasets, spark: SparkChoice, tell: Callable[[DatasetReport], None]
 ) -> Iterator[RunPorts]:
     """What a run of the job needs; ``tell`` is shown each publication."""
-    with open_log(say) as log, open_run(job, datasets, spark.open(), log.stores, say, tell) as ports:
+    with open_log(say) as log, program_of(job).open_run(job, datasets, spark.open, log.stores, say, tell) as ports:
         yield ports

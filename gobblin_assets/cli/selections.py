@@ -7,12 +7,13 @@ from typing import Final
 import click
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.run_values import RunRequest
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import find_datasets
-from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, select_partitions
 
 _RANGE_MARK: Final = "..."
@@ -46,7 +47,7 @@ def selection_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 def build_request(
-    job: JobSpec,
+    job: JobOptions,
     datasets: Datasets,
     urns: Sequence[str],
     partitions: Sequence[str],
@@ -59,7 +60,7 @@ def build_request(
     begun_by = None if future else SystemClock().now()
     with named_by_options():
         selection = select_partitions(job, datasets, urns=urns, keys=partitions, ranges=ranges, begun_by=begun_by)
-    return RunRequest(job, selection, mode=Mode(mode))
+    return RunRequest(program_of(job).rules_of(job), selection, mode=Mode(mode))
 
 
 def find_named(job: JobName, datasets: Datasets, urns: Sequence[str]) -> list[DatasetUrn]:

@@ -14,6 +14,7 @@ import click
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.environment import require_address
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, Selection
 
@@ -77,9 +78,14 @@ def _import_telling() -> _DagsterTelling:
 
 
 def telling_run(
-    job: JobSpec, datasets: Datasets, selection: Selection, *, by: str, mode: str, is_wanted: bool
+    job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str, is_wanted: bool
 ) -> AbstractContextManager[Listener]:
-    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
+    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done.
+
+    Of a copy, which has no assets yet, nobody is told.
+    """
+    if not isinstance(job, JobSpec):
+        return nullcontext(Nobody())
     require_address(job.source, os.environ)
     if not is_wanted:
         return nullcontext(Nobody())

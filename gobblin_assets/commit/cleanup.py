@@ -21,7 +21,7 @@ from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.port import FileSystem
-from gobblin_assets.model.state import DatasetId
+from gobblin_assets.model.state import AttemptId, DatasetId
 from gobblin_assets.state.leases import Lease
 
 # Shared by all datasets that are cleaned at once; each gets its part, so that files of one that can't be removed do not
@@ -106,7 +106,7 @@ class Cleanup:
         leases: Mapping[DatasetId, Lease],
         outcomes: dict[DatasetId, Cleaned | GobblinError],
     ) -> None:
-        empty = []
+        empty: dict[AttemptId, int] = {}
         for dataset_id in {attempt.dataset_id for attempt in attempts}:
             outcome = outcomes[dataset_id]
             if isinstance(outcome, Cleaned):
@@ -124,7 +124,7 @@ class Cleanup:
                 outcome.remaining += 1
             else:
                 outcome.attempt_count += 1
-                empty.append(attempt.attempt_id)
+                empty[attempt.attempt_id] = leases[attempt.dataset_id].fence
         fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
         self.store.mark_cleaned(empty)
 

@@ -8,19 +8,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from gobblin_assets.commit.named_steps import (
-    DIRECTORIES,
-    SLOTS,
-    EnsureDirectory,
-    NamedStep,
-    PlaceDirectory,
-    PlaceFile,
-    RemoveFile,
-    ReplaceFile,
-)
+from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_steps import DIRECTORIES, SLOTS, NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.files import DataFile, FileIdentity
+
+REMOVE_FILE: Final = "remove_file"
 
 _METADATA: Final = "m"
 _EXCHANGES: Final = "x"
@@ -118,7 +112,7 @@ NAMED_KINDS: Final = (
     StepKind("place_file", _PlaceFileCodec()),
     StepKind("place_directory", _PlaceDirectoryCodec()),
     StepKind("replace_file", _ReplaceFileCodec()),
-    StepKind("remove_file", _RemoveFileCodec()),
+    StepKind(REMOVE_FILE, _RemoveFileCodec()),
     StepKind("ensure_directory", _EnsureDirectoryCodec()),
 )
 

@@ -109,6 +109,8 @@ def decide_undo(source: Found, slot: Found, name: Found, returned: Found, *, has
     if slot in (Found.OLD, Found.OTHER):
         return Act.PUT_BACK if name is Found.NOTHING else Act.CONFLICT
     if source not in (Found.NOTHING, Found.NEW):
-        return Act.CONFLICT
+        # An exchange of the undo itself took a stranger along, which came between the look and the exchange.
+        took_along = source is Found.OTHER and name is Found.OLD
+        return Act.EXCHANGE if took_along and (slot, returned) == (Found.NOTHING, Found.NOTHING) else Act.CONFLICT
     # Without the old version, a stranger has taken it away or replaced it, and whatever stands there is the stranger's.
     return Act.CONFLICT if has_old and name is Found.NOTHING else Act.DONE

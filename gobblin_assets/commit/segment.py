@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
+from gobblin_assets.commit.named_codecs import REMOVE_FILE
 from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind, is_built_in
 from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
@@ -132,6 +133,20 @@ def list_published(payload: bytes, digest: bytes) -> Iterator[PublishedStepFile]
     names = ("target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag", "row_count")
     for directory, name, size, inode, mtime, tag, row_count in _tuples(table, names):
         yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag), row_count
+
+
+def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdentity | None]]:
+    """What each name holds after the steps, in order: the identity of a published file, None for a removed one.
+
+    Only for steps at given names. CorruptionError as ``decode_segment``.
+    """
+    table = _open(payload, digest)
+    names = ("kind", "target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag")
+    for kind, directory, name, size, inode, mtime, tag in _tuples(table, names):
+        if size is not None:
+            yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag)
+        elif kind == REMOVE_FILE:
+            yield f"{directory}/{name}", None
 
 
 def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:

@@ -227,8 +227,11 @@ class CommitStepStore(Protocol):
         """
         ...
 
-    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
-        """Record that no files of these were found. Attempts that may still be written to are checked again later."""
+    def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
+        """Record that no files of these were found, under the fences with which they were marked.
+
+        Attempts that a newer owner has marked since, and those that may still be written to, are checked again later.
+        """
         ...
 
     def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.named_steps import EnsureDirectory, PlaceDirectory, PlaceFile, RemoveFile, ReplaceFile
+from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_steps import PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.named_outputs import (

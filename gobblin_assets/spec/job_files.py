@@ -8,7 +8,8 @@ from typing import Final
 import yaml
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.spec.job_parsing import parse_job
+from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.job_parsing import parse_any_job, parse_job
 from gobblin_assets.spec.job_spec import JobSpec
 
 JOBS_VARIABLE: Final = "GOBBLIN_JOBS"
@@ -27,10 +28,15 @@ def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
 
 
 def read_job_file(path: Path) -> JobSpec:
+    """``read_any_job_file`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
+    return parse_job(read_any_job_file(path))
+
+
+def read_any_job_file(path: Path) -> JobOptions:
     """The job in a YAML file: its options, or a component's file, whose ``attributes`` they are.
 
-    A destination that begins with ``./`` or ``../`` lies beside the file. RejectedError names the file, or the
-    field in it.
+    A destination, or a source directory, that begins with ``./`` or ``../`` lies beside the file. RejectedError names
+    the file, or the field in it.
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -46,15 +52,16 @@ def read_job_file(path: Path) -> JobSpec:
             hint="Begin with `job: <name>`, or with a component's `type:` and `attributes:`.",
         )
     options = {key: value for key, value in attributes.items() if key not in _COMPONENT_OPTIONS}
-    return parse_job(place_destination(options, path.absolute().parent))
+    return parse_any_job(place_destination(options, path.absolute().parent))
 
 
 def place_destination(options: Mapping[str, object], folder: Path) -> dict[str, object]:
-    """The options, their destination beside the file in ``folder`` if it begins with ``./`` or ``../``."""
+    """The options; a destination or source that begins with ``./`` or ``../`` lies beside the file in ``folder``."""
     placed = dict(options)
-    destination = placed.get("destination")
-    if isinstance(destination, str) and destination.startswith(("./", "../")):
-        placed["destination"] = os.path.normpath(folder.absolute() / destination)
+    for name in ("destination", "source"):
+        place = placed.get(name)
+        if isinstance(place, str) and place.startswith(("./", "../")):
+            placed[name] = os.path.normpath(folder.absolute() / place)
     return placed
 
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_options import JobOptions
 
-ReadJob = Callable[[Mapping[str, object]], JobSpec]
+ReadJob = Callable[[Mapping[str, object]], JobOptions]
 """Options as they were written, ``kind`` among them, to a specification; RejectedError names the field."""
 
 DEFAULT_KIND: Final = "ingest"
@@ -22,11 +22,14 @@ JOB_KINDS: Final = Extensions[ReadJob](
     noun="kind of job",
     option="kind",
     accepts=callable,
-    built_in={DEFAULT_KIND: "gobblin_assets.spec.job_parsing:read_ingestion"},
+    built_in={
+        DEFAULT_KIND: "gobblin_assets.spec.job_parsing:read_ingestion",
+        "distcp": "gobblin_assets.jobs.copy.parsing:read_copy",
+    },
 )
 
 
-def read_options(options: Mapping[str, object]) -> JobSpec:
+def read_options(options: Mapping[str, object]) -> JobOptions:
     """The specification by the job's kind. RejectedError for a kind that nothing installed offers."""
     kind = options.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str):

@@ -15,6 +15,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
 from gobblin_assets.spec.job_kinds import read_options
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_rules import check_new_data, check_packing, check_words
@@ -26,18 +27,30 @@ _CONNECTION: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _NOT_FOR_DEFAULTS: Final = ("urn", "table")
 
 
-def parse_job(data: Mapping[str, object] | JobSpec) -> JobSpec:
+def parse_any_job(data: Mapping[str, object] | JobOptions) -> JobOptions:
     """Validate a job's options, alone and together. RejectedError names the field, such as ``datasets[0].urn``."""
-    spec = data if isinstance(data, JobSpec) else read_options(data)
-    _check_job(spec)
-    explicit = _explicit_datasets(spec)
-    for number, dataset in enumerate(explicit):
-        _check(spec, dataset, f"datasets[{number}]")
+    spec = data if isinstance(data, JobOptions) else read_options(data)
+    if isinstance(spec, JobSpec):
+        _check_job(spec)
+        for number, dataset in enumerate(_explicit_datasets(spec)):
+            _check(spec, dataset, f"datasets[{number}]")
+    return spec
+
+
+def parse_job(data: Mapping[str, object] | JobOptions) -> JobSpec:
+    """``parse_any_job`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
+    spec = parse_any_job(data)
+    if not isinstance(spec, JobSpec):
+        raise RejectedError(
+            f"expected a job that reads rows (ingest), found one of the kind {spec.kind!r}",
+            field="kind",
+            hint=f"This is not for jobs of the kind {spec.kind}; `gobblin-assets run` runs them.",
+        )
     return spec
 
 
 def read_ingestion(options: Mapping[str, object]) -> JobSpec:
-    """The specification of a job of the kind ``ingest``."""
+    """The specification of a job of the kind ``ingest``. What its options promise together is checked later."""
     try:
         return JobSpec.model_validate(options)
     except ValidationError as error:
@@ -77,7 +90,7 @@ def resolve_datasets(spec: JobSpec, discovered: Sequence[str] | None) -> Mapping
     return MappingProxyType({DatasetUrn(str(dataset.urn)): dataset for dataset in (*explicit, *found)})
 
 
-def find_datasets(job: str, datasets: Mapping[DatasetUrn, DatasetSpec], urns: Sequence[str]) -> list[DatasetUrn]:
+def find_datasets(job: str, datasets: Mapping[DatasetUrn, DatasetOptions], urns: Sequence[str]) -> list[DatasetUrn]:
     """The named datasets, each once; all datasets if none is named. RejectedError for one that is not the job's."""
     for urn in urns:
         if DatasetUrn(urn) not in datasets:

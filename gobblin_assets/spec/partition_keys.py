@@ -20,8 +20,7 @@ from gobblin_assets.model.time_windows import (
     hourly_windows,
     to_utc,
 )
-from gobblin_assets.spec.job_options import PartitionsSpec
-from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.job_options import DatasetOptions, PartitionsSpec
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -29,7 +28,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _REFUSED_IN_KEYS: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 
 
-def asset_partition(spec: DatasetSpec, key: str | None) -> AssetPartition:
+def asset_partition(spec: DatasetOptions, key: str | None) -> AssetPartition:
     """The partition that ``key`` names. ``spec`` must be resolved: its URN is what errors name.
 
     A key that Dagster would not offer for this dataset is a RejectedError: before the start, not below the end,
@@ -61,7 +60,7 @@ def asset_partition(spec: DatasetSpec, key: str | None) -> AssetPartition:
     return AssetPartition(key)
 
 
-def open_partition(spec: DatasetSpec, now: dt.datetime) -> AssetPartition:
+def open_partition(spec: DatasetOptions, now: dt.datetime) -> AssetPartition:
     """The partition of a log for records that are read at ``now``, which is aware: its window, or the whole dataset.
 
     RejectedError: ``now`` lies before the first window, or after the last.
@@ -75,7 +74,7 @@ def open_partition(spec: DatasetSpec, now: dt.datetime) -> AssetPartition:
     return AssetPartition(key, _require_within(spec, key, window))
 
 
-def list_time_partitions(spec: DatasetSpec, first: str, last: str) -> Iterator[str]:
+def list_time_partitions(spec: DatasetOptions, first: str, last: str) -> Iterator[str]:
     """The keys from ``first`` to ``last``, both included; none if they stand the other way round.
 
     RejectedError as ``asset_partition`` raises it.
@@ -117,7 +116,7 @@ def find_later_window(partitions: PartitionsSpec, moment: dt.date | dt.datetime)
     return None if window.start == edge else windows.key_of(windows.after(window))
 
 
-def _window_of(spec: DatasetSpec, key: str) -> PartitionWindow:
+def _window_of(spec: DatasetOptions, key: str) -> PartitionWindow:
     partitions = spec.partitions
     zone = ZoneInfo(partitions.zone)
     wall, offset = _parse_key(spec, key)
@@ -140,7 +139,7 @@ def _window_of(spec: DatasetSpec, key: str) -> PartitionWindow:
     raise _no_window(spec, key, windows.key_of(windows.first_from(passes[0])))
 
 
-def _require_within(spec: DatasetSpec, key: str, window: PartitionWindow) -> PartitionWindow:
+def _require_within(spec: DatasetOptions, key: str, window: PartitionWindow) -> PartitionWindow:
     partitions = spec.partitions
     if partitions.start is not None and window.start < boundary_of(partitions, partitions.start):
         raise _refuse(spec, f"{key!a} lies before the first partition", f"The start is {partitions.start}.")
@@ -149,7 +148,7 @@ def _require_within(spec: DatasetSpec, key: str, window: PartitionWindow) -> Par
     return window
 
 
-def _parse_key(spec: DatasetSpec, key: str) -> tuple[dt.datetime, dt.timedelta | None]:
+def _parse_key(spec: DatasetOptions, key: str) -> tuple[dt.datetime, dt.timedelta | None]:
     """The key's wall time, and the UTC offset that it carries, if any. Only Dagster's own spelling is taken."""
     layout = HOURLY_FORMAT if spec.partitions.kind is PartitionKind.HOURLY else DATE_FORMAT
     layouts = (layout, layout + OFFSET_FORMAT) if spec.partitions.kind is PartitionKind.HOURLY else (layout,)
@@ -168,10 +167,10 @@ def _parse_key(spec: DatasetSpec, key: str) -> tuple[dt.datetime, dt.timedelta |
     )
 
 
-def _no_window(spec: DatasetSpec, key: str, following: str) -> RejectedError:
+def _no_window(spec: DatasetOptions, key: str, following: str) -> RejectedError:
     said = f"no {spec.partitions.kind} partition begins at {key!a}"
     return _refuse(spec, said, f"The next one that could is {following!r}.")
 
 
-def _refuse(spec: DatasetSpec, message: str, hint: str) -> RejectedError:
+def _refuse(spec: DatasetOptions, message: str, hint: str) -> RejectedError:
     return RejectedError(f"dataset {spec.urn!a}: {message}", field="partition", hint=hint)

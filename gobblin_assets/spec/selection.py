@@ -7,13 +7,14 @@ from itertools import chain
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import AssetPartition, PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_parsing import find_datasets
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from gobblin_assets.spec.source_kind import kind_of
 
-Datasets = Mapping[DatasetUrn, DatasetSpec]
-"""Every dataset of a job, as ``resolve_datasets`` gives them."""
+Datasets = Mapping[DatasetUrn, DatasetOptions]
+"""Every dataset of a job, as its kind gives them."""
 
 Selection = Mapping[DatasetUrn, tuple[AssetPartition, ...]]
 """The partitions that are asked for of each dataset."""
@@ -22,7 +23,7 @@ _NAMED_MAX = 20
 
 
 def select_partitions(
-    job: JobSpec,
+    job: JobOptions,
     datasets: Datasets,
     *,
     urns: Sequence[str] = (),
@@ -39,25 +40,25 @@ def select_partitions(
     dataset that it does not fit.
     """
     by_partition = bool(keys or ranges)
-    if kind_of(job.source).is_log and not by_partition:
+    if isinstance(job, JobSpec) and kind_of(job.source).is_log and not by_partition:
         return select_open_partitions(job, datasets, urns=urns)
     chosen = find_datasets(job.job, datasets, urns) if urns else _choose(job, datasets, by_partition=by_partition)
     return {urn: tuple(_select(datasets[urn], keys, ranges, begun_by)) for urn in chosen}
 
 
 def select_open_partitions(
-    job: JobSpec, datasets: Datasets, *, urns: Sequence[str] = ()
+    job: JobOptions, datasets: Datasets, *, urns: Sequence[str] = ()
 ) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
     """Of logs, what they are read into now. RejectedError for a dataset that is not the job's."""
     now = dt.datetime.now(dt.UTC)
     return {urn: (open_partition(datasets[urn], now),) for urn in find_datasets(job.job, datasets, urns)}
 
 
-def has_partitions(spec: DatasetSpec) -> bool:
+def has_partitions(spec: DatasetOptions) -> bool:
     return spec.partitions.kind is not PartitionKind.NONE
 
 
-def _choose(job: JobSpec, datasets: Datasets, *, by_partition: bool) -> list[DatasetUrn]:
+def _choose(job: JobOptions, datasets: Datasets, *, by_partition: bool) -> list[DatasetUrn]:
     chosen = [urn for urn, spec in datasets.items() if has_partitions(spec) == by_partition]
     if not chosen:
         have = "no dataset with partitions" if by_partition else "only datasets with partitions"
@@ -70,7 +71,7 @@ def _choose(job: JobSpec, datasets: Datasets, *, by_partition: bool) -> list[Dat
 
 
 def _select(
-    spec: DatasetSpec, keys: Sequence[str], ranges: Sequence[tuple[str, str]], begun_by: dt.datetime | None
+    spec: DatasetOptions, keys: Sequence[str], ranges: Sequence[tuple[str, str]], begun_by: dt.datetime | None
 ) -> Iterator[AssetPartition]:
     if not keys and not ranges:
         yield asset_partition(spec, None)
@@ -87,7 +88,7 @@ def _each_once(*keys: Iterable[str]) -> Iterator[str]:
             yield key
 
 
-def _require_begun(spec: DatasetSpec, partition: AssetPartition, now: dt.datetime | None) -> AssetPartition:
+def _require_begun(spec: DatasetOptions, partition: AssetPartition, now: dt.datetime | None) -> AssetPartition:
     window = partition.window
     if now is not None and window is not None and window.start > now:
         raise RejectedError(
@@ -98,7 +99,7 @@ def _require_begun(spec: DatasetSpec, partition: AssetPartition, now: dt.datetim
     return partition
 
 
-def _expand(spec: DatasetSpec, first: str, last: str) -> Iterator[str]:
+def _expand(spec: DatasetOptions, first: str, last: str) -> Iterator[str]:
     """The keys from ``first`` to ``last``. RejectedError where these are no range of the dataset's partitions."""
     kind = spec.partitions.kind
     if kind is PartitionKind.NONE:

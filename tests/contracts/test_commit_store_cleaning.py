@@ -104,7 +104,7 @@ def test_an_attempt_counts_as_clean_once_its_writer_is_over(log: LogWorld) -> No
     silent = leave_behind(log, lease, failed=False).attempt_id
 
     def look_again() -> set[AttemptId]:
-        log.commits.mark_cleaned([staged, failed, silent, AttemptId(uuid.uuid4())])
+        log.commits.mark_cleaned(dict.fromkeys([staged, failed, silent, AttemptId(uuid.uuid4())], lease.fence))
         return set(marked(log, lease))
 
     assert look_again() == {failed, silent}, "a staged one had written its last byte"
@@ -156,7 +156,7 @@ def test_who_aborts_a_sequence_ends_its_attempts_and_their_writers_may_still_tel
     assert states(log)[str(late.attempt_id)] == ("FAILED", "no room", True)
     assert log.changes_nothing(lambda: log.commits.fail_attempt(late.attempt_id, error="again", cancelled=True))
     log.advance(FAILED_GRACE_S + 1)
-    log.commits.mark_cleaned([silent.attempt_id, late.attempt_id])
+    log.commits.mark_cleaned(dict.fromkeys([silent.attempt_id, late.attempt_id], lease.fence))
     assert set(marked(log, lease)) == {silent.attempt_id}, "a silent writer may be a paused one"
 
 

@@ -40,7 +40,7 @@ def publish(log: LogWorld, lease: Lease, **options: Any) -> Built:
 
 def clean(log: LogWorld, lease: Lease) -> None:
     attempts = log.commits.mark_for_cleanup({lease.dataset_id: lease.fence}, limit=99)
-    log.commits.mark_cleaned([attempt.attempt_id for attempt in attempts])
+    log.commits.mark_cleaned({attempt.attempt_id: lease.fence for attempt in attempts})
 
 
 def fold(log: LogWorld, lease: Lease, *, bounds: FoldBounds = ALL, limit: int = 99) -> int:

@@ -247,7 +247,7 @@ class History:
                 key=lambda attempt: attempt.attempt_id,
             ),
         )
-        found = [attempt.attempt_id for attempt in marked or []]
+        found = {attempt.attempt_id: lease.fence for attempt in marked or []}
         self.both("mark cleaned", lambda log: log.commits.mark_cleaned(found))
 
     def remove(self) -> None:

@@ -319,8 +319,9 @@ class FixedNames:
         yield world.with_places(process.number, process.fence, None), process._replace(doing=Doing.MARK_CLEANED)
 
     def mark_cleaned(self, world: World, process: Process) -> Iterator[Move]:
-        """Without a fence, as in the code."""
-        over = tuple(each for each in world.log.over if each[0] != process.number)
+        """Unless a newer owner has marked the attempt since."""
+        is_newest = max(world.log.fences_of(process.number), default=0) <= process.fence
+        over = tuple(each for each in world.log.over if each[0] != process.number or not is_newest)
         yield world.with_log(world.log._replace(over=over)), IDLE
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gobblin_assets.commit.named_decisions import Act, Found, decide_undo
-from tests.models.fixed_name_owners import FixedNames, Move
+from gobblin_assets.commit.named_decisions import Act, Found
+from tests.models.fixed_name_owners import IDLE, FixedNames, Move
 from tests.models.fixed_names import NOTHING, UNCAPTURED, Doing, Places, Plan, Process, Way, World
 
 LINK = "link"
@@ -248,10 +248,12 @@ class ForgetsNothing(FixedNames):
 
 
 @dataclass(frozen=True)
-class MarksCleanedUnderItsFence(ForgetsNothing):
+class MarksCleanedForAllOwners(ForgetsNothing):
+    """An owner that finds nothing marks the attempt cleaned, although a newer one has captured it meanwhile."""
+
     def mark_cleaned(self, world: World, process: Process) -> Iterator[Move]:
-        is_ours = world.log.fence == process.fence
-        return super().mark_cleaned(world, process if is_ours else process._replace(number=0))
+        over = tuple(each for each in world.log.over if each[0] != process.number)
+        yield world.with_log(world.log._replace(over=over)), IDLE
 
 
 @dataclass(frozen=True)
@@ -281,15 +283,6 @@ class UndoKeepsWhatItExchanged(PutsBackWhereTheNameIsFree):
         if source is Found.OTHER and name is Found.NEW and returned is Found.NOTHING:
             return Act.RETURN
         return super().decide_back(plan, seen)
-
-
-@dataclass(frozen=True)
-class UndoGivesExchangedFilesBack(PutsBackAlways):
-    """One more rule than the code's: what an exchange of the undo itself took along is exchanged back too."""
-
-    def decide_back(self, plan: Plan, seen: tuple[Found, ...]) -> str:
-        took_along = seen == (Found.OTHER, Found.NOTHING, Found.OLD, Found.NOTHING)
-        return Act.EXCHANGE if took_along else decide_undo(*seen, has_old=plan.way is not Way.CREATE)
 
 
 @dataclass(frozen=True)

@@ -164,9 +164,9 @@ class SimCommitStepStore:
         with self._db.transaction() as db:
             return log_cleaning.mark_for_cleanup(db, fences, limit)
 
-    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
+    def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
         with self._db.transaction() as db:
-            log_cleaning.mark_cleaned(db, attempt_ids)
+            log_cleaning.mark_cleaned(db, fences)
 
     def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         found = log_cleaning.list_removable(self._db, dataset_ids, grace_s, limit)

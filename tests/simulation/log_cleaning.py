@@ -61,10 +61,12 @@ def _keeps_slots(db: SimDatabase, attempt: AttemptRow) -> bool:
     return keep_s is not None and sequence.done_at is not None and sequence.done_at > db.now_s - keep_s
 
 
-def mark_cleaned(db: SimDatabase, attempt_ids: Sequence[AttemptId]) -> None:
-    for attempt_id in attempt_ids:
+def mark_cleaned(db: SimDatabase, fences: Mapping[AttemptId, int]) -> None:
+    for attempt_id, fence in fences.items():
         attempt = db.attempts.get(attempt_id)
-        if attempt is not None and (_is_over(db, attempt) or not db.holds(Guard.CLEANED_WAITS_FOR_WRITERS)):
+        if attempt is None or any(fence < other for other in attempt.cleanup_fences):
+            continue
+        if _is_over(db, attempt) or not db.holds(Guard.CLEANED_WAITS_FOR_WRITERS):
             db.attempts.put(attempt_id, replace(attempt, cleaned_at=db.now_s))
 
 

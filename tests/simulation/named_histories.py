@@ -18,7 +18,8 @@ from typing import Final
 
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.named_steps import EnsureDirectory, PlaceDirectory, ReplaceFile
+from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_steps import ReplaceFile
 from gobblin_assets.commit.step_calls import directories_to_sync
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import (
     DIRECTORIES,
     RETURNED,
     SLOTS,
-    EnsureDirectory,
     NamedStep,
-    PlaceDirectory,
     PlaceFile,
     RemoveFile,
     ReplaceFile,

@@ -59,12 +59,14 @@ _LIST_ATTEMPTS = text(f"""
      ORDER BY a.started_at, a.attempt_id
 """)
 
-# Without a fence: removed files are removed for every owner. A staged attempt had written its last byte. A failed
-# attempt may have tasks left that are slow to end. An attempt that never reported may belong to a paused process, which
-# makes its directory again when it wakes up.
+# Without a lock on the lease: removed files are removed for every owner. But a newer owner that has marked the attempt
+# may have moved its directory to a name that this owner did not look at. A staged attempt had written its last byte. A
+# failed attempt may have tasks left that are slow to end. An attempt that never reported may belong to a paused
+# process, which makes its directory again when it wakes up.
 _MARK_CLEANED = text("""
     UPDATE gobblin.attempt SET cleaned_at = clock_timestamp()
-     WHERE attempt_id = ANY (CAST(:attempt_ids AS uuid[]))
+      FROM unnest(CAST(:attempt_ids AS uuid[]), CAST(:fences AS bigint[])) AS given (id, fence)
+     WHERE attempt_id = given.id AND given.fence >= ALL (cleanup_fences)
        AND (state = 'STAGED'
             OR state <> 'RUNNING' AND ended_at < clock_timestamp() - make_interval(secs => :failed_grace_s)
             OR started_at < clock_timestamp() - make_interval(secs => :silent_grace_s))
@@ -104,9 +106,10 @@ def list_attempts(connection: Connection, sequence_id: SequenceId) -> list[Attem
     return [_attempt_of(row) for row in connection.execute(_LIST_ATTEMPTS, {"sequence_id": sequence_id})]
 
 
-def mark_cleaned(connection: Connection, attempt_ids: Sequence[AttemptId]) -> None:
+def mark_cleaned(connection: Connection, fences: Mapping[AttemptId, int]) -> None:
     arguments = {
-        "attempt_ids": list(attempt_ids),
+        "attempt_ids": list(fences),
+        "fences": list(fences.values()),
         "failed_grace_s": FAILED_GRACE_S,
         "silent_grace_s": SILENT_GRACE_S,
     }

@@ -253,8 +253,8 @@ class PostgresCommitStepStore:
             committed=Failpoint.CLEANUP_MARKED,
         )
 
-    def mark_cleaned(self, attempt_ids: Sequence[AttemptId]) -> None:
-        transact(self._engine, "mark cleaned", lambda c: cleaning.mark_cleaned(c, attempt_ids))
+    def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
+        transact(self._engine, "mark cleaned", lambda c: cleaning.mark_cleaned(c, fences))
 
     def list_removable(self, *dataset_ids: DatasetId, grace_s: float, limit: int) -> Sequence[StoredSegment]:
         ids = transact(

@@ -38,6 +38,7 @@ class CopyPlan:
     """
 
     source_root: str
+    preserve: Preserve
     items: tuple[CopyItem, ...] = ()
     replaced: dict[int, FileIdentity] = field(default_factory=dict)
     metadata: frozenset[int] = frozenset()
@@ -93,6 +94,7 @@ class CopyPlanner:
             raise self._refuse()
         return CopyPlan(
             source_root=self.source_root,
+            preserve=self.preserve,
             items=tuple(self._items),
             replaced=self._replaced,
             metadata=frozenset(self._metadata),

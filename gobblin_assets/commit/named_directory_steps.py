@@ -1,0 +1,118 @@
+"""Steps at given names for directories: new ones with all their files, and those on the way to files."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gobblin_assets.commit.named_decisions import Act, Found, decide_place
+from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, judge_file
+from gobblin_assets.commit.step_world import StepWorld
+from gobblin_assets.commit.steps import CapturedStaging, PublishedStepFile, UndoOutcome
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.named_files import NamedFiles
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceDirectory(NamedStep):
+    """Publish a directory that is new as a whole, by one rename; an empty directory at its name gives way.
+
+    ``inode``: that of the staged directory. ``files``: every file below it, by names relative to it.
+    """
+
+    writer: str
+    inode: int
+    files: tuple[DataFile, ...]
+
+    def __post_init__(self) -> None:
+        if not self.files:
+            raise RejectedError("a new directory without files", field="files", hint="Ensure the directory instead.")
+
+    @property
+    def kind(self) -> str:
+        return "place_directory"
+
+    @property
+    def phase(self) -> int:
+        return Phase.NEW
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{self.writer}/{self.number}"
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        if entry is None:
+            return Found.NOTHING
+        is_ours = entry.kind is EntryKind.DIRECTORY and entry.identity.inode == self.inode
+        return Found.NEW if is_ours else Found.OTHER
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        source, at_name = files.find_entry(self.source_in(attempt)), files.find_entry(self.target)
+        name = self.judge(at_name)
+        if name is Found.OTHER and at_name is not None and at_name.kind is EntryKind.DIRECTORY:
+            # A directory that holds something is left alone by the rename itself.
+            return Act.PUBLISH if self.judge(source) is Found.NEW and files.is_empty(self.target) else Act.CONFLICT
+        act = decide_place(self.judge(source), name)
+        if act is Act.DONE and not self._holds_all(files, self.target):
+            return Act.CONFLICT
+        if act is Act.PUBLISH and not self._holds_all(files, self.source_in(attempt)):
+            return Act.CONFLICT
+        return act
+
+    def decide_back(self, files: NamedFiles, attempt: str) -> Act:
+        """A directory to which a stranger has added something stays, and goes back where it was taken along."""
+        returned, name = files.find_entry(self.returned_in(attempt)), self.judge(files.find_entry(self.target))
+        if returned is not None:
+            if self._holds_exactly(files, self.returned_in(attempt)):
+                return Act.DONE
+            return Act.UNRETURN if name is Found.NOTHING else Act.CONFLICT
+        if name is not Found.NEW:
+            return Act.DONE
+        return Act.RETURN if self._holds_exactly(files, self.target) else Act.CONFLICT
+
+    def move(self, files: NamedFiles, source: str, target: str) -> RenameOutcome:
+        return files.rename_onto_empty(source, target)
+
+    def published(self) -> Iterable[PublishedStepFile]:
+        return ((f"{self.target}/{file.name}", file.identity, 0) for file in self.files)
+
+    def _holds_all(self, files: NamedFiles, directory: str) -> bool:
+        found = (files.find_entry(f"{directory}/{file.name}") for file in self.files)
+        return all(
+            judge_file(entry, file.identity, None) is Found.NEW for entry, file in zip(found, self.files, strict=True)
+        )
+
+    def _holds_exactly(self, files: NamedFiles, directory: str) -> bool:
+        return self._holds_all(files, directory) and len(files.list_files(directory)) == len(self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureDirectory(NamedStep):
+    """Let a directory be there, for names below it. Any directory counts; it stays if the sequence is abandoned.
+
+    Another publication may need it by then, and an empty directory harms nobody.
+    """
+
+    @property
+    def kind(self) -> str:
+        return "ensure_directory"
+
+    @property
+    def phase(self) -> int:
+        return Phase.DIRECTORIES
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{DIRECTORIES}/{self.number}"
+
+    def judge(self, entry: TreeEntry | None) -> Found:
+        if entry is None:
+            return Found.NOTHING
+        return Found.NEW if entry.kind is EntryKind.DIRECTORY else Found.OTHER
+
+    def decide(self, files: NamedFiles, attempt: str) -> Act:
+        look = files.find_entry
+        return decide_place(self.judge(look(self.source_in(attempt))), self.judge(look(self.target)))
+
+    def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
+        del world, captured
+        return UndoOutcome.NEVER_HAPPENED

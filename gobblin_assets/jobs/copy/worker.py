@@ -1,0 +1,216 @@
+"""Does the plans of copies: makes an attempt's places, lets the transfer write into them, and reports what is there."""
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
+from gobblin_assets.destinations.named_outputs import (
+    DirectoryAtName,
+    FileAtName,
+    FileToRemove,
+    NamedOutput,
+    ParentDirectory,
+)
+from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.named_files import NamedFiles
+from gobblin_assets.jobs.copy.checksums import compute_checksum
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
+from gobblin_assets.jobs.copy.transfer.bins import plan_bins
+from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
+from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.model.urn import Role
+from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
+from gobblin_assets.run.progress import LINE_EVERY_S, MIB
+
+FAILURES_NAMED_MAX: Final = 5
+
+
+class CopyWorker:
+    """``Worker`` on this machine. ``rereads``: whether each copy is read again and compared by its CRC32C."""
+
+    def __init__(
+        self,
+        files: NamedFiles,
+        transfer: LocalTransfer,
+        clock: Clock,
+        say: Callable[[str], None],
+        *,
+        workers: int,
+        rereads: bool,
+    ) -> None:
+        self._files = files
+        self._transfer = transfer
+        self._clock = clock
+        self._say = say
+        self._workers = workers
+        self._rereads = rereads
+
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
+        """Writers end with this process."""
+        del tag, plans
+        return None
+
+    def cancel(self, tag: str) -> None:
+        self._transfer.cancel(tag)
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return [self.do(order) for order in orders]
+
+    def do(self, order: WorkOrder) -> Staged:
+        plan = copy_plan_of(order.plan)
+        if not order.units:
+            return Staged((), rows_read=0)
+        files, attempt = self._files, order.directory
+        files.make_directories(attempt)
+        file_count = plan.file_count + len(plan.directories)
+        with files.durable_tree(attempt, file_count=file_count):
+            for name in (SLOTS, RETURNED, DIRECTORIES):
+                files.make_directory(f"{attempt}/{name}")
+            for number, _path, desired in plan.directories:
+                _make_directory(f"{attempt}/{DIRECTORIES}/{number}", desired)
+            results = self._copy(order, plan)
+            outputs = _describe(plan, results)
+        return Staged((Output(Role.DATA, attempt, "", (), outputs),) if outputs else (), rows_read=0)
+
+    def _copy(self, order: WorkOrder, plan: CopyPlan) -> Mapping[str, FileResult]:
+        """The results of all files and directories, by their staged paths. Raises if one of them failed."""
+        bins = plan_bins(plan.items, bins_max_of(self._workers)) if plan.items else ()
+        for found in bins:
+            self._files.make_directory(f"{order.directory}/{found.writer}")
+        transfer_order = TransferOrder(
+            source_root=plan.source_root,
+            attempt=order.directory,
+            bins=bins,
+            workers=self._workers,
+            tag=order.tag,
+            checksum=self._rereads,
+            preserve=plan.preserve,
+            on_progress=_Lines(order.plan.urn, plan, self._clock, self._say).tell,
+        )
+        results: dict[str, FileResult] = {}
+        failed: list[FileResult] = []
+        for batch in self._transfer.copy(transfer_order) if bins else ():
+            for each in batch:
+                results[each.staged_path] = each
+                if each.failure is not None:
+                    failed.append(each)
+        if failed:
+            raise _failure_of(failed)
+        if self._rereads:
+            self._read_again(order.directory, results)
+        return results
+
+    def _read_again(self, attempt: str, results: Mapping[str, FileResult]) -> None:
+        for path, each in results.items():
+            if not each.is_directory and compute_checksum(f"{attempt}/{path}") != each.checksum:
+                raise RetryableError(
+                    f"{each.path} was written, and reads differently", hint="Look at the disk.", path=each.path
+                )
+
+
+def copy_plan_of(plan: UnitPlan) -> CopyPlan:
+    """The payload of a copy's plan."""
+    found: CopyPlan = plan.payload
+    return found
+
+
+def _make_directory(path: str, desired: Attributes) -> None:
+    """Nobody sees it before it is published, so its owner and mode may be set after it was made."""
+    try:
+        os.mkdir(path)  # noqa: PTH102  never a parent
+        if desired.owner is not None or desired.group is not None:
+            owner, group = (-1 if each is None else each for each in (desired.owner, desired.group))
+            os.chown(path, owner, group)
+        if desired.mode is not None:
+            Path(path).chmod(stat.S_IMODE(desired.mode))
+    except PermissionError as error:
+        raise RejectedError(
+            f"{path} can't get the owner or mode of its origin: {error.strerror}",
+            field="preserve",
+            hint="Run as a user who may set them, or leave u and g out of preserve.",
+        ) from error
+    except OSError as error:
+        raise RetryableError(f"can't make {path}: {error.strerror}", path=path) from error
+
+
+def _describe(plan: CopyPlan, results: Mapping[str, FileResult]) -> tuple[NamedOutput, ...]:
+    outputs: list[NamedOutput] = [ParentDirectory(number, path) for number, path, _desired in plan.directories]
+    by_item: dict[int, list[FileResult]] = {}
+    for each in results.values():
+        by_item.setdefault(each.item, []).append(each)
+    outputs += [_output_of(plan, item, by_item.get(item.number, [])) for item in plan.items]
+    outputs += [FileToRemove(number, path, identity) for number, path, identity in plan.removals]
+    return tuple(outputs)
+
+
+def _output_of(plan: CopyPlan, item: CopyItem, results: Sequence[FileResult]) -> NamedOutput:
+    """RetryableError unless every file of the item was reported."""
+    copied = [each for each in results if not each.is_directory]
+    if len(copied) != len(item.files):
+        raise RetryableError(f"{item.path}: {len(item.files)} files were planned, and {len(copied)} were reported")
+    writer = results[0].staged_path.partition("/")[0]
+    if not item.is_directory:
+        return FileAtName(
+            number=item.number,
+            path=item.path,
+            writer=writer,
+            identity=_identity_of(copied[0]),
+            replaces=plan.replaced.get(item.number),
+            is_metadata=item.number in plan.metadata,
+        )
+    (directory,) = [each for each in results if each.is_directory]
+    start = len(f"{writer}/{item.number}/")
+    names = sorted((each.staged_path[start:], _identity_of(each)) for each in copied)
+    inode = _identity_of(directory).inode
+    if inode is None:
+        raise RetryableError(f"{item.path}: the staged directory has no inode")
+    return DirectoryAtName(
+        item.number, item.path, writer, inode, tuple(DataFile(name, identity, 0) for name, identity in names)
+    )
+
+
+def _identity_of(result: FileResult) -> FileIdentity:
+    if result.identity is None:
+        raise RetryableError(f"{result.path} was reported without an identity")
+    return result.identity
+
+
+def _failure_of(failed: Sequence[FileResult]) -> GobblinError:
+    """One error for all files that failed: retryable if all of them are."""
+    failures = [each.failure for each in failed if each.failure is not None]
+    shown = "; ".join(failure.message for failure in failures[:FAILURES_NAMED_MAX])
+    more = f" and {len(failures) - FAILURES_NAMED_MAX:,} more" if len(failures) > FAILURES_NAMED_MAX else ""
+    message = f"{len(failures):,} files could not be copied: {shown}{more}"
+    if all(failure.family is ErrorFamily.RETRYABLE for failure in failures):
+        return RetryableError(message, hint="Nothing of this file set was published.")
+    return RejectedError(message, field="source", hint="Nothing of this file set was published. Correct these files.")
+
+
+class _Lines:
+    """Progress of one copy, at most a line every few seconds."""
+
+    def __init__(self, label: str, plan: CopyPlan, clock: Clock, say: Callable[[str], None]) -> None:
+        self._label = label
+        self._file_count, self._size_bytes = plan.file_count, plan.size_bytes
+        self._clock = clock
+        self._say = say
+        self._started_s = self._said_s = clock.monotonic()
+
+    def tell(self, progress: TransferProgress) -> None:
+        now_s = self._clock.monotonic()
+        if now_s - self._said_s < LINE_EVERY_S:
+            return
+        self._said_s = now_s
+        elapsed_s = now_s - self._started_s
+        rate = progress.moved_bytes / elapsed_s
+        left = f", about {(self._size_bytes - progress.moved_bytes) / rate:.0f} s left" if rate else ""
+        self._say(
+            f"{self._label}: {progress.files:,} of {self._file_count:,} files, {progress.moved_bytes / MIB:,.1f} of "
+            f"{self._size_bytes / MIB:,.1f} MiB, {rate / MIB:,.1f} MiB/s, {elapsed_s:.0f} s{left}"
+        )
