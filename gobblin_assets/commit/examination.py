@@ -181,6 +181,8 @@ class Examination:
         for number, each in enumerate(chain):
             if each.sealed is None or is_replaced(each, chain[number + 1 :]):
                 continue
+            if each.sealed.is_at_given_names:
+                return "copies are not adopted: the next run compares source and destination again"
             if (each.sealed.job, each.sealed.urn) != (self.job, urn):
                 return f"the marker of sequence {each.sequence_id} is of {each.sealed.urn} of job {each.sealed.job}"
             try:

@@ -117,6 +117,10 @@ NAMED_KINDS: Final = (
 )
 
 
+GIVEN_NAMES: Final = frozenset(kind.name for kind in NAMED_KINDS)
+"""Kinds whose names other publications use too."""
+
+
 def _columns(
     rows: Sequence[tuple[NamedStep, str, FileIdentity | None, str | None]], first: int
 ) -> Sequence[Sequence[object]]:

@@ -190,6 +190,7 @@ class Relocation:
         require_apart_from_others(self.destinations, open_file_system, job, root)
         with ExitStack() as stack:
             states = states_of(self.datasets, job)
+            self._refuse_copies(states)
             leases = {
                 state.dataset_id: stack.enter_context(self.operations.hold(state.dataset_id))[1] for state in states
             }
@@ -217,6 +218,16 @@ class Relocation:
             file_count=sum(segment.file_count for segment in here),
             file_bytes=sum(segment.file_bytes for segment in here),
         )
+
+    def _refuse_copies(self, states: Sequence[DatasetState]) -> None:
+        for state in states:
+            found = self.published.find(state.job, state.urn, role=Role.DATA)
+            if any(segment.has_given_names for segment in (found.segments if found else ())):
+                raise RejectedError(
+                    f"the job {state.job} copies files, whose destination can't be moved",
+                    field="job",
+                    hint="Give the job a new name and the new destination: its first run copies only what is missing.",
+                )
 
     def _list_active(self, state: DatasetState, uris: Sequence[str]) -> Iterator[PublishedSegment]:
         for role in Role:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.commit.named_codecs import REMOVE_FILE
+from gobblin_assets.commit.named_codecs import GIVEN_NAMES, REMOVE_FILE
 from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind, is_built_in
 from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
@@ -133,6 +133,11 @@ def list_published(payload: bytes, digest: bytes) -> Iterator[PublishedStepFile]
     names = ("target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag", "row_count")
     for directory, name, size, inode, mtime, tag, row_count in _tuples(table, names):
         yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag), row_count
+
+
+def has_given_names(payload: bytes, digest: bytes) -> bool:
+    """Whether the steps publish at names that other publications use too. CorruptionError as ``decode_segment``."""
+    return not GIVEN_NAMES.isdisjoint(pc.unique(_open(payload, digest).column("kind")).to_pylist())
 
 
 def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdentity | None]]:

@@ -52,6 +52,7 @@ EXCEPTIONS = {
     "errors.ErrorFamily.REJECTED": "the same",
     "failpoints.install": "for tests, which are what failpoints are for",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
+    "jobs.copy.transfer.copy_process.serve": "what a copying process runs",
     "jobs.ingest.spark_engine.SparkEngine.has_session": "for benchmarks, which measure the opening of a session",
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
     "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,

@@ -19,6 +19,7 @@ OTHERS = {
     "dagster.yaml": "a file of Dagster's",
     "extract.table.type": "an option of Gobblin's",
     "gobblin_assets.dataset_finders": "a group of entry points",
+    "gobblin_assets.job_programs": "the same",
     "gobblin_assets.file_systems": "the same",
     "gobblin_assets.job_kinds": "the same",
     "gobblin_assets.steps": "the same",

@@ -20,7 +20,7 @@ from gobblin_assets.commit.folding import (
     shorten_details,
 )
 from gobblin_assets.commit.segment import combine_digests
-from gobblin_assets.commit.sequence import PublishedInterval
+from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.sequence_state import SequenceState
@@ -58,6 +58,7 @@ def fold(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds,
         row
         for row in done
         if row.folded_at is None
+        and SLOTS_KEEP_DETAIL not in json.loads(row.details)
         and (row.announced_at is not None or not db.holds(Guard.FOLD_WAITS_FOR_EVENTS))
         and (row.result_version or 0) <= newest
         and (row.done_at or 0.0) <= db.now_s - bounds.age_s

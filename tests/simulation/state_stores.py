@@ -290,7 +290,12 @@ class SimPublishedFiles:
             and segment.sealed
             and db.sequences[segment.sequence_id].state is SequenceState.DONE
         ]
-        active = [segment for segment in published if segment.retired_by is None and segment.file_count]
+        active = [
+            segment
+            for segment in published
+            if segment.retired_by is None
+            and (segment.file_count or SLOTS_KEEP_DETAIL in json.loads(db.sequences[segment.sequence_id].details))
+        ]
         schemas = self._schemas(active) or self._schemas(published)[:1]
         active = [segment for segment in active if partitions is None or segment.partition in partitions]
         active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))

@@ -60,6 +60,7 @@ _MEMBERS = text(f"""
            (SELECT count(*) FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id) AS entry_count
       FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
      WHERE d.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NULL AND s.announced_at IS NOT NULL
+       AND NOT s.details ? 'slots_keep_s'
        AND s.result_version <= d.version - :keep
        AND s.done_at <= clock_timestamp() - make_interval(secs => :age_s)
        AND NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)

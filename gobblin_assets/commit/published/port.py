@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gobblin_assets.commit.segment import decode_sizes, list_published
+from gobblin_assets.commit.segment import decode_sizes, has_given_names, list_changes, list_published
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.state import SequenceId
@@ -50,6 +50,16 @@ class PublishedSegment:
         for path, identity, row_count in list_published(self.payload, self.digest):
             known = identity if self.moved is None else FileIdentity(identity.size_bytes)
             yield PublishedFile(moved_path(path, self.moved), known, row_count)
+
+    @property
+    def has_given_names(self) -> bool:
+        """Whether later publications may have replaced or removed files of this one."""
+        return has_given_names(self.payload, self.digest)
+
+    def changes(self) -> Iterator[tuple[str, PublishedFile | None]]:
+        """At given names: what each name holds after the publication; None: its file was removed."""
+        for path, identity in list_changes(self.payload, self.digest):
+            yield path, None if identity is None else PublishedFile(path, identity, 0)
 
     def file_sizes(self) -> Iterable[tuple[str, int]]:
         """Path and length of each file, in the same order, in a tenth of the time."""

@@ -38,7 +38,8 @@ _FIND = text("""
           FROM found d
           JOIN gobblin.segment g USING (dataset_id)
           JOIN gobblin.commit_sequence s USING (sequence_id)
-         WHERE g.role = :role AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE' AND g.file_count > 0
+         WHERE g.role = :role AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
+           AND (g.file_count > 0 OR s.details ? 'slots_keep_s')
            AND (CAST(:partitions AS text[]) IS NULL OR g.partition = ANY (CAST(:partitions AS text[])))
     )
     SELECT d.version AS dataset_version, a.*

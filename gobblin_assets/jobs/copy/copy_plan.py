@@ -210,6 +210,8 @@ def describe_plan(plan: CopyPlan) -> Iterator[str]:
             f"{new:,} new files, {replaced:,} replaced, {len(plan.removals):,} removed, {same:,} entries the same; "
             f"{plan.size_bytes:,} bytes to copy"
         )
+    if letters := plan.preserve.without_effect:
+        yield f"preserve: {', '.join(letters)} mean nothing to this file system"
     if skipped := plan.counts[DifferenceKind.SKIP]:
         yield f"{skipped:,} links and special files of the source are left out (links: skip)"
     if left := plan.counts[DifferenceKind.ATTRIBUTES]:

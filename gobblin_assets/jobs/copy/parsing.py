@@ -73,7 +73,7 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
     return spec
 
 
-def find_datasets(spec: CopySpec, now: dt.datetime) -> dict[DatasetUrn, CopyDataset]:
+def find_copy_datasets(spec: CopySpec, now: dt.datetime) -> dict[DatasetUrn, CopyDataset]:
     """The datasets of the job, as written or as its finder finds them now. ``now`` is aware."""
     if spec.finder is None:
         return {

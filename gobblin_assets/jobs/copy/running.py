@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.port import PublishedFiles
-from gobblin_assets.commit.segment import list_changes
 from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.posix_tree import PosixTree
@@ -14,7 +14,7 @@ from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.kind import CopyKind
-from gobblin_assets.jobs.copy.parsing import CopyDataset, find_datasets, open_source_tree
+from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets, open_source_tree
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.clock import SystemClock
@@ -44,7 +44,7 @@ def open_copy_run(
     """What a run of ``job`` needs. Its datasets are found now."""
     fs, root = open_file_system(job.destination)
     clock = SystemClock()
-    datasets = find_datasets(job, dt.datetime.now(dt.UTC))
+    datasets = find_copy_datasets(job, dt.datetime.now(dt.UTC))
     files = require_named_files(fs)
     destination = NamedTree(
         *(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id),
@@ -74,14 +74,16 @@ def open_copy_run(
 
 def list_copy_datasets(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
     """Every dataset of the job, as written or as its finder finds them now."""
-    return find_datasets(job, dt.datetime.now(dt.UTC))
+    return find_copy_datasets(job, dt.datetime.now(dt.UTC))
 
 
 def _published_by(
     published: PublishedFiles, job: CopySpec
 ) -> Callable[[DatasetUrn], Callable[[str, FileIdentity], bool]]:
     def of_dataset(urn: DatasetUrn) -> Callable[[str, FileIdentity], bool]:
-        current = list_current(published, JobName(job.job), urn)
+        found = published.find(JobName(job.job), urn, role=Role.DATA)
+        files = list_current(() if found is None else found.segments)
+        current = {file.path: file.identity for _segment, file in files}
 
         def is_ours(path: str, identity: FileIdentity) -> bool:
             known = current.get(path)
@@ -90,17 +92,3 @@ def _published_by(
         return is_ours
 
     return of_dataset
-
-
-def list_current(published: PublishedFiles, job: JobName, urn: DatasetUrn) -> dict[str, FileIdentity]:
-    """The identity of each file that the job published last at its name, and has not removed since, by full path."""
-    found = published.find(job, urn, role=Role.DATA)
-    current: dict[str, FileIdentity] = {}
-    seen: set[str] = set()
-    for segment in () if found is None else found.segments:
-        for path, identity in list_changes(segment.payload, segment.digest):
-            if path not in seen:
-                seen.add(path)
-                if identity is not None:
-                    current[path] = identity
-    return current

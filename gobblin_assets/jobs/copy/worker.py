@@ -20,8 +20,8 @@ from gobblin_assets.jobs.copy.checksums import compute_checksum
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
-from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
-from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.local import bins_max_of
+from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
@@ -37,7 +37,7 @@ class CopyWorker:
     def __init__(
         self,
         files: NamedFiles,
-        transfer: LocalTransfer,
+        transfer: Transfer,
         clock: Clock,
         say: Callable[[str], None],
         *,

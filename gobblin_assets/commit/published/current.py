@@ -1,0 +1,19 @@
+"""The files that a dataset has now: at given names, a later publication replaces or removes files of earlier ones."""
+
+from collections.abc import Iterable, Iterator
+
+from gobblin_assets.commit.published.port import PublishedFile, PublishedSegment
+
+
+def list_current(segments: Iterable[PublishedSegment]) -> Iterator[tuple[PublishedSegment, PublishedFile]]:
+    """Each file with the segment that published it last. ``segments``: newest first, of any kinds of names."""
+    seen: set[str] = set()
+    for segment in segments:
+        if not segment.has_given_names:
+            yield from ((segment, file) for file in segment.files())
+            continue
+        for path, file in segment.changes():
+            if path not in seen:
+                seen.add(path)
+                if file is not None:
+                    yield segment, file
