@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet
+from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
 from gobblin_assets.model.sequence_state import SequenceState
