@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-kafka test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-kafka demo-distcp test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,6 +35,9 @@ demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recov
 
 demo-kafka: check-java $(READY)  ## The same with topics: a real broker, aborted transactions, late and broken records
 	@$(BIN)/python -m demo.kafka.run_demo
+
+demo-distcp: $(READY)  ## The same with files: a tree is copied, changed, copied again by a run that is killed, and compared
+	@$(BIN)/python -m demo.distcp.run_demo
 
 test: check-java $(READY)  ## The tests, with ruff, mypy and the import contracts among them; GOBBLIN_TEST_SEED=n repeats a share
 	$(PYTEST) $(PYTEST_ARGUMENTS)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -28,6 +29,9 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, has_partitions
 from gobblin_assets.spec.source_kind import kind_of
+
+CHANGES_SHOWN_MAX: Final = 1_000
+"""Lines of a plan's table of changes."""
 
 
 class PartitionOffset(click.ParamType[tuple[int, int]]):
@@ -209,6 +213,13 @@ def _print_plan(slices: Sequence[PlannedSlice]) -> None:
         for unit in each.units
     ]
     print_table("WorkUnits", columns, rows)
+    changes = [
+        (each.urn, found.action, found.path, found.size_bytes, found.why) for each in slices for found in each.changes
+    ]
+    if changes:
+        print_table("changes", ("dataset", "action", "path", "bytes", "why"), changes[:CHANGES_SHOWN_MAX])
+    if len(changes) > CHANGES_SHOWN_MAX:
+        say(f"only the first {CHANGES_SHOWN_MAX:,} of {len(changes):,} changes are shown; --json shows all")
     for each in slices:
         label = each.urn if each.partition is None else f"{each.urn} [{each.partition}]"
         for line in filter(None, (*each.notes, each.error)):

@@ -11,7 +11,7 @@ from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
-from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlanRequest, Session, UnitPlan
+from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.run_values import RunRequest
 from gobblin_assets.state.datasets import DatasetStore
@@ -34,7 +34,7 @@ class PlannedUnit:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSlice:
-    """One dataset partition. ``error`` says why it can't be planned; ``reader`` is as in ``UnitPlan``."""
+    """One dataset partition. ``error`` says why it can't be planned; ``reader``, ``changes`` are as in ``UnitPlan``."""
 
     urn: DatasetUrn
     partition: str | None
@@ -43,6 +43,7 @@ class PlannedSlice:
     units: tuple[PlannedUnit, ...] = ()
     notes: tuple[str, ...] = ()
     error: str | None = None
+    changes: tuple[PlannedChange, ...] = ()
 
 
 def plan_dry(
@@ -99,7 +100,9 @@ def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
 
 def _describe(plan: UnitPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
     units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
-    return PlannedSlice(plan.urn, plan.partition.key, plan.mode, plan.reader, units, (*plan.degraded, *plan.notes))
+    notes = (*plan.degraded, *plan.notes)
+    key, changes = plan.partition.key, plan.changes
+    return PlannedSlice(plan.urn, key, plan.mode, plan.reader, units, notes, changes=changes)
 
 
 def _describe_unit(unit: WorkUnit, multi_work_unit: int | None) -> PlannedUnit:

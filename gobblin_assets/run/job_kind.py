@@ -151,6 +151,16 @@ class DefaultSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One path that a plan changes, for people: what becomes of it, and why."""
+
+    path: str
+    action: str
+    why: str
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class UnitPlan:
     """The work for one dataset partition.
 
@@ -166,6 +176,7 @@ class UnitPlan:
     ``moves_watermarks`` False: the WorkUnits lie in the past of their keys, or ahead of the keys' next reading.
     ``keys_are_shared``: all partitions of the dataset share the positions, as with a log.
     ``unread``: the unpublished positions of a log, whether this run reads all of them or not; empty for tables.
+    ``changes``: the paths that the plan changes, of a kind that copies files.
     ``reader``: the name of what reads the WorkUnits, for people; "" for a kind with one reader.
     """
 
@@ -188,6 +199,7 @@ class UnitPlan:
     sharing: Sharing | None = None
     unread: Unread = field(default_factory=dict)
     reader: str = ""
+    changes: tuple[PlannedChange, ...] = ()
     moves_watermarks: bool = True
     keys_are_shared: bool = False
 

@@ -11,20 +11,11 @@ from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.run.job_kind import PlannedChange
 
 CONFLICTS_NAMED_MAX: Final = 5
 
 _OWNER_WRITES: Final = 0o200
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedChange:
-    """One path of a plan, for people: what becomes of it, and why."""
-
-    path: str
-    action: str
-    why: str
-    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ class CopyKind:
             work_units=(unit,),
             payload=plan,
             notes=tuple(describe_plan(plan)),
+            changes=plan.changes,
         )
 
     def _compare(self, request: PlanRequest, dataset: CopyDataset, file_set: FileSet) -> CopyPlan:
