@@ -26,12 +26,17 @@ executed by one atomic effect, and undone if the sequence is abandoned. The prot
 are built in, offered by a package's entry point, or registered by code (``step_kinds``). If a kind says that it can't
 be undone, abandoning is refused before it begins.
 
+Names. Most steps publish names that are always new. Steps at given names (``named_steps``) are fenced on storage too:
+whoever executes or abandons their sequence under another fence than the one that sealed it first takes the attempt's
+directory away from earlier owners (``attempt_capture``).
+
 What each crash leaves, and who repairs it.
 
     while taking            a raised fence: the next taker
     attempt being written   a partial staging directory: cleanup, under a new lease
     staged, not sealed      BUILDING: ABORTED by the next taker, and read again
     sealed, steps open      PREPARED: rolled forward, each step verified first
+    while capturing         the attempt's directory under one of the fences in the log: the next owner finds it
     steps done, not synced  PREPARED: the renames may be gone; verified and done again
     finish sent             PREPARED or DONE: read again under the lock, then issued again
     finished, not announced DONE: its events are sent again under the sequence's id
