@@ -94,6 +94,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "Reconcile a commit log that was restored from an older backup with the storage.",
     ),
     "destination": _in("destinations", "destination", "Where each job publishes, as the log remembers it."),
+    "trash": _in("trash", "trash", "Files that copies replaced or removed, as long as they are kept."),
     "spark": _in(
         "warm_spark",
         "spark",

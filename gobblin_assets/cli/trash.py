@@ -1,0 +1,60 @@
+"""Commands on the versions that copies replaced or removed: trash."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
+from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.commit.trash import Trash
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.log import Log, open_log
+
+
+@click.group()
+def trash() -> None:
+    """Files that copies replaced or removed; each is kept for `trash_keep_s` of its job."""
+
+
+@trash.command("list")
+@job_file_or_name
+@click.option("--dataset", "datasets", multiple=True, metavar="URN", help="One of the job's; may be repeated.")
+@json_option
+def list_trash(job_file: Path | None, job: str | None, datasets: Sequence[str], as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """List what is kept, newest publications first."""
+    known = read_known_job(job_file, job)
+    with open_log(say) as log:
+        found = [each for urn in known.find_datasets(log, datasets) for each in _open(log, known).list_files(urn)]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each.urn, each.path, "removed" if each.was_removed else "replaced", each.version, each.identity.size_bytes)
+        for each in found
+    ]
+    print_table("kept files", ("dataset", "path", "was", "by version", "bytes"), rows)
+
+
+@trash.command("restore")
+@job_file_or_name
+@click.option("--dataset", "dataset", required=True, metavar="URN", help="The dataset of the file.")
+@click.option("--path", required=True, help="The file's published name, as `trash list` shows it.")
+@click.option("--version", type=int, help="The version by which it was replaced or removed; default: the newest kept.")
+@click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="The file to write; must be new.")
+def restore_trash(
+    job_file: Path | None, job: str | None, dataset: str, path: str, version: int | None, target: Path
+) -> None:
+    """Copy a kept version to another file. What is published stays as it is."""
+    known = read_known_job(job_file, job)
+    with open_log(say) as log:
+        (urn,) = known.find_datasets(log, [dataset])
+        found = _open(log, known).restore(DatasetUrn(urn), path, target, version=version)
+    say(
+        f"{target} has the {found.identity.size_bytes:,} bytes that were at {found.path} before version {found.version}"
+    )
+
+
+def _open(log: Log, known: KnownJob) -> Trash:
+    return Trash(log.stores.commits, log.stores.published, open_file_system, known.name)

@@ -1,0 +1,97 @@
+"""The versions that publications at given names replaced or removed, as long as their slots keep them."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gobblin_assets.commit.attempts import captured_directory
+from gobblin_assets.commit.named_steps import RemoveFile, ReplaceFile
+from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.step_world import OpenFileSystem
+from gobblin_assets.commit.store import CommitStepStore
+from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+
+@dataclass(frozen=True, slots=True)
+class TrashedFile:
+    """A version that is no longer at its name. ``path``: its name; ``slot``: where it stands now.
+
+    ``version``: the dataset's version whose publication put it there.
+    """
+
+    urn: DatasetUrn
+    path: str
+    version: int
+    sequence_id: SequenceId
+    identity: FileIdentity
+    slot: str
+    was_removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trash:
+    """The trash of one job."""
+
+    store: CommitStepStore
+    published: PublishedFiles
+    open_file_system: OpenFileSystem
+    job: JobName
+
+    def list_files(self, urn: DatasetUrn) -> Iterator[TrashedFile]:
+        """Of one dataset, newest publications first. Versions whose slots were emptied are left out."""
+        found = self.published.find(self.job, urn, role=Role.DATA)
+        for segment in () if found is None else found.segments:
+            if not segment.has_given_names:
+                continue
+            fs, _root = self.open_file_system(segment.root_uri)
+            places = self._locate(fs, segment.sequence_id)
+            for step in decode_segment(segment.payload, segment.digest):
+                if not isinstance(step, ReplaceFile | RemoveFile) or step.staging not in places:
+                    continue
+                slot = step.slot_in(places[step.staging])
+                standing = fs.find_identity(slot)
+                if standing is not None and standing.matches(step.old):
+                    was_removed = isinstance(step, RemoveFile)
+                    yield TrashedFile(
+                        *(urn, step.target, segment.version, segment.sequence_id, step.old, slot, was_removed)
+                    )
+
+    def restore(self, urn: DatasetUrn, path: str, target: Path, *, version: int | None = None) -> TrashedFile:
+        """Copy a version to ``target``, which is not there yet. ``version`` None: the newest that is kept.
+
+        RejectedError if no version is kept. What a person puts at a published name is a stranger's file, which the next
+        run replaces by the source's; so a version goes back to the source, or to another place.
+        """
+        kept = [each for each in self.list_files(urn) if each.path == path and version in (None, each.version)]
+        if not kept:
+            raise RejectedError(
+                f"no version of {path} is kept",
+                field="path",
+                hint="`gobblin-assets trash list` shows what is kept: replaced and removed files, for trash_keep_s.",
+            )
+        try:
+            with target.open("xb") as out, open(kept[0].slot, "rb") as stream:  # noqa: PTH123  a path of ours
+                shutil.copyfileobj(stream, out)
+        except FileExistsError as error:
+            raise ConflictError(f"{target} is there already", hint="Name another file.", path=str(target)) from error
+        except OSError as error:
+            raise RejectedError(
+                f"can't write {target}: {error.strerror}", field="--to", hint="Correct the path."
+            ) from error
+        return kept[0]
+
+    def _locate(self, fs: FileSystem, sequence_id: SequenceId) -> dict[str, str]:
+        """The directories of the sequence's attempts, as they are named now."""
+        places: dict[str, str] = {}
+        for attempt in self.store.list_attempts(sequence_id):
+            names = [captured_directory(attempt.staging_path, fence) for fence in attempt.cleanup_fences]
+            for name in (attempt.staging_path, *names):
+                if fs.is_directory(name):
+                    places[attempt.staging_path] = name
+        return places
