@@ -16,11 +16,12 @@ from gobblin_assets.commit.reconciliation import Reconciled, Reconciliation, Way
 from gobblin_assets.commit.relocation import require_bound_root
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.jobs.ingest.running import read_job_datasets
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.maintenance_run import examination_of
-from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_any_job_file
+from gobblin_assets.spec.job_spec import JobSpec
 
 
 @click.command()
@@ -47,19 +48,19 @@ def reconcile(
     Shows the publications that storage remembers and the log does not, and what can be done; changes nothing without
     --yes. The exit code is 1 while a dataset is left to be reconciled.
     """
-    job = read_job_file(job_file)
-    specs, name = read_job_datasets(job), JobName(job.job)
-    fs, root = open_file_system(job.destination, umask=job.umask)
+    job = read_any_job_file(job_file)
+    specs, name, destination = program_of(job).read_datasets(job), JobName(job.job), program_of(job).root_uri(job)
+    fs, root = open_file_system(destination, umask=job.umask if isinstance(job, JobSpec) else None)
     done: Sequence[Reconciled] = ()
     failures: Mapping[DatasetUrn, GobblinError] = {}
     with open_log(say) as log:
-        require_bound_root(log.stores.destinations, open_file_system, name, job.destination)
+        require_bound_root(log.stores.destinations, open_file_system, name, destination)
         examination = examination_of(log.stores, name, fs, root)
         found = [examination.look_at(urn, thoroughly=bool(datasets)) for urn in find_named(name, specs, datasets)]
         behind = [finding for finding in found if finding.is_behind]
         if behind and way is not None and yes:
             with open_maintenance(log, SparkChoice(master, remote), KnownJob(name, job, specs)) as maintenance:
-                reconciliation = Reconciliation(maintenance.operations, examination, job.destination)
+                reconciliation = Reconciliation(maintenance.operations, examination, destination)
                 done, failures = maintenance.reconcile(reconciliation, behind, Way(way))
     if as_json:
         shown = {finding.urn: _finding_to_plain(finding) for finding in behind}

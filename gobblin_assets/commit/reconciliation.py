@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
+from gobblin_assets.commit.attempts import SET_ASIDE_NAME, captured_directory, staging_root
 from gobblin_assets.commit.examination import Examination, LogFinding, Remembered, is_replaced
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
@@ -205,7 +205,7 @@ class Reconciliation:
             files += each.directories
             if each.sealed is not None:
                 # A paused process of the lost history must find nothing to publish when it wakes up.
-                files += [attempt.staging_path for attempt in each.sealed.attempts]
+                files += self._list_staging(each.sealed, lease)
             markers += [marker.path for marker in each.markers]
         moved = self._move(files, job_directory, aside, Failpoint.LOST_DIRECTORY_MOVED, keeper, lease)
         reach(Failpoint.LOST_FILES_MOVED)
@@ -213,11 +213,26 @@ class Reconciliation:
         moved += self._move(markers, job_directory, aside, Failpoint.LOST_MARKER_MOVED, keeper, lease)
         return tuple(moved), aside
 
+    def _list_staging(self, sealed: SealedSequence, lease: Lease) -> list[str]:
+        """The directories of its attempts; at given names, those that were captured hold slots, and are moved too."""
+        found = [attempt.staging_path for attempt in sealed.attempts]
+        if sealed.is_at_given_names:
+            names = (
+                captured_directory(attempt.staging_path, fence)
+                for attempt in sealed.attempts
+                for fence in range(sealed.order.fence, lease.fence)
+            )
+            found += [name for name in names if self.examination.fs.is_directory(name)]
+        return found
+
     def _undo_what_has_no_files(self, finding: LogFinding, lease: Lease) -> None:
         """Undo steps with effects outside the dataset's files, newest first, since these effects can't be moved."""
         fs, root = self.examination.fs, self.examination.root
         with StepPorts(self.operations.open_file_system) as ports:
             for each in reversed(finding.forgotten):
+                if each.sealed is not None and each.sealed.is_at_given_names:
+                    # What it removed or replaced stays in its slots; the next run compares both sides again.
+                    continue
                 captured = CapturedStaging(each.sequence_id, lease.fence, {})
                 for segment in () if each.sealed is None else each.sealed.segments():
                     steps = decode_segment(segment.payload, segment.digest)
