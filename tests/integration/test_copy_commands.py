@@ -1,0 +1,176 @@
+"""Copies by the command line: plan, run, verify, trash, cleanup, reconcile, and commands that copies don't have."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.db.embedded import EmbeddedServer
+from tests.support import postgres
+from tests.support.command_lake import ask, invoke
+from tests.support.database_pool import DatabasePool
+
+_JOB = """
+job: mirror
+kind: distcp
+source: ./in
+destination: ./out
+datasets:
+  - {urn: docs, deletes: ours}
+"""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A job's file ``mirror.yaml`` with a tree to copy."""
+
+    path: Path
+
+    @property
+    def job(self) -> str:
+        return str(self.path / "mirror.yaml")
+
+    def write(self, name: str, text: str, *, at_s: int) -> None:
+        place = self.path / "in" / "docs" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        os.utime(place, (at_s, at_s))
+
+    def remove(self, name: str) -> None:
+        (self.path / "in" / "docs" / name).unlink()
+
+    def at(self, name: str) -> Path:
+        return self.path / "out" / "docs" / name
+
+    def run(self) -> None:
+        found = invoke("run", self.job)
+        assert found.exit_code == 0, found.output
+
+
+@pytest.fixture
+def another_log(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[str]:
+    with postgres.migrated_database(server, database_pool) as name:
+        yield server.url(name)
+
+
+@pytest.fixture
+def folder(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
+    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+    made = Folder(tmp_path)
+    Path(made.job).write_text(_JOB, encoding="utf-8")
+    made.write("a.txt", "one", at_s=1_000)
+    made.write("b.txt", "two", at_s=1_000)
+    return made
+
+
+def change(folder: Folder) -> None:
+    folder.write("a.txt", "longer", at_s=2_000)
+    folder.write("sub/c.txt", "new", at_s=2_000)
+    folder.remove("b.txt")
+
+
+def test_a_plan_says_of_each_path_what_becomes_of_it_and_why(folder: Folder) -> None:
+    folder.run()
+    change(folder)
+
+    (planned,) = ask("plan", folder.job)
+
+    assert [(each["path"], each["action"], each["why"]) for each in planned["changes"]] == [
+        ("a.txt", "replace", "length 3 became 6"),
+        ("b.txt", "remove", "the source lacks it"),
+        ("sub", "create", "is new"),
+        ("sub/c.txt", "create", "is new"),
+    ]
+    assert folder.at("b.txt").exists(), "a plan changes nothing"
+
+
+def test_a_run_makes_both_trees_equal_and_tells_what_it_did(folder: Folder) -> None:
+    folder.run()
+    change(folder)
+
+    report = ask("run", folder.job)
+
+    (dataset,) = report["datasets"]
+    assert (dataset["outcome"], dataset["publication"]["file_count"]) == ("COMMITTED", 2)
+    assert folder.at("a.txt").read_text() == "longer"
+    assert folder.at("a.txt").stat().st_mtime == 2_000
+    assert folder.at("sub/c.txt").read_text() == "new"
+    assert not folder.at("b.txt").exists()
+
+
+def test_verify_knows_what_each_name_holds_now(folder: Folder) -> None:
+    folder.run()
+    change(folder)
+    folder.run()
+    (verified,) = ask("verify", folder.job)
+    assert (verified["file_count"], verified["faults"]) == (2, [])
+
+    folder.at("a.txt").write_text("stranger")
+    folder.at("sub/c.txt").unlink()
+    found = invoke("verify", folder.job, "--json")
+
+    assert found.exit_code == 1
+    assert '"other length"' in found.stdout
+    assert '"missing"' in found.stdout
+
+
+def test_replaced_and_removed_files_come_back_from_the_trash(folder: Folder, tmp_path: Path) -> None:
+    folder.run()
+    change(folder)
+    folder.run()
+
+    kept = ask("trash", "list", folder.job)
+    assert {(Path(each["path"]).name, each["was_removed"]) for each in kept} == {("a.txt", False), ("b.txt", True)}
+    back = tmp_path / "back.txt"
+    arguments = ("--dataset", "docs", "--path", str(folder.at("b.txt")), "--to", str(back))
+    assert invoke("trash", "restore", folder.job, *arguments).exit_code == 0
+    assert back.read_text() == "two"
+    assert invoke("trash", "restore", folder.job, *arguments).exit_code == 1, "the file is there already"
+    unknown = ("--dataset", "docs", "--path", str(folder.at("c.txt")), "--to", str(tmp_path / "none"))
+    refused = invoke("trash", "restore", folder.job, *unknown)
+    assert (refused.exit_code, (tmp_path / "none").exists()) == (2, False)
+
+
+def test_cleanup_empties_the_slots_once_their_time_is_over(folder: Folder) -> None:
+    Path(folder.job).write_text(_JOB + "trash_keep_s: 0\n", encoding="utf-8")
+    folder.run()
+    change(folder)
+    folder.run()
+
+    cleaned = ask("cleanup", folder.job)
+
+    assert cleaned["docs"]["remaining"] == 0
+    assert ask("trash", "list", folder.job) == []
+    (verified,) = ask("verify", folder.job)
+    assert verified["faults"] == []
+
+
+def test_another_log_is_stopped_and_goes_on_after_setting_aside(
+    folder: Folder, another_log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.run()
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", another_log)
+    folder.write("a.txt", "changed", at_s=3_000)
+    blocked = invoke("run", folder.job)
+    assert (blocked.exit_code, folder.at("a.txt").read_text()) == (1, "one")
+
+    adopted = invoke("reconcile", folder.job, "--adopt", "--yes")
+    assert "copies are not adopted" in adopted.output
+    aside = invoke("reconcile", folder.job, "--set-aside", "--yes")
+    assert aside.exit_code == 0, aside.output
+
+    folder.run()
+    assert folder.at("a.txt").read_text() == "changed"
+    assert folder.at("b.txt").read_text() == "two", "the log doesn't know that it published this file"
+
+
+def test_what_is_for_rows_refuses_copies_and_says_so(folder: Folder) -> None:
+    for arguments in (("compact", folder.job), ("stream", folder.job), ("discover", folder.job)):
+        found = invoke(*arguments)
+        assert found.exit_code == 2, found.output
+        assert "expected a job that reads rows (ingest), found one of the kind 'distcp'" in found.output
+    found = invoke("run", folder.job, "--start-over")
+    assert "is for topics, and mirror copies files" in found.output
