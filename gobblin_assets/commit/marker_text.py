@@ -3,7 +3,8 @@
     {"sha256": "<of the text of marker>", "marker": {"format": 2, "sequence_id": …, "attempts": […], …}}
 
 A marker holds the segments as the log stores them (about 25 bytes for each file, in base64), so that a sequence which
-is adopted from its marker is checked and published by the sealed identities, and not by a listing.
+is adopted from its marker is checked and published by the sealed identities, and not by a listing. A sequence at given
+names is never adopted, so its marker has only the digest of its segments.
 """
 
 import base64
@@ -50,7 +51,9 @@ def encode_marker(sealed: SealedSequence, *, fence: int) -> bytes:
         "rows_by_role": _rows_by_role(sealed),
         "moves": [_move_to_json(move) for move in order.moves],
         "details": {name: value for name, value in order.details.items() if name not in _LEFT_OUT},
-        "attempts": [_attempt_to_json(attempt) for attempt in sealed.attempts],
+        "attempts": [
+            _attempt_to_json(attempt, with_segments=not sealed.is_at_given_names) for attempt in sealed.attempts
+        ],
     }
     text = _canonical(marker)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -104,7 +107,7 @@ def _move_to_json(move: KeyMove) -> dict[str, object]:
     }
 
 
-def _attempt_to_json(attempt: SealedAttempt) -> dict[str, object]:
+def _attempt_to_json(attempt: SealedAttempt, *, with_segments: bool) -> dict[str, object]:
     return {
         "attempt_id": str(attempt.attempt_id),
         "multi_work_unit": attempt.multi_work_unit,
@@ -125,6 +128,7 @@ def _attempt_to_json(attempt: SealedAttempt) -> dict[str, object]:
                 **({} if segment.version is None else {"version": segment.version}),
             }
             for segment_id, segment in zip(attempt.segment_ids, attempt.segments, strict=True)
+            if with_segments
         ],
     }
 
