@@ -25,7 +25,8 @@ class CopyPlan:
     ``source_root``: full path of the file set's directory. ``place``: the same, relative to the dataset's directory at
     the destination. ``replaced``: by item number, the identity of the file that stands at the item's path. ``removals``
     and ``directories`` have numbers of their own, unique with those of the items. Paths are relative to the dataset's
-    directory at the destination; those of origins to ``source_root``.
+    directory at the destination; those of origins to ``source_root``. ``waiting``: files and bytes that are left to later
+    runs.
     """
 
     source_root: str
@@ -37,6 +38,7 @@ class CopyPlan:
     directories: tuple[tuple[int, str, Attributes], ...] = ()
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
     changes: tuple[PlannedChange, ...] = ()
+    waiting: tuple[int, int] = (0, 0)
 
     @property
     def is_empty(self) -> bool:
@@ -51,6 +53,19 @@ class CopyPlan:
         return sum(file.origin.identity.size_bytes for item in self.items for file in item.files)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyBudget:
+    """What one run may copy of a file set; None: everything."""
+
+    files_max: int | None = None
+    bytes_max: int | None = None
+
+    def has_room(self, files: int, size_bytes: int) -> bool:
+        return (self.files_max is None or files <= self.files_max) and (
+            self.bytes_max is None or size_bytes <= self.bytes_max
+        )
+
+
 @dataclass(slots=True)
 class CopyPlanner:
     """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
@@ -62,6 +77,9 @@ class CopyPlanner:
     place: str
     preserve: Preserve
     is_metadata: Callable[[str], bool]
+    budget: CopyBudget = CopyBudget()
+    _taken: tuple[int, int] = field(default=(0, 0), init=False)
+    _waiting: tuple[int, int] = field(default=(0, 0), init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
@@ -93,7 +111,17 @@ class CopyPlanner:
             directories=tuple(self._directories),
             counts=self._counts,
             changes=tuple(self._changes),
+            waiting=self._waiting,
         )
+
+    def _take(self, files: int, size_bytes: int) -> bool:
+        """Whether the run copies this too. The first item is always copied: else a large one would wait for ever."""
+        taken_files, taken_bytes = self._taken
+        if taken_files and not self.budget.has_room(taken_files + files, taken_bytes + size_bytes):
+            self._waiting = (self._waiting[0] + files, self._waiting[1] + size_bytes)
+            return False
+        self._taken = (taken_files + files, taken_bytes + size_bytes)
+        return True
 
     def _add(self, found: Difference) -> None:
         self._counts[found.kind] += 1
@@ -112,7 +140,7 @@ class CopyPlanner:
                 pass
 
     def _copy(self, found: Difference) -> None:
-        if found.source is None:
+        if found.source is None or not self._take(1, found.source.identity.size_bytes):
             return
         number = self._next()
         self._items.append(CopyItem(number, self._path(found.path), (self._file(found.source),)))
@@ -132,6 +160,8 @@ class CopyPlanner:
         if not files:
             for entry in (found.source, *directories):
                 self._need_entry(entry.path, entry, found.why)
+            return
+        if not self._take(len(files), sum(entry.identity.size_bytes for entry in files)):
             return
         start = len(found.path) + 1
         self._items.append(

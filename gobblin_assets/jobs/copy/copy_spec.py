@@ -51,6 +51,8 @@ class CopyDatasetSpec(DatasetOptions):
         "leave", description="A file whose attributes alone differ is left, or copied again."
     )
     links: LinkPolicy = Field(LinkPolicy.FAIL, description="Links and special files of the source.")
+    files_per_run_max: int | None = Field(None, ge=1, description="A run copies no more files; the others wait.")
+    bytes_per_run_max: int | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
     metadata: tuple[str, ...] = Field(
         ("_SUCCESS", "_SUCCESS.*", "metadata/**"),
         description="Globs of files that are published after all others, because they say that these are there.",

@@ -13,7 +13,7 @@ from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.checksums import checksums_agree
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
+from gobblin_assets.jobs.copy.copy_plan import CopyBudget, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
@@ -114,6 +114,7 @@ class CopyKind:
             work_units=(unit,),
             payload=plan,
             notes=tuple(describe_plan(plan)),
+            degraded=_describe_waiting(plan),
             changes=plan.changes,
         )
 
@@ -130,7 +131,11 @@ class CopyKind:
         if not missing:
             standing = _list(target, _join(self.root, place), file_set, filters, is_source=False)
         planner = CopyPlanner(
-            source_root, file_set.directory, parse_preserve(spec.preserve), _metadata_of(spec.metadata)
+            source_root,
+            file_set.directory,
+            parse_preserve(spec.preserve),
+            _metadata_of(spec.metadata),
+            CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max),
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         listed = _list(source, source_root, file_set, filters, is_source=True)
@@ -196,6 +201,13 @@ def _list(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_sour
         return
     wanted = [each.path for each in file_set.files if not (is_source and each.is_deleted)]
     yield from list_named(tree, root, wanted, required=is_source)
+
+
+def _describe_waiting(plan: CopyPlan) -> tuple[str, ...]:
+    files, size_bytes = plan.waiting
+    if not files:
+        return ()
+    return (f"{files:,} files of {size_bytes:,} bytes wait for later runs (files_per_run_max, bytes_per_run_max)",)
 
 
 def _metadata_of(globs: Sequence[str]) -> Callable[[str], bool]:

@@ -1,0 +1,93 @@
+"""Plans of copies: from differences to items, removals and directories, and the budget of a run."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.jobs.copy.copy_plan import CopyBudget, CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
+from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.model.files import FileIdentity
+
+
+def entry(path: str, size_bytes: int = 1, *, mtime_ns: int = 1, kind: EntryKind = EntryKind.FILE) -> TreeEntry:
+    return TreeEntry(path, kind, FileIdentity(size_bytes, hash(path) % 1_000, mtime_ns), 0o555, 1, 2)
+
+
+def directory(path: str) -> TreeEntry:
+    return entry(path, kind=EntryKind.DIRECTORY)
+
+
+def plan(
+    source: Sequence[TreeEntry],
+    destination: Sequence[TreeEntry] = (),
+    *,
+    place: str = "",
+    bytes_max: int | None = None,
+    files_max: int | None = None,
+    missing: Sequence[str] = (),
+) -> CopyPlan:
+    budget = CopyBudget(files_max, bytes_max)
+    planner = CopyPlanner("/in", place, parse_preserve("pt"), lambda path: path == "_SUCCESS", budget)
+    rules = DifferenceRules(deletes=Deletes.ALL if destination else Deletes.OFF)
+    return planner.plan(missing, compare_trees(source, destination, rules))
+
+
+def test_each_difference_becomes_its_change() -> None:
+    found = plan(
+        [entry("_SUCCESS"), entry("new"), entry("old", 2), entry("same")],
+        [entry("gone"), entry("old", 1), entry("same")],
+    )
+    assert sorted((change.path, change.action) for change in found.changes) == [
+        ("_SUCCESS", "create"),
+        ("gone", "remove"),
+        ("new", "create"),
+        ("old", "replace"),
+    ]
+    (replaced,) = [item for item in found.items if item.number in found.replaced]
+    assert (replaced.path, found.replaced[replaced.number].size_bytes) == ("old", 1)
+    assert [path for _number, path, _identity in found.removals] == ["gone"]
+    assert [item.path for item in found.items if item.number in found.metadata] == ["_SUCCESS"]
+    assert len({*found.replaced, *(item.number for item in found.items), *(n for n, *_ in found.removals)}) == 4
+
+
+def test_a_new_directory_is_one_item_whose_owner_may_move_it() -> None:
+    found = plan([directory("d"), directory("d/e"), entry("d/e/f"), entry("d/x")])
+    (item,) = found.items
+    assert (item.path, item.is_directory, [file.path for file in item.files]) == ("d", True, ["d/e/f", "d/x"])
+    assert item.directories[0][0] == "e"
+    assert item.desired.mode == 0o755
+    assert item.files[0].desired.mode == 0o555
+
+
+def test_a_new_directory_without_files_is_made_with_those_inside() -> None:
+    found = plan([directory("d"), directory("d/e")])
+    assert found.items == ()
+    assert [path for _number, path, _desired in found.directories] == ["d", "d/e"]
+
+
+def test_paths_are_those_of_the_dataset_and_origins_those_of_the_file_set() -> None:
+    found = plan([entry("f")], place="day=1", missing=["day=1"])
+    assert [item.path for item in found.items] == ["day=1/f"]
+    assert found.items[0].files[0].origin.path == "f"
+    assert [path for _number, path, _desired in found.directories] == ["day=1"]
+
+
+def test_what_a_budget_leaves_waits_and_is_counted() -> None:
+    source = [entry("a", 5), entry("b", 5), entry("c", 1)]
+    found = plan(source, bytes_max=6)
+    assert ([item.path for item in found.items], found.waiting) == (["a", "c"], (1, 5))
+    found = plan(source, files_max=1)
+    assert ([item.path for item in found.items], found.waiting) == (["a"], (2, 6))
+
+
+def test_an_item_larger_than_the_budget_does_not_wait_for_ever() -> None:
+    found = plan([entry("a", 50)], bytes_max=6)
+    assert ([item.path for item in found.items], found.waiting) == (["a"], (0, 0))
+
+
+def test_what_can_t_give_way_refuses_the_whole_plan() -> None:
+    with pytest.raises(RejectedError, match="1 names can't be published: a is a file in the source and a directory"):
+        plan([entry("a")], [directory("a")])
