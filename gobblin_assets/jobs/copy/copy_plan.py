@@ -25,8 +25,8 @@ class CopyPlan:
     ``source_root``: full path of the file set's directory. ``place``: the same, relative to the dataset's directory at
     the destination. ``replaced``: by item number, the identity of the file that stands at the item's path. ``removals``
     and ``directories`` have numbers of their own, unique with those of the items. Paths are relative to the dataset's
-    directory at the destination; those of origins to ``source_root``. ``waiting``: files and bytes that are left to later
-    runs.
+    directory at the destination; those of origins to ``source_root``. ``waiting``: files and bytes that later runs
+    copy.
     """
 
     source_root: str
