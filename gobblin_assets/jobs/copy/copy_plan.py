@@ -34,7 +34,7 @@ class CopyPlan:
     ``source_root``: full path of the file set's directory. ``place``: the same, relative to the dataset's directory at
     the destination. ``replaced``: by item number, the identity of the file that stands at the item's path. ``removals``
     and ``directories`` have numbers of their own, unique with those of the items. Paths are relative to the dataset's
-    directory at the destination; those of origins to ``source_root``.
+    directory at the destination; those of origins to ``source_root``. ``follows_links``: origins may be links to files.
     """
 
     source_root: str
@@ -46,6 +46,7 @@ class CopyPlan:
     directories: tuple[tuple[int, str, Attributes], ...] = ()
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
     changes: tuple[PlannedChange, ...] = ()
+    follows_links: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -71,6 +72,7 @@ class CopyPlanner:
     place: str
     preserve: Preserve
     is_metadata: Callable[[str], bool]
+    follows_links: bool = False
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
@@ -102,6 +104,7 @@ class CopyPlanner:
             directories=tuple(self._directories),
             counts=self._counts,
             changes=tuple(self._changes),
+            follows_links=self.follows_links,
         )
 
     def _add(self, found: Difference) -> None:
