@@ -95,12 +95,7 @@ class NamedTree:
         for place in (self.root, *(str(path) for path in PurePosixPath(self.root).parents)):
             holder = _find_claim(files, place)
             if holder is not None and (place != self.root or holder != self.job):
-                raise RejectedError(
-                    f"{self.root} lies in the tree {place}, to which the job {holder!r} copies",
-                    field="destination",
-                    hint="Copy to a directory that no other job copies to.",
-                    claimed_by=holder,
-                )
+                raise _refuse_tree(self.root, place, holder)
 
     def _claim(self, files: NamedFiles) -> None:
         place = f"{work_root_of(self.root)}/{CLAIM_NAME}"
@@ -115,7 +110,9 @@ class NamedTree:
         return self._work.check_logs(leases)
 
     def refuse_strangers(self, urn: DatasetUrn) -> None:
-        """No link may redirect what is published, on the way from the root to the dataset's directory."""
+        """No link may redirect what is published, on the way from the root to the dataset's directory, and no other
+        job may publish below a directory on this way.
+        """
         self._work.refuse_strangers(urn)
         files = require_named_files(self.fs)
         for place in reversed(list_upwards([self.place_of(urn)], self.root)[:-1]):
@@ -127,6 +124,9 @@ class NamedTree:
                     hint="Move it away, or choose another destination.",
                     path=place,
                 )
+            holder = _find_claim(files, place)
+            if holder is not None:
+                raise _refuse_tree(self.place_of(urn), place, holder)
 
     def place_of(self, urn: DatasetUrn) -> str:
         """The dataset's directory."""
@@ -148,7 +148,7 @@ class NamedTree:
         return [self._step_of(each, output.path, root) for output in outputs for each in _details_of(output)]
 
     def _step_of(self, output: NamedOutput, staging: str, root: str) -> CommitStep:
-        target, number = f"{root}/{output.path}" if output.path else root, str(output.number)
+        target, number = _target_of(root, output.path), str(output.number)
         match output:
             case FileAtName() if output.replaces is None:
                 return PlaceFile(staging, target, number, output.writer, output.identity, output.is_metadata)
@@ -175,6 +175,25 @@ class NamedTree:
 def _details_of(output: Output) -> Sequence[NamedOutput]:
     found: Sequence[NamedOutput] = output.details
     return found
+
+
+def _target_of(root: str, path: str) -> str:
+    """Full path of what is published at ``path`` of the dataset. Directories above the dataset's begin with ``..``.
+
+    No call may walk over ``..``: while the dataset's directory is missing, such a path leads nowhere.
+    """
+    while path == ".." or path.startswith("../"):
+        root, path = root.rpartition("/")[0], path[3:]
+    return f"{root}/{path}" if path else root
+
+
+def _refuse_tree(path: str, place: str, holder: str) -> RejectedError:
+    return RejectedError(
+        f"{path} lies in the tree {place}, to which the job {holder!r} copies",
+        field="destination",
+        hint="Copy to a directory that no other job copies to.",
+        claimed_by=holder,
+    )
 
 
 def _find_claim(files: NamedFiles, place: str) -> str | None:

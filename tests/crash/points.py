@@ -22,4 +22,7 @@ OF_A_PUBLICATION = (
     Failpoint.SEALED_BEFORE_EXECUTE,
     *OF_EXECUTION,
 )
+OF_A_CAPTURE = (Failpoint.ATTEMPTS_CLAIMED, Failpoint.ATTEMPTS_CAPTURED)
+"""Of an execution under another fence than the sealer's, at given names: after MARKER_WRITTEN."""
+
 OF_CLEANUP = (Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_CAPTURED, Failpoint.CLEANUP_REMOVED)

@@ -11,7 +11,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.job_kind import PlanRequest, SessionLostError, UnitPlan
-from tests.crash.points import OF_A_PUBLICATION, OF_CLEANUP, OF_EXECUTION
+from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_moves import OF_MOVING
 from tests.crash.test_reconciliation import OF_ADOPTION, OF_SETTING_ASIDE
@@ -43,7 +43,7 @@ RUN_KILLS = [
 
 
 def test_every_failpoint_is_killed_somewhere() -> None:
-    elsewhere = {*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING}
+    elsewhere = {*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING, *OF_A_CAPTURE}
     here = {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT}
     assert {*here, *OF_A_FOLD, *elsewhere} == set(Failpoint)
 

@@ -109,6 +109,9 @@ class Lake:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [(number, value) for number, value in map(json.loads, lines)]
 
+    def open_world(self) -> "World":
+        return World(self)
+
     def open_kind(self) -> JobKind:
         return KINDS[self.kind](LakeRows(self), lambda: self.urns, SystemClock(), COLUMNS, shares=self.shares)
 
@@ -344,7 +347,7 @@ def start_worker(
 
 
 def _work(lake: Lake, failpoint: str, log: str, mode: Mode, action: str, argument: str) -> None:
-    world = World(lake)
+    world = lake.open_world()
     if failpoint:
         failpoints.arm(failpoint, log)
     match action:

@@ -17,7 +17,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
-from tests.support.lake import FORKS, Lake, World
+from tests.support.lake import FORKS, Lake
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def _answer(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -
 
 def run(lake: Lake, loss: Loss | None = None, mode: Mode = Mode.APPEND) -> Ran:
     """One run of the lake, in which a permission is lost."""
-    world = World(lake)
+    world = lake.open_world()
     losing = _Losing(loss)
     try:
         with failpoints.install(losing):
@@ -130,7 +130,7 @@ def run(lake: Lake, loss: Loss | None = None, mode: Mode = Mode.APPEND) -> Ran:
 
 def recover(lake: Lake) -> list[str]:
     """Recover like a sensor; returns the failures."""
-    world = World(lake)
+    world = lake.open_world()
     try:
         report = world.operations().recover_due(None, on_publication=lambda _publication: None)
     finally:
@@ -139,7 +139,7 @@ def recover(lake: Lake) -> list[str]:
 
 
 def abandon(lake: Lake, sequence_id: SequenceId) -> None:
-    world = World(lake)
+    world = lake.open_world()
     try:
         world.operations().abandon(sequence_id, reason="a test")
     finally:

@@ -26,7 +26,7 @@ class CopyPlan:
     the destination. ``replaced``: by item number, the identity of the file that stands at the item's path. ``removals``
     and ``directories`` have numbers of their own, unique with those of the items. Paths are relative to the dataset's
     directory at the destination; those of origins to ``source_root``. ``waiting``: files and bytes that later runs
-    copy.
+    copy. ``follows_links``: origins may be links to files.
     """
 
     source_root: str
@@ -39,6 +39,7 @@ class CopyPlan:
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
     changes: tuple[PlannedChange, ...] = ()
     waiting: tuple[int, int] = (0, 0)
+    follows_links: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -80,6 +81,7 @@ class CopyPlanner:
     budget: CopyBudget = CopyBudget()
     _taken: tuple[int, int] = field(default=(0, 0), init=False)
     _waiting: tuple[int, int] = field(default=(0, 0), init=False)
+    follows_links: bool = False
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
@@ -112,6 +114,7 @@ class CopyPlanner:
             counts=self._counts,
             changes=tuple(self._changes),
             waiting=self._waiting,
+            follows_links=self.follows_links,
         )
 
     def _take(self, files: int, size_bytes: int) -> bool:

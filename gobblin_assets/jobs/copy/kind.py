@@ -16,7 +16,7 @@ from gobblin_assets.jobs.copy.checksums import checksums_agree
 from gobblin_assets.jobs.copy.copy_plan import CopyBudget, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.datasets import FileSet
-from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
+from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.filters import Filters, list_chosen, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.manifest import list_named
@@ -131,11 +131,9 @@ class CopyKind:
         if not missing:
             standing = _list(target, _join(self.root, place), file_set, filters, is_source=False)
         planner = CopyPlanner(
-            source_root,
-            file_set.directory,
-            parse_preserve(spec.preserve),
-            _metadata_of(spec.metadata),
-            CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max),
+            *(source_root, file_set.directory, parse_preserve(spec.preserve), _metadata_of(spec.metadata)),
+            budget=CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max),
+            follows_links=spec.links is LinkPolicy.FOLLOW,
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         listed = _list(source, source_root, file_set, filters, is_source=True)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -9,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from gobblin_assets.destinations.named_tree import WORK_NAME
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.posix_tree import PosixTree
 from gobblin_assets.fs.registry import open_file_system, scheme_of
@@ -74,7 +76,12 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
 
 
 def find_copy_datasets(spec: CopySpec, now: dt.datetime) -> dict[DatasetUrn, CopyDataset]:
-    """The datasets of the job, as written or as its finder finds them now. ``now`` is aware."""
+    """The datasets of the job, as written or as its finder finds them now. ``now`` is aware.
+
+    RejectedError if links make one root lie inside the other.
+    """
+    (_fs, source), (_to, root) = open_file_system(spec.source), open_file_system(spec.destination)
+    _require_distinct(os.path.realpath(source), os.path.realpath(root))
     if spec.finder is None:
         return {
             DatasetUrn(str(each.urn)): CopyDataset(each, _place_of(each, "datasets")) for each in _list_written(spec)
@@ -86,9 +93,9 @@ def find_copy_datasets(spec: CopySpec, now: dt.datetime) -> dict[DatasetUrn, Cop
 
 
 def open_source_tree(source: str, spec: CopyDatasetSpec) -> tuple[PosixTree, str]:
-    """The tree to copy from, and its root."""
+    """The tree to copy from, and its root. Where another copy's destination is the source, its work stays out."""
     _fs, root = open_file_system(source)
-    return PosixTree("source", follow_links=spec.links is LinkPolicy.FOLLOW), root
+    return PosixTree("source", hidden=frozenset({WORK_NAME}), follow_links=spec.links is LinkPolicy.FOLLOW), root
 
 
 def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
@@ -139,6 +146,12 @@ def _check_path(path: str, field: str) -> None:
             field=field,
             hint="Write it without a slash at its ends and without `..`.",
         )
+    if WORK_NAME in path.split("/"):
+        raise RejectedError(
+            f"{path!r} lies in a work directory, where nothing is copied from or to",
+            field=field,
+            hint=f"Choose a path without {WORK_NAME}.",
+        )
 
 
 def _check_places(spec: CopySpec) -> None:
@@ -148,9 +161,14 @@ def _check_places(spec: CopySpec) -> None:
             field="source",
             hint="Mount the source, and name the directory.",
         )
-    (_fs, source), (fs, root) = open_file_system(spec.source), open_file_system(spec.destination)
-    for inner, outer, field in ((root, source, "destination"), (source, root, "source")):
-        if fs.scheme == "file" and PurePosixPath(inner).is_relative_to(outer):
+    (_fs, source), (_to, root) = open_file_system(spec.source), open_file_system(spec.destination)
+    _require_distinct(source, root)
+
+
+def _require_distinct(source: str, destination: str) -> None:
+    """RejectedError for two roots of which one lies inside the other, as their paths are written."""
+    for inner, outer, field in ((destination, source, "destination"), (source, destination, "source")):
+        if PurePosixPath(inner).is_relative_to(outer):
             raise RejectedError(
                 f"{inner} lies inside {outer}", field=field, hint="Copy between two trees that lie apart."
             )

@@ -92,6 +92,7 @@ class CopyWorker:
             checksum=self._rereads,
             preserve=plan.preserve,
             on_progress=_Lines(order.plan.urn, plan, self._clock, self._say).tell,
+            follows_links=plan.follows_links,
         )
         results: dict[str, FileResult] = {}
         failed: list[FileResult] = []
@@ -184,7 +185,7 @@ def _identity_of(result: FileResult) -> FileIdentity:
 def _failure_of(failed: Sequence[FileResult]) -> GobblinError:
     """One error for all files that failed: retryable if all of them are."""
     failures = [each.failure for each in failed if each.failure is not None]
-    shown = "; ".join(failure.message for failure in failures[:FAILURES_NAMED_MAX])
+    shown = "; ".join(f"{each.path}: {each.failure.message}" for each in failed[:FAILURES_NAMED_MAX] if each.failure)
     more = f" and {len(failures) - FAILURES_NAMED_MAX:,} more" if len(failures) > FAILURES_NAMED_MAX else ""
     message = f"{len(failures):,} files could not be copied: {shown}{more}"
     if all(failure.family is ErrorFamily.RETRYABLE for failure in failures):

@@ -20,7 +20,7 @@ from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, app
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, Moved, ShrunkError, move_bytes, read_whole, write_all
 
 # Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE_OF_NEW: Final = 0o666
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO})
@@ -39,11 +39,16 @@ class PlannedFile(NamedTuple):
 
 
 class CopyOptions(NamedTuple):
-    """What is wanted of each file besides its bytes."""
+    """What is wanted of each file besides its bytes. ``follows_links``: a link is as good as what it leads to."""
 
     checksum: bool
     access_lists: bool
     extended: bool
+    follows_links: bool = False
+
+    @property
+    def read_flags(self) -> int:
+        return _READ if self.follows_links else _READ | os.O_NOFOLLOW
 
 
 StagedFile = tuple[int, int, int, int | None]
@@ -65,7 +70,7 @@ def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions,
 def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
     """The source is read, and proved, before anything is made."""
     try:
-        descriptor = os.open(source, _READ)
+        descriptor = os.open(source, options.read_flags)
         try:
             content = read_whole(descriptor, file.size_bytes)
             extended = _read_extended(descriptor, options)
@@ -86,7 +91,7 @@ def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOption
 
 def _copy_large(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
     try:
-        descriptor = os.open(source, _READ)
+        descriptor = os.open(source, options.read_flags)
         try:
             before = os.fstat(descriptor)
             _require_planned(before, file, source, "since it was planned")

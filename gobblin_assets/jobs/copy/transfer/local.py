@@ -104,7 +104,8 @@ class LocalTransfer:
 
 def _plan_work(order: TransferOrder, found: Bin) -> BinWork:
     kept = order.preserve.letters
-    options = (order.checksum, PreserveLetter.ACCESS_LISTS in kept, PreserveLetter.EXTENDED in kept)
+    extended = PreserveLetter.EXTENDED in kept
+    options = (order.checksum, PreserveLetter.ACCESS_LISTS in kept, extended, order.follows_links)
     items = tuple(pack_item(item) for item in found.items)
     return BinWork(order.source_root, f"{order.attempt}/{found.writer}", options, items)
 

@@ -60,7 +60,8 @@ class TransferOrder:
     file of the directory item ``n`` lies below ``<bin.writer>/<n>/``. ``workers``: how many bins are copied at a time.
     ``checksum``: whether the CRC32C of each file is wanted. ``preserve``: only access lists and extended attributes of
     files are read from the source; the rest is in the items. ``tag`` names the work for a later ``cancel``.
-    ``on_progress`` is called by the thread that takes the results.
+    ``on_progress`` is called by the thread that takes the results. ``follows_links``: the plan gave links as what they
+    lead to; otherwise a link at a planned file's name fails the file.
     """
 
     source_root: str
@@ -71,6 +72,7 @@ class TransferOrder:
     checksum: bool = False
     preserve: Preserve = NOTHING_PRESERVED
     on_progress: Callable[[TransferProgress], None] = unheard_progress
+    follows_links: bool = False
 
 
 class Transfer(Protocol):

@@ -54,7 +54,7 @@ class BinWork(NamedTuple):
 
     source_root: str
     directory: str
-    options: tuple[bool, bool, bool]
+    options: tuple[bool, bool, bool, bool]
     items: tuple[bytes, ...]
 
 

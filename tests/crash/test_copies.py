@@ -1,0 +1,344 @@
+"""Real copies, killed and paused everywhere: names hold what the log says, and no version of a file is ever lost."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.state import SequenceId
+from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_CLEANUP, OF_EXECUTION
+from tests.crash.test_kills import (
+    OF_ABANDONMENT,
+    ONCE_IN_A_RUN,
+    check_every_sequence_was_announced,
+    kill_at,
+    open_sequence,
+)
+from tests.crash.test_lost_acknowledgements import COMMITS
+from tests.support.copy_lake import (
+    ACTS_OF_THE_CHANGE,
+    OF_VERSION_2,
+    REMOVED,
+    REPLACED,
+    CopyLake,
+    CopyWorld,
+    content_of,
+    files_of,
+    inodes_of,
+)
+from tests.support.lake import start_worker
+from tests.support.shares import cross, rotating
+
+ACTS: Final = range(1, ACTS_OF_THE_CHANGE + 1)
+OF_A_COPY: Final = (
+    Failpoint.LEASE_TAKEN,
+    *OF_A_PUBLICATION,
+    Failpoint.FINISHED_BEFORE_EVENTS,
+    Failpoint.EVENTS_BEFORE_CLEANUP,
+)
+OF_A_RECOVERY: Final = (Failpoint.RECOVERY_STARTED, *OF_A_CAPTURE, *OF_EXECUTION, Failpoint.FINISHED_BEFORE_EVENTS)
+# Before the first act, between the two renames of a replacement, before the removal, and after everything.
+SEALED: Final = (
+    Failpoint.SEAL_COMMITTED,
+    f"{Failpoint.STEP_AFTER}@5",
+    f"{Failpoint.STEP_AFTER}@8",
+    Failpoint.VERIFIED_BEFORE_FINISH,
+)
+MOVED_ASIDE: Final = Counter(content_of(path, 1) for path in (REMOVED, *REPLACED))
+MOVED_ASIDE_TWICE: Final = MOVED_ASIDE + Counter(content_of(path, 2) for path in OF_VERSION_2)
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> CopyLake:
+    made = CopyLake(database_url, str(tmp_path))
+    made.make_source()
+    return made
+
+
+@pytest.fixture
+def world(lake: CopyLake) -> Iterator[CopyWorld]:
+    opened = lake.open_world()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def changed(lake: CopyLake, world: CopyWorld) -> CopyWorld:
+    """The first version was copied, and then the source changed."""
+    assert not world.run().failed
+    lake.change_source()
+    return world
+
+
+def kill(lake: CopyLake, at: str, **how: str) -> None:
+    """Kill a process at a point, or at the n-th time that it reaches it: ``<point>@<n>``."""
+    point, _, count = at.partition("@")
+    kill_at(lake, f"{point}=kill@{count or 1}", **how)
+
+
+def check_complete(world: CopyWorld) -> None:
+    world.check_copied()
+    check_every_sequence_was_announced(world)
+
+
+@pytest.mark.parametrize("at", [*ONCE_IN_A_RUN[:2], *map(rotating, OF_A_COPY)], ids=str)
+def test_a_first_copy_killed_anywhere_is_completed_by_the_next(lake: CopyLake, world: CopyWorld, at: str) -> None:
+    kill(lake, at)
+    world.expire_leases()
+
+    assert not world.run().failed
+
+    check_complete(world)
+    assert not world.slots()
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        *OF_A_COPY,
+        *(rotating(f"{point}@2") for point in OF_A_PUBLICATION if point is not Failpoint.SEQUENCE_BEGUN),
+        *(rotating(f"{point}@{n}") for point in (Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER) for n in ACTS[2:]),
+    ],
+    ids=str,
+)
+def test_a_change_killed_anywhere_is_completed_by_the_next(lake: CopyLake, changed: CopyWorld, at: str) -> None:
+    kill(lake, at)
+    changed.expire_leases()
+
+    assert not changed.run().failed
+
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize(("first", "second"), cross(SEALED, OF_A_RECOVERY), ids=str)
+def test_a_recovery_killed_anywhere_is_completed_by_the_next(
+    lake: CopyLake, changed: CopyWorld, first: str, second: str
+) -> None:
+    if first is Failpoint.VERIFIED_BEFORE_FINISH and second in {Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER}:
+        second = f"{second}@1"  # of the other dataset: all steps of the first are done
+    kill(lake, first)
+    changed.expire_leases()
+    kill(lake, second)
+    changed.expire_leases()
+
+    assert not changed.run().failed
+
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("number", ACTS, ids=str)
+def test_every_act_has_an_owner_of_its_own(lake: CopyLake, changed: CopyWorld, number: int) -> None:
+    """Each process dies after so many acts; the next one captures from all before it."""
+    deaths = 0
+    while start_worker(lake, failpoint=f"{Failpoint.STEP_AFTER}=kill@{number}").wait() != 0:
+        changed.expire_leases()
+        deaths += 1
+
+    assert deaths == ACTS_OF_THE_CHANGE // number
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize(("sealed", "point"), cross(SEALED, (*OF_ABANDONMENT, None)), ids=str)
+def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
+    lake: CopyLake, changed: CopyWorld, sealed: str, point: Failpoint | None
+) -> None:
+    before, stood = files_of(lake.tree), inodes_of(lake.tree)
+    kill(lake, sealed)
+    changed.expire_leases()
+    sequence_id = open_sequence(changed)
+    if point is not None:
+        kill(lake, point, action="abandon", argument=str(sequence_id))
+        changed.expire_leases()
+        changed.operations().recover_due(None, on_publication=lambda _publication: None)
+    else:
+        changed.operations().abandon(sequence_id, reason="a test")
+
+    assert changed.stores.commits.get(sequence_id).state == "ABORTED"
+    assert files_of(lake.tree) == before
+    now = inodes_of(lake.tree)
+    assert {name: now[name] for name in before} == {name: stood[name] for name in before}, "these are other files"
+    assert not changed.run().failed
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        Failpoint.MARKER_WRITTEN,
+        Failpoint.STEP_BEFORE,
+        Failpoint.EXECUTED_BEFORE_SYNC,
+        *(rotating(f"{Failpoint.STEP_BEFORE}@{n}") for n in ACTS[1:]),
+        *(rotating(point) for point in OF_A_COPY),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
+def test_a_paused_copy_changes_nothing_when_it_wakes_up(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
+    check_paused(lake, changed, at, way)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        *OF_A_CAPTURE,
+        Failpoint.STEP_BEFORE,
+        rotating(Failpoint.RECOVERY_STARTED),
+        *(rotating(f"{Failpoint.STEP_BEFORE}@{n}") for n in ACTS[1:]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
+def test_a_paused_recovery_changes_nothing_when_it_wakes_up(
+    lake: CopyLake, changed: CopyWorld, at: str, way: str
+) -> None:
+    kill(lake, Failpoint.SEALED_BEFORE_EXECUTE)
+    changed.expire_leases()
+    check_paused(lake, changed, at, way)
+
+
+def check_paused(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
+    """A process stops there; others end its work, and publish another change of the same names; then it wakes up."""
+    point, _, count = at.partition("@")
+    zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}")
+    zombie.wait_until_stopped()
+    changed.expire_leases()
+    for sequence in changed.stores.commits.list_open(None, limit=10) if way == "abandoned" else ():
+        changed.operations().abandon(sequence.sequence_id, reason="a test")
+    assert not changed.run().failed
+    lake.change_again()
+    assert not changed.run().failed
+    changed.check_copied()
+    before, stood = files_of(lake.tree), inodes_of(lake.tree)
+
+    zombie.wake_up()
+    assert zombie.wait() in (0, 1), "the zombie crashed instead of giving up"
+
+    assert files_of(lake.tree) == before
+    assert inodes_of(lake.tree) == stood
+    assert changed.slots() == MOVED_ASIDE_TWICE
+    assert not changed.run().failed
+    check_complete(changed)
+    assert inodes_of(lake.tree) == stood
+
+
+@pytest.mark.parametrize("at", OF_ABANDONMENT, ids=str)
+def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(
+    lake: CopyLake, changed: CopyWorld, at: Failpoint
+) -> None:
+    kill(lake, f"{Failpoint.STEP_AFTER}@5")
+    changed.expire_leases()
+    zombie = start_worker(lake, failpoint=f"{at}=stop", action="abandon", argument=str(open_sequence(changed)))
+    zombie.wait_until_stopped()
+    changed.expire_leases()
+    changed.operations().recover_due(None, on_publication=lambda _publication: None)
+    assert not changed.run().failed
+    stood = inodes_of(lake.tree)
+
+    zombie.wake_up()
+    zombie.wait()
+
+    assert inodes_of(lake.tree) == stood
+    assert not changed.run().failed
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize("count", [1, rotating(2)])
+@pytest.mark.parametrize("point", [point for point in COMMITS if point is not Failpoint.CLEANUP_MARKED], ids=str)
+def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
+    lake: CopyLake, changed: CopyWorld, point: Failpoint, count: int
+) -> None:
+    worker = start_worker(lake, failpoint=f"{point}=lose@{count}")
+
+    assert worker.wait() == 0
+    assert worker.reached() or count > 1, "the failpoint was never reached"
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize("at", [*OF_A_CAPTURE, *(rotating(f"{Failpoint.STEP_AFTER}@{n}") for n in ACTS)], ids=str)
+def test_an_act_that_took_effect_and_reported_an_error_is_found_done(
+    lake: CopyLake, changed: CopyWorld, at: str
+) -> None:
+    kill(lake, Failpoint.SEALED_BEFORE_EXECUTE)
+    changed.expire_leases()
+    point, _, count = at.partition("@")
+    worker = start_worker(lake, failpoint=f"{point}=error@{count or 1}")
+    assert worker.wait() == 1
+    assert worker.reached()
+
+    assert not changed.run().failed
+
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize("at", [None, *OF_CLEANUP, rotating(f"{Failpoint.CLEANUP_REMOVED}@2")], ids=str)
+def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
+    lake: CopyLake, changed: CopyWorld, at: str | None
+) -> None:
+    hasty = replace(lake, trash_keep_s=0.0).open_world()
+    assert len(changed.attempts_left()) == len(lake.urns), "these have seven days"
+    if at is None:
+        assert not hasty.run().failed
+    else:
+        kill(hasty.lake, at)
+        changed.expire_leases()
+
+    assert not hasty.run().failed
+
+    check_complete(changed)
+    assert len(changed.attempts_left()) == len(lake.urns), "only the hasty ones are gone"
+    assert not changed.slots()
+    hasty.close()
+
+
+@pytest.mark.parametrize("way", ["resumed", "abandoned"])
+@pytest.mark.parametrize("name", ["new.bin", "trip", "changed.bin", "_SUCCESS", "removed.bin"])
+def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorld, name: str, way: str) -> None:
+    before = files_of(lake.tree)
+    kill(lake, Failpoint.SEAL_COMMITTED)
+    changed.expire_leases()
+    sequence_id = open_sequence(changed)
+    place, aside = lake.tree / "albums" / name, Path(lake.directory, "aside")
+    is_old = place.exists()
+    if is_old:
+        place.rename(aside)
+    stranger = place / "theirs" if name == "trip" else place
+    stranger.parent.mkdir(exist_ok=True)
+    stranger.write_text("mine")
+    inode = stranger.stat().st_ino
+
+    assert [str(report.urn) for report in changed.run().failed] == ["albums"]
+
+    assert changed.stores.commits.get(sequence_id).state == "BLOCKED"
+    assert (stranger.read_text(), stranger.stat().st_ino) == ("mine", inode)
+    if way == "abandoned":
+        abandon_beside(changed, sequence_id)
+        assert (stranger.read_text(), stranger.stat().st_ino) == ("mine", inode)
+    place.rename(Path(lake.directory, "moved away"))
+    if is_old:
+        aside.rename(place)
+    if way == "resumed":
+        changed.operations().resume(sequence_id)
+    else:
+        assert {path: found for path, found in files_of(lake.tree).items() if path.startswith("albums/")} == {
+            path: found for path, found in before.items() if path.startswith("albums/")
+        }
+    assert not changed.run().failed
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+def abandon_beside(world: CopyWorld, sequence_id: SequenceId) -> None:
+    world.operations().abandon(sequence_id, reason="a stranger stays")
+    assert world.stores.commits.get(sequence_id).state == "ABORTED"

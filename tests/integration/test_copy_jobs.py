@@ -1,0 +1,253 @@
+"""Jobs of the kind ``distcp`` as a user runs them: what their options do, and that nothing else is touched."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobblin_assets import failpoints
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.run.run_values import RunReport
+from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, content_of, files_of, inodes_of, look_at
+
+Open = Callable[..., CopyWorld]
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> CopyLake:
+    made = CopyLake(database_url, str(tmp_path))
+    made.make_source()
+    return made
+
+
+@pytest.fixture
+def job(lake: CopyLake) -> Iterator[Open]:
+    """Opens the lake with options of every dataset, and ``job`` for those of the job."""
+    opened = []
+
+    def open_world(job: dict[str, Any] | None = None, **defaults: Any) -> CopyWorld:
+        world = replace(lake, options={"defaults": defaults, **(job or {})}).open_world()
+        opened.append(world)
+        return world
+
+    yield open_world
+    for world in opened:
+        world.close()
+
+
+def run(world: CopyWorld, mode: Mode = Mode.APPEND) -> RunReport:
+    report = world.run(mode=mode)
+    assert not report.failed, report.failed
+    return report
+
+
+def file_counts(report: RunReport) -> dict[str, int]:
+    """How many files each dataset published; a dataset without a difference publishes none."""
+    return {each.urn: each.publication.file_count for each in report.datasets if each.publication is not None}
+
+
+def test_a_second_copy_finds_nothing_to_do(lake: CopyLake, job: Open) -> None:
+    assert file_counts(run(job())) == {"albums": 4, "logs/app": 1}
+    stood = inodes_of(lake.tree)
+
+    report = run(job())
+
+    assert sum(file_counts(report).values()) == 0
+    assert inodes_of(lake.tree) == stood
+    assert ["nothing differs: " in note for each in report.datasets for note in each.notes] == [True, True]
+
+
+def test_a_whole_tree_is_one_dataset(lake: CopyLake, job: Open) -> None:
+    whole: dict[str, Any] = {"datasets": []}
+    run(job(whole))
+    assert look_at(lake.tree) == look_at(lake.source)
+    lake.change_source()
+
+    run(job(whole, deletes="all"))
+
+    assert look_at(lake.tree) == look_at(lake.source)
+    assert sum(file_counts(run(job(whole, deletes="all"))).values()) == 0, "the work directory counts as a file"
+
+
+def test_a_copy_of_a_copy_leaves_out_the_work_directory(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    whole: dict[str, Any] = {"datasets": []}
+    run(job(whole))
+
+    second = {**whole, "job": "second", "source": lake.root, "destination": str(tmp_path / "second")}
+    run(job(second))
+    run(job(second))
+
+    assert look_at(tmp_path / "second") == look_at(lake.source)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"include": ["*.log", "/kept.bin"]}, {"albums/kept.bin", "logs/app/today.log"}),
+        ({"exclude": ["*.bin"]}, {"albums/_SUCCESS", "logs/app/today.log"}),
+        ({"filters": ["+ kept.bin", "- *.bin"]}, {"albums/kept.bin", "albums/_SUCCESS", "logs/app/today.log"}),
+    ],
+)
+def test_filters_choose_files_on_both_sides(
+    lake: CopyLake, job: Open, chosen: dict[str, Any], expected: set[str]
+) -> None:
+    outside = lake.tree / "albums" / "outside.tmp.bin"
+    outside.parent.mkdir(parents=True)
+    outside.write_text("a stranger's, which the filters leave out")
+
+    run(job(**chosen, deletes="all"))
+
+    assert set(files_of(lake.tree)) - {"albums/outside.tmp.bin"} == expected
+    assert outside.exists() or "include" not in chosen
+
+
+def test_a_checksum_tells_what_length_and_time_hide(lake: CopyLake, job: Open) -> None:
+    run(job())
+    quiet = lake.source / REMOVED
+    entry = quiet.stat()
+    quiet.write_bytes(bytes(reversed(quiet.read_bytes())))
+    os.utime(quiet, ns=(entry.st_atime_ns, entry.st_mtime_ns))
+    touched = lake.source / "albums/kept.bin"
+    os.utime(touched, (1, 1))
+    stood = inodes_of(lake.tree)
+
+    report = run(job(same="checksum"))
+
+    assert file_counts(report)["albums"] == 1
+    now = inodes_of(lake.tree)
+    assert {name for name in now if now[name] != stood[name]} == {REMOVED}
+    assert (lake.tree / REMOVED).read_bytes() == quiet.read_bytes()
+
+
+@pytest.mark.parametrize(("same", "mode"), [("never", Mode.APPEND), ("mtime", Mode.REFRESH)])
+def test_every_file_is_copied_again_where_that_is_asked(lake: CopyLake, job: Open, same: str, mode: Mode) -> None:
+    run(job())
+    stood = inodes_of(lake.tree)
+
+    report = run(job(same=same), mode)
+
+    assert file_counts(report) == {"albums": 4, "logs/app": 1}
+    now = inodes_of(lake.tree)
+    assert not [name for name in files_of(lake.tree) if now[name] == stood[name]]
+    assert look_at(lake.tree) == look_at(lake.source)
+
+
+@pytest.mark.parametrize(
+    ("deletes", "gone"), [("off", set()), ("ours", {REMOVED}), ("all", {REMOVED, "albums/theirs"})]
+)
+def test_deletes_take_what_they_may(lake: CopyLake, job: Open, deletes: str, gone: set[str]) -> None:
+    run(job())
+    (lake.tree / "albums/theirs").write_text("a stranger's")
+    before = set(files_of(lake.tree))
+    (lake.source / REMOVED).unlink()
+
+    world = job(deletes=deletes)
+    run(world)
+
+    assert before - set(files_of(lake.tree)) == gone
+    assert world.slots()[content_of(REMOVED, 1)] == (REMOVED in gone)
+
+
+def test_ours_is_the_version_that_was_published_and_no_other(lake: CopyLake, job: Open) -> None:
+    run(job())
+    theirs = lake.tree / REMOVED
+    theirs.unlink()
+    theirs.write_bytes(content_of(REMOVED, 1))
+    (lake.source / REMOVED).unlink()
+
+    run(job(deletes="ours"))
+
+    assert theirs.exists(), "somebody else wrote this file at our name"
+
+
+@pytest.mark.parametrize("attributes", ["leave", "sync"])
+def test_a_file_of_another_mode_is_left_or_copied_again(lake: CopyLake, job: Open, attributes: str) -> None:
+    run(job())
+    place, before = lake.tree / "albums/kept.bin", inodes_of(lake.tree)["albums/kept.bin"]
+    (lake.source / "albums/kept.bin").chmod(0o640)
+
+    run(job(attributes=attributes))
+
+    assert place.stat().st_mode & 0o777 == (0o640 if attributes == "sync" else 0o601)
+    assert (place.stat().st_ino != before) == (attributes == "sync")
+
+
+def test_copies_that_are_read_again_are_published(lake: CopyLake, job: Open) -> None:
+    run(job({"verify": "reread"}))
+    lake.change_source()
+
+    run(job({"verify": "reread"}, deletes="ours"))
+
+    assert look_at(lake.tree) == look_at(lake.source)
+
+
+def test_a_finder_finds_datasets_at_each_run(lake: CopyLake, job: Open) -> None:
+    found = {"datasets": [], "finder": {"kind": "glob", "pattern": "*"}}
+    assert set(file_counts(run(job(found)))) == {"albums", "logs"}
+    (lake.source / "later").mkdir()
+    (lake.source / "later/file").write_text("new")
+
+    assert {urn for urn, count in file_counts(run(job(found))).items() if count} == {"later"}
+    assert look_at(lake.tree) == look_at(lake.source)
+
+
+def test_dates_are_file_sets_with_a_position_of_their_own(lake: CopyLake, job: Open) -> None:
+    for day in ("2026/01/30", "2026/01/31"):
+        lake.write(f"clicks/{day}/part", 1)
+    daily = {"datasets": [], "finder": {"kind": "stream", "pattern": "clicks/%Y/%m/%d"}}
+
+    world = job(daily)
+    report = run(world)
+
+    assert len([each for each in report.datasets if each.publication is not None]) == 2
+    assert set(files_of(lake.tree)) == {"2026/01/30/part", "2026/01/31/part"}
+    lake.write("clicks/2026/01/31/part", 2)
+    assert sum(file_counts(run(world)).values()) == 1
+    assert world.slots() == {content_of("clicks/2026/01/31/part", 1): 1}
+
+
+def test_a_manifest_names_what_is_copied_and_removed(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    run(job({"datasets": []}))
+    lake.change_source()
+    manifest = tmp_path / "files.jsonl"
+    manifest.write_text('{"path": "albums/new.bin"}\n{"path": "albums/removed.bin", "delete": true}\n')
+
+    run(job({"job": "crash", "datasets": [], "finder": {"kind": "manifest", "path": str(manifest)}}))
+
+    names = set(files_of(lake.tree))
+    assert "albums/new.bin" in names
+    assert REMOVED not in names
+    assert "albums/trip/first.bin" not in names
+
+
+@pytest.mark.parametrize("change", ["grows", "shrinks", "rewritten", "vanishes"])
+def test_a_source_that_changes_meanwhile_fails_its_file_set_alone(lake: CopyLake, job: Open, change: str) -> None:
+    moving = lake.source / "albums/changed.bin"
+
+    def disturb(point: Failpoint) -> None:
+        if point is not Failpoint.ATTEMPT_REGISTERED or not moving.exists():
+            return
+        content = moving.read_bytes()
+        match change:
+            case "grows":
+                moving.write_bytes(content + b"more")
+            case "shrinks":
+                moving.write_bytes(content[:-1])
+            case "rewritten":
+                moving.write_bytes(bytes(reversed(content)))
+            case _:
+                moving.unlink()
+
+    world = job()
+    with failpoints.install(disturb):
+        report = world.run()
+
+    assert [each.urn for each in report.failed] == ["albums"]
+    assert "changed.bin" in str(report.failed[0].error)
+    assert set(files_of(lake.tree)) == {"logs/app/today.log"}
+    run(world)
+    world.check_copied()

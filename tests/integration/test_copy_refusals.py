@@ -1,0 +1,318 @@
+"""What a copy refuses: each error names the field, and no name at the destination has changed."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.errors import ErrorFamily, RejectedError
+from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of, look_at
+from tests.support.mounts import remount_read_only, tmpfs
+from tests.support.ordinary_user import OrdinaryUser, ordinary_user, run
+from tests.support.postgres import make_reachable_directory
+
+Open = Callable[..., CopyWorld]
+WHOLE: dict[str, Any] = {"datasets": []}
+
+
+@pytest.fixture
+def lake(database_url: str, tmp_path: Path) -> CopyLake:
+    made = CopyLake(database_url, str(tmp_path))
+    made.make_source()
+    return made
+
+
+@pytest.fixture
+def job(lake: CopyLake) -> Iterator[Open]:
+    """Opens the lake with options of every dataset, and ``job`` for those of the job."""
+    opened = []
+
+    def open_world(job: dict[str, Any] | None = None, **defaults: Any) -> CopyWorld:
+        world = replace(lake, options={"defaults": defaults, **(job or {})}).open_world()
+        opened.append(world)
+        return world
+
+    yield open_world
+    for world in opened:
+        world.close()
+
+
+def refuse(world: CopyWorld, field: str) -> str:
+    """What the run or its reports say. Each error is a RejectedError of this field, and nothing has changed."""
+    before = look_at(world.lake.tree) if world.lake.tree.is_dir() else {}
+    try:
+        report = world.run()
+    except RejectedError as error:
+        said = {str(error)}
+    else:
+        assert {each.error_family for each in report.failed} == {ErrorFamily.REJECTED}, report
+        said = {str(each.error) for each in report.failed}
+    assert {text.partition(":")[0] for text in said} == {field}, said
+    assert (look_at(world.lake.tree) if world.lake.tree.is_dir() else {}) == before
+    return " ".join(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"source": "s3://bucket/in"}, "source"),
+        ({"destination": "{d}/source/inside"}, "destination"),
+        ({"source": "{d}/lake/inside"}, "source"),
+        ({"source": "{d}/lake"}, "destination"),
+        ({"datasets": [{"urn": "a", "path": "../x"}]}, "datasets[0].path"),
+        ({"datasets": [{"urn": "a", "to": "x/../../y"}]}, "datasets[0].to"),
+        ({"datasets": [{"urn": "a", "to": "/etc"}]}, "datasets[0].to"),
+        ({"datasets": [{"urn": "a", "to": ".gobblin/crash"}]}, "datasets[0].to"),
+        ({"datasets": [{"urn": "a"}, {"urn": "b", "to": "a/inside"}]}, "datasets"),
+        ({"datasets": [{"urn": "a", "to": ""}, {"urn": "b"}]}, "datasets"),
+        ({"datasets": [{"urn": "a"}, {"urn": "a", "path": "b"}]}, "datasets[1].urn"),
+        ({"datasets": [{"urn": "a", "preserve": "pqz"}]}, "datasets[0].preserve"),
+        ({"datasets": [{"urn": "a", "preserve": "p"}]}, "datasets[0].preserve"),
+        ({"datasets": [{"urn": "a", "include": ["x"], "exclude": ["y"]}]}, "datasets[0].exclude"),
+        ({"datasets": [{"urn": "a", "filters": ["x"]}]}, "datasets[0].filters[0]"),
+        ({"datasets": [{"urn": "a", "delete_max": -1}]}, "datasets[0].delete_max"),
+        ({"datasets": [{"urn": "a", "deletes": "some"}]}, "datasets[0].deletes"),
+        ({"defaults": {"to": "x"}}, "defaults.to"),
+        ({"finder": {"kind": "glob", "pattern": "*"}}, "finder"),
+        ({"datasets": [], "finder": {"kind": "guess"}}, "finder.kind"),
+        ({"datasets": [], "finder": {"kind": "glob", "pattern": "../*"}}, "finder.pattern"),
+        ({"trash_keep_s": -1}, "trash_keep_s"),
+        ({"trashkeep": 1}, "trashkeep"),
+    ],
+    ids=str,
+)
+def test_options_that_no_copy_can_have(lake: CopyLake, options: dict[str, Any], field: str) -> None:
+    options = {name: each.format(d=lake.directory) if isinstance(each, str) else each for name, each in options.items()}
+
+    with pytest.raises(RejectedError) as refused:
+        replace(lake, options=options).copy_job()
+
+    assert refused.value.field == field
+    assert refused.value.hint
+    assert not lake.tree.exists()
+
+
+def test_a_root_that_is_missing_or_a_file(lake: CopyLake, job: Open) -> None:
+    run_before = job()
+    assert not run_before.run().failed
+    shutil.rmtree(lake.source)
+    assert "is missing" in refuse(job(deletes="all"), "source")
+
+    lake.source.write_text("a file")
+    refuse(job(deletes="all"), "source")
+
+
+def test_a_dataset_that_is_missing_is_refused_alone(lake: CopyLake, job: Open) -> None:
+    shutil.rmtree(lake.source / "albums")
+
+    report = job().run()
+
+    assert [(each.urn, each.error_family) for each in report.failed] == [("albums", ErrorFamily.REJECTED)]
+    assert set(files_of(lake.tree)) == {"logs/app/today.log"}
+
+
+def test_a_destination_inside_the_source_by_a_link(lake: CopyLake, job: Open) -> None:
+    Path(lake.directory, "alias").symlink_to(lake.source)
+
+    refuse(job({**WHOLE, "destination": f"{lake.directory}/alias/out"}), "destination")
+
+    assert not (lake.source / "out").exists()
+
+
+def test_a_destination_that_is_a_file(lake: CopyLake, job: Open) -> None:
+    lake.tree.write_text("a file")
+
+    with pytest.raises(RejectedError, match="destination"):
+        job().run()
+
+    assert lake.tree.read_text() == "a file"
+
+
+@pytest.mark.parametrize("make", ["link", "pipe", "socket"])
+def test_links_and_special_files_are_refused_by_name(lake: CopyLake, job: Open, make: str) -> None:
+    make_odd(lake.source / "albums/odd", make)
+    world = job({"datasets": [{"urn": "albums"}]})
+
+    assert "albums" not in files_of(lake.tree)
+    assert "odd" in refuse(world, "links")
+
+
+@pytest.mark.parametrize("make", ["link", "pipe"])
+def test_they_are_left_out_and_counted_where_that_is_asked(lake: CopyLake, job: Open, make: str) -> None:
+    make_odd(lake.source / "albums/odd", make)
+
+    report = job(links="skip").run()
+
+    assert not report.failed
+    assert set(files_of(lake.tree)) == {name for name in files_of(lake.source) if name != "albums/odd"}
+    assert [note for each in report.datasets for note in each.notes if "1 links and special files" in note]
+
+
+def test_links_are_followed_inside_the_root_only(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    (lake.source / "albums/odd").symlink_to("kept.bin")
+    (lake.source / "albums/directory").symlink_to(lake.source / "albums/below", target_is_directory=True)
+    lake.write("albums/below/file", 1)
+    world = job(links="follow")
+    assert not world.run().failed
+    assert files_of(lake.tree)["albums/odd"] == files_of(lake.source)["albums/kept.bin"]
+    assert files_of(lake.tree)["albums/directory/file"] == files_of(lake.source)["albums/below/file"]
+
+    outside = tmp_path / "outside"
+    outside.write_text("secret")
+    (lake.source / "albums/away").symlink_to(outside)
+
+    report = world.run()
+
+    assert [(each.urn, each.error_family) for each in report.failed] == [("albums", ErrorFamily.REJECTED)]
+    assert str(report.failed[0].error).startswith("source:")
+    assert "albums/away" not in files_of(lake.tree)
+
+
+def test_too_many_deletions_and_an_empty_source(lake: CopyLake, job: Open) -> None:
+    assert not job(WHOLE).run().failed
+    (lake.source / REMOVED).unlink()
+    refuse(job(WHOLE, deletes="all", delete_max=0), "delete_max")
+    refuse(job(WHOLE, deletes="ours", delete_max=0), "delete_max")
+    shutil.rmtree(lake.source)
+    lake.source.mkdir()
+
+    refuse(job(WHOLE, deletes="all"), "deletes")
+    refuse(job(WHOLE, deletes="ours"), "deletes")
+
+
+@pytest.mark.parametrize("standing", ["directory", "link", "pipe"])
+def test_a_file_s_name_is_taken_by_something_else(lake: CopyLake, job: Open, standing: str) -> None:
+    place = lake.tree / "albums/kept.bin"
+    place.parent.mkdir(parents=True)
+    make_odd(place, standing)
+
+    assert "kept.bin" in refuse(job({"datasets": [{"urn": "albums"}]}), "destination")
+
+    assert not place.is_file() or place.is_symlink()
+
+
+@pytest.mark.parametrize("standing", ["file", "link"])
+@pytest.mark.parametrize("name", ["albums", "albums/trip"])
+def test_a_directory_s_name_is_taken_by_something_else(
+    lake: CopyLake, job: Open, name: str, standing: str, tmp_path: Path
+) -> None:
+    lake.change_source()
+    place = lake.tree / name
+    place.parent.mkdir(parents=True)
+    if standing == "file":
+        place.write_text("theirs")
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        place.symlink_to(tmp_path / "elsewhere")
+
+    refuse(job({"datasets": [{"urn": "albums"}]}), "destination")
+
+    assert not list((tmp_path / "elsewhere").glob("*"))
+
+
+@pytest.mark.parametrize("second_at", ["lake", "lake/albums", "lake/other/deep"])
+def test_a_tree_belongs_to_one_job(lake: CopyLake, job: Open, second_at: str) -> None:
+    assert not job().run().failed
+    stood = files_of(lake.tree)
+    second = {"job": "second", "destination": f"{lake.directory}/{second_at}"}
+
+    with pytest.raises(RejectedError, match=r"destination: .* to which the job 'crash' copies"):
+        job(second).run()
+
+    assert files_of(lake.tree) == stood
+
+
+@pytest.mark.parametrize("to", ["", "mine", "mine/deep"])
+def test_a_tree_of_another_job_below_is_left_alone(lake: CopyLake, job: Open, to: str) -> None:
+    inner = {"job": "inner", "destination": f"{lake.root}/mine", "datasets": [{"urn": "logs/app"}]}
+    assert not job(inner).run().failed
+    stood = files_of(lake.tree)
+
+    said = refuse(job({"datasets": [{"urn": "albums", "to": to}]}, deletes="all"), "destination")
+
+    assert "another copy" in said or "to which the job 'inner' copies" in said
+    assert files_of(lake.tree) == stood
+
+
+def test_a_destination_that_is_read_only(lake: CopyLake, job: Open) -> None:
+    with tmpfs(lake.tree):
+        remount_read_only(lake.tree)
+
+        with pytest.raises(RejectedError, match=r"destination: .*EROFS"):
+            job().run()
+
+        assert not list(lake.tree.iterdir())
+
+
+# --- without root's rights
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[OrdinaryUser]:
+    with ordinary_user() as made:
+        yield made
+
+
+@pytest.fixture
+def theirs(server: EmbeddedServer, database_url: str, user: OrdinaryUser) -> Iterator[CopyLake]:
+    """A lake that an ordinary user copies."""
+    directory = make_reachable_directory("gobblin-copy-")
+    made = CopyLake(user.url_of(server, database_url, directory), str(directory))
+    made.make_source()
+    made.tree.mkdir()
+    for path in (directory, made.tree, *made.source.rglob("*")):
+        user.own(path)
+    yield made
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("lost", ["root", "directory", "file"])
+def test_a_source_that_can_t_be_read(theirs: CopyLake, user: OrdinaryUser, lost: str) -> None:
+    place = theirs.source / {"root": "", "directory": "albums", "file": "albums/kept.bin"}[lost]
+    place.chmod(0)
+    if lost == "root":
+        user.own(place)
+
+    report = user.do(run, theirs)
+
+    failed = {urn: each for urn, each in report.datasets.items() if each.error is not None}
+    assert set(failed) == ({"albums", "logs/app"} if lost == "root" else {"albums"})
+    assert {each.error_family for each in failed.values()} == {ErrorFamily.REJECTED}
+    assert all(str(each.error).startswith("source:") for each in failed.values())
+    assert set(files_of(theirs.tree)) == (set() if lost == "root" else {"logs/app/today.log"})
+
+
+def test_an_owner_that_one_may_not_set(theirs: CopyLake, user: OrdinaryUser) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes files of other owners")
+    os.chown(theirs.source / "albums/kept.bin", 0, 0)
+    (theirs.source / "albums/kept.bin").chmod(0o644)
+
+    report = user.do(run, replace(theirs, options={"defaults": {"preserve": "ptu"}}))
+
+    albums = report.datasets["albums"]
+    assert albums.error_family == ErrorFamily.REJECTED
+    assert "kept.bin" in str(albums.error)
+    assert set(files_of(theirs.tree)) == {"logs/app/today.log"}
+
+
+def make_odd(place: Path, kind: str) -> None:
+    match kind:
+        case "link":
+            place.symlink_to("changed.bin")
+        case "pipe":
+            os.mkfifo(place)
+        case "directory":
+            place.mkdir()
+        case _:
+            folder = os.open(place.parent, os.O_RDONLY)
+            # A socket's path has 108 bytes at most.
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(f"/proc/self/fd/{folder}/{place.name}")
+            os.close(folder)

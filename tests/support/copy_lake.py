@@ -1,0 +1,168 @@
+"""A lake whose source is a directory tree: jobs of the kind ``distcp`` copy it, and every part is the product's own.
+
+Each version of a file has bytes and a time of its own, so that a version can be told wherever it stands.
+"""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gobblin_assets.destinations.named_tree import WORK_NAME
+from gobblin_assets.jobs.copy.copy_spec import TRASH_KEEP_S, CopySpec
+from gobblin_assets.jobs.copy.parsing import CopyDataset, read_copy
+from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.partition import WHOLE, AssetPartition
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.run_values import RunReport, RunRequest
+from gobblin_assets.run.runner import run_request
+from tests.support.lake import FORKS, Lake, World
+
+FORKS.set_forkserver_preload([__name__, "tests.support.table_lake", "pandas"])
+
+Look = dict[str, tuple[object, ...]]
+"""By path below a root: of a file its mode, time and bytes; of a directory its mode."""
+
+_FIRST_MTIME_S: Final = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class CopyLake(Lake):
+    """``options``: more options of the job. Without ``urns``, the options say what is copied."""
+
+    urns: tuple[str, ...] = ("albums", "logs/app")
+    trash_keep_s: float = TRASH_KEEP_S
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Path:
+        return Path(self.directory, "source")
+
+    @property
+    def tree(self) -> Path:
+        """The destination."""
+        return Path(self.root)
+
+    def open_world(self) -> "CopyWorld":
+        return CopyWorld(self)
+
+    def copy_job(self) -> CopySpec:
+        written: dict[str, Any] = {
+            "job": self.job_name,
+            "kind": "distcp",
+            "source": str(self.source),
+            "destination": self.root,
+            "parallelism": 1,
+            "workers": 2,
+            "retry": {"task_tries_max": 2, "back_off_s": 0},
+            "lease": {"ttl_s": self.lease_ttl_s, "wait_s": self.lease_wait_s},
+            "publish_tries_max": self.publish_tries_max,
+            "trash_keep_s": self.trash_keep_s,
+            "defaults": {"deletes": "ours"},
+            **({"datasets": [{"urn": urn} for urn in self.urns]} if self.urns else {}),
+        }
+        return read_copy({**written, **self.options})
+
+    def write(self, path: str, version: int) -> Path:
+        """Write this version of a source file; its bytes are those of ``content_of``."""
+        place = self.source / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content_of(path, version))
+        place.chmod(0o600 + version)
+        os.utime(place, (_FIRST_MTIME_S, _FIRST_MTIME_S + version))
+        return place
+
+    def make_source(self) -> None:
+        for path in OF_VERSION_1:
+            self.write(path, 1)
+
+    def change_source(self) -> None:
+        """New, replaced and removed files, metadata, new directories with files and without."""
+        for path in OF_VERSION_2:
+            self.write(path, 2)
+        (self.source / REMOVED).unlink()
+        (self.source / "albums/empty/nested").mkdir(parents=True)
+        (self.source / "albums/empty").chmod(0o750)
+
+    def change_again(self) -> None:
+        """A third version of what the second wrote, and the removed file is there again."""
+        for path in (*OF_VERSION_2, REMOVED):
+            self.write(path, 3)
+
+
+REMOVED: Final = "albums/removed.bin"
+REPLACED: Final = ("albums/changed.bin", "albums/_SUCCESS", "logs/app/today.log")
+OF_VERSION_1: Final = ("albums/kept.bin", REMOVED, *REPLACED)
+OF_VERSION_2: Final = ("albums/new.bin", "albums/trip/first.bin", "albums/trip/sea/second.bin", *REPLACED)
+ACTS_OF_THE_CHANGE: Final = 11
+"""Two directories, a file and a directory placed, three replacements of two renames, a removal."""
+
+
+def content_of(path: str, version: int) -> bytes:
+    return f"version {version} of {path}\n".encode() * version
+
+
+def look_at(root: Path) -> Look:
+    """All below ``root`` but the work directory."""
+    found: Look = {}
+    for path in root.rglob("*"):
+        name = path.relative_to(root)
+        if name.parts[0] != WORK_NAME:
+            entry = path.lstat()
+            mode = stat.S_IMODE(entry.st_mode)
+            is_file = stat.S_ISREG(entry.st_mode)
+            found[str(name)] = (mode, entry.st_mtime_ns, path.read_bytes()) if is_file else (mode,)
+    return found
+
+
+def inodes_of(root: Path) -> dict[str, int]:
+    """Of all below ``root`` but the work directory: which file stands at which name."""
+    return {name: (root / name).lstat().st_ino for name in look_at(root)}
+
+
+def files_of(root: Path) -> Look:
+    """The same without directories."""
+    return {name: found for name, found in look_at(root).items() if len(found) > 1}
+
+
+def _partitions_of(dataset: CopyDataset) -> tuple[AssetPartition, ...]:
+    sets = dataset.found.file_sets
+    return tuple(AssetPartition(each.key, each.window) if each.key else WHOLE for each in sets)
+
+
+@dataclass
+class CopyWorld(World):
+    """The lake opened by this process."""
+
+    lake: CopyLake
+
+    def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
+        job = self.lake.copy_job()
+        datasets = list_copy_datasets(job)
+        selection = {DatasetUrn(urn): _partitions_of(datasets[DatasetUrn(urn)]) for urn in urns or datasets}
+        with open_copy_run(job, self.stores, self.lines.append, self._record_event) as ports:
+            return run_request(RunRequest(job, selection, mode, by_hand), ports)
+
+    def slots(self) -> Counter[bytes]:
+        """The bytes of every version that was moved aside and is kept."""
+        found = (self.lake.tree / WORK_NAME).rglob("slots/*")
+        return Counter(path.read_bytes() for path in found if path.is_file())
+
+    def check_copied(self) -> None:
+        """Check both trees, the log and what is left of attempts, after all work has ended."""
+        assert look_at(self.lake.tree) == look_at(self.lake.source), "the trees differ"
+        unfinished = "SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE' AND state <> 'ABORTED'"
+        assert self.scalar(unfinished) == 0, "a sequence is still open"
+        kept = """
+            SELECT count(*) FROM gobblin.attempt a JOIN gobblin.commit_sequence s USING (sequence_id)
+             WHERE s.state = 'DONE' AND a.state = 'STAGED' AND a.cleaned_at IS NULL
+        """
+        assert len(self.attempts_left()) == self.scalar(kept), "staging is left, or slots are gone before their time"
+
+    def attempts_left(self) -> list[Path]:
+        """The directories of attempts, under the names that they have now."""
+        return sorted({path.parent for path in (self.lake.tree / WORK_NAME).rglob("slots")})
