@@ -20,8 +20,8 @@ from gobblin_assets.jobs.copy.checksums import compute_checksum
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
-from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
-from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.local import bins_max_of
+from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
@@ -32,12 +32,12 @@ FAILURES_NAMED_MAX: Final = 5
 
 
 class CopyWorker:
-    """``Worker`` on this machine. ``rereads``: whether each copy is read again and compared by its CRC32C."""
+    """``Worker`` with any transfer. ``rereads``: whether each copy is read again and compared by its CRC32C."""
 
     def __init__(
         self,
         files: NamedFiles,
-        transfer: LocalTransfer,
+        transfer: Transfer,
         clock: Clock,
         say: Callable[[str], None],
         *,
@@ -73,7 +73,7 @@ class CopyWorker:
             for name in (SLOTS, RETURNED, DIRECTORIES):
                 files.make_directory(f"{attempt}/{name}")
             for number, _path, desired in plan.directories:
-                _make_directory(f"{attempt}/{DIRECTORIES}/{number}", desired)
+                _make_directory(files, f"{attempt}/{DIRECTORIES}/{number}", desired)
             results = self._copy(order, plan)
             outputs = _describe(plan, results)
         return Staged((Output(Role.DATA, attempt, "", (), outputs),) if outputs else (), rows_read=0)
@@ -120,10 +120,11 @@ def copy_plan_of(plan: UnitPlan) -> CopyPlan:
     return found
 
 
-def _make_directory(path: str, desired: Attributes) -> None:
+def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
     """Nobody sees it before it is published, so its owner and mode may be set after it was made."""
+    if not files.make_directory(path):
+        raise RetryableError(f"{path} is there already, and only this attempt makes it", path=path)
     try:
-        os.mkdir(path)  # noqa: PTH102  never a parent
         if desired.owner is not None or desired.group is not None:
             owner, group = (-1 if each is None else each for each in (desired.owner, desired.group))
             os.chown(path, owner, group)
@@ -136,7 +137,7 @@ def _make_directory(path: str, desired: Attributes) -> None:
             hint="Run as a user who may set them, or leave u and g out of preserve.",
         ) from error
     except OSError as error:
-        raise RetryableError(f"can't make {path}: {error.strerror}", path=path) from error
+        raise RetryableError(f"can't set the attributes of {path}: {error.strerror}", path=path) from error
 
 
 def _describe(plan: CopyPlan, results: Mapping[str, FileResult]) -> tuple[NamedOutput, ...]:
