@@ -8,6 +8,7 @@ import pytest
 
 from tests.contracts import (
     test_commit_store,
+    test_commit_store_claims,
     test_commit_store_cleaning,
     test_commit_store_finish,
     test_commit_store_folding,
@@ -27,6 +28,7 @@ SUITES = (
     test_commit_store_finish,
     test_commit_store_queries,
     test_commit_store_cleaning,
+    test_commit_store_claims,
     test_commit_store_folding,
     test_dataset_store,
     test_run_store,

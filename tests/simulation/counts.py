@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from tests.simulation.copy_scenarios import COPY_SCENARIOS
 from tests.simulation.exploring import list_calls
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.world import stepped
@@ -19,7 +20,8 @@ def read_counts() -> Counts:
 
 
 def _write_counts() -> None:
-    counts = {each.name: dict(sorted(Counter(list_calls(each, each.prepare())).items())) for each in SCENARIOS}
+    scenarios = (*SCENARIOS, *COPY_SCENARIOS)
+    counts = {each.name: dict(sorted(Counter(list_calls(each, each.prepare())).items())) for each in scenarios}
     _FILE.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
 
 

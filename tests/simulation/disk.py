@@ -210,8 +210,11 @@ class SimDisk:
         if inode not in self._inodes.seen:
             raise ConflictError(f"{made} is not a directory", path=path)
 
-    def write_file(self, path: str, content: bytes) -> None:
-        """Write a file, and make its missing parents. An existing file keeps its inode and gets a new mtime."""
+    def write_file(self, path: str, content: bytes, *, mtime_ns: int | None = None) -> None:
+        """Write a file, and make its missing parents. An existing file keeps its inode and gets a new mtime.
+
+        ``mtime_ns``: set after the write, as part of it.
+        """
         self.mkdir(path.rpartition("/")[0] or "/")
         old = self.find_identity(path)
         self.demand("write", path, further_bytes=len(content) - (old.size_bytes if old else 0))
@@ -220,7 +223,7 @@ class SimDisk:
             entry = self._entry(path)
             inode = self._inodes.new_file(entry, path)
             self._note(entry)
-        self._inodes.write(inode, path, content)
+        self._inodes.write(inode, path, content, mtime_ns)
 
     def link(self, source: str, target: str) -> None:
         """A second name of a file, as a rename by link and unlink leaves it if it is cut in the middle."""

@@ -148,7 +148,7 @@ def _plan_faults(calls: Sequence[str]) -> Iterator[tuple[int, PlannedFault]]:
 
 
 def _meet(scenario: Scenario, base: World, number: int, planned: PlannedFault) -> tuple[World, Checker, Runner]:
-    world, checker = base.copy(), Checker()
+    world, checker = base.copy(), scenario.new_checker()
     checker.look(world)
     runner = world.open_process(faults={number: planned.fault})
     _act(runner, scenario.act, world, checker, planned)

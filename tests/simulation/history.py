@@ -6,7 +6,8 @@ in directories with its id, and each file lists the rows of its source that it h
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.segment import decode_segment
@@ -32,8 +33,8 @@ class Checker:
     watermarks: dict[KeyId, int] = field(default_factory=dict)
     done: frozenset[SequenceId] = frozenset()
 
-    def copy(self) -> "Checker":
-        return Checker(dict(self.versions), dict(self.watermarks), self.done)
+    def copy(self) -> Self:
+        return replace(self, versions=dict(self.versions), watermarks=dict(self.watermarks))
 
     def fingerprint(self) -> object:
         return (tuple(sorted(self.versions.items())), tuple(sorted(self.watermarks.items())), len(self.done))
@@ -45,16 +46,19 @@ class Checker:
         assert done >= self.done, "a finished publication is not finished any more"
         self.done = done
         self._look_at_watermarks(world)
-        survivor = world.disk.copy()
-        survivor.power_cut()
-        now, after_power_cut = _read(world.disk), _read(survivor)
         for dataset in world.db.datasets.values():
             self._look_at_versions(world, dataset)
-            active = list_active(world, dataset)
-            self._look_at_rows(world, dataset, active, now, "")
-            self._look_at_rows(world, dataset, active, after_power_cut, " after a power cut")
+        survivor = world.disk.copy()
+        survivor.power_cut()
+        self.look_at_files(world, world.disk, "")
+        self.look_at_files(world, survivor, " after a power cut")
         unknown = [str(i) for i in world.events if SequenceId(i) not in done]
         assert not unknown, f"Dagster was told of what is not published: {unknown}"
+
+    def look_at_files(self, world: World, disk: SimDisk, when: str) -> None:
+        files = _read(disk)
+        for dataset in world.db.datasets.values():
+            self._look_at_rows(world, dataset, list_active(world, dataset), files, when)
 
     def acknowledge(self, world: World, report: RunReport | None) -> None:
         """Publications that a run reports are published."""
@@ -68,6 +72,11 @@ class Checker:
         """After everything has come to rest: source and sink are equal, and nothing is left over."""
         for row in world.db.sequences.values():
             assert row.state not in _OPEN, f"a sequence stays {row.state}: {row.last_error}"
+        self.check_files_at_rest(world)
+        silent = [str(i) for i in self.done if not world.events[i]]
+        assert not silent, f"Dagster was never told of {silent}"
+
+    def check_files_at_rest(self, world: World) -> None:
         active: set[str] = set()
         for dataset in world.db.datasets.values():
             expected = Counter((dataset.urn, number) for number in range(world.source[dataset.urn]))
@@ -78,8 +87,6 @@ class Checker:
             if _MARKERS not in path:
                 assert _STAGING not in path, f"staging is left: {path}"
                 assert {path, _sequence_of(path)} & active, f"a phantom file: {path}"
-        silent = [str(i) for i in self.done if not world.events[i]]
-        assert not silent, f"Dagster was never told of {silent}"
 
     def _look_at_watermarks(self, world: World) -> None:
         for key in world.db.keys.values():

@@ -4,10 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from tests.contracts.test_guards import find_broken
+from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
 from tests.simulation.mutants import Mutant
@@ -17,6 +19,9 @@ from tests.simulation.world import stepped
 from tests.simulation.zombies import explore_overlaps, explore_visits, explore_zombies
 
 SUITE_S_MAX = 900
+
+
+Hunt = tuple[Callable[[Scenario, Tally], Tally], Scenario]
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,17 @@ class Catch:
 
 
 def hunt_in_the_simulated_world(mutant: Mutant) -> Catch:
+    return _hunt(mutant, _hunts())
+
+
+def hunt_in_the_copy_world(mutant: Mutant) -> Catch:
+    return _hunt(mutant, _copy_hunts())
+
+
+def _hunt(mutant: Mutant, hunts: Iterable[Hunt]) -> Catch:
     tally = Tally()
     with stepped(), mutant.change():
-        for explore, scenario in _hunts():
+        for explore, scenario in hunts:
             try:
                 explore(scenario, tally)
             except (TypeError, AttributeError, NameError) as error:
@@ -73,7 +86,7 @@ def hunt_by_a_promise(guard: Guard) -> Catch:
     return Catch(f"the guard {guard} is left out", find_broken(frozenset({guard})))
 
 
-def _hunts() -> Iterator[tuple[Callable[[Scenario, Tally], Tally], Scenario]]:
+def _hunts() -> Iterator[Hunt]:
     """The shortest first. Two owners at once are tried last, since few mutants need them."""
     by_name = {each.name: each for each in SCENARIOS}
     order = ["fold", "recover", "abandon", "first", "append", "together", "partial", "refresh", "refresh in part"]
@@ -83,3 +96,11 @@ def _hunts() -> Iterator[tuple[Callable[[Scenario, Tally], Tally], Scenario]]:
     for name in order:
         yield explore_visits, by_name[name]
         yield explore_overlaps, by_name[name]
+
+
+def _copy_hunts() -> Iterator[Hunt]:
+    """Recoveries first: they are short."""
+    for scenario in (*COPY_SCENARIOS[3:], *COPY_SCENARIOS[:3]):
+        yield explore_singles, scenario
+        yield partial(explore_zombies, takeovers=COPY_TAKEOVERS), scenario
+        yield partial(explore_overlaps, overlaps=COPY_OVERLAPS), scenario

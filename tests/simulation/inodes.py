@@ -91,9 +91,9 @@ class Inodes:
         self.change(ChangeKind.CREATE, inode, path, come=come)
         return inode
 
-    def write(self, inode: int, path: str, content: bytes) -> None:
-        old = self.files.get(inode)
-        identity = FileIdentity(size_bytes=len(content), inode=inode, mtime_ns=self._count())
+    def write(self, inode: int, path: str, content: bytes, mtime_ns: int | None) -> None:
+        old, now_ns = self.files.get(inode), self._count()
+        identity = FileIdentity(len(content), inode, now_ns if mtime_ns is None else mtime_ns)
         self.files[inode] = SimFile(content, old.synced if old else None, identity)
         self.pending = [c for c in self.pending if c.inode != inode or c.kind is not ChangeKind.WRITE]
         self.pending.append(PendingChange(self._count(), ChangeKind.WRITE, inode, path))

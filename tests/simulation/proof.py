@@ -14,9 +14,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
 from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
-from tests.simulation.hunting import Catch, hunt_by_a_promise, hunt_in_an_adapter, hunt_in_the_simulated_world
+from tests.simulation.hunting import (
+    Catch,
+    hunt_by_a_promise,
+    hunt_in_an_adapter,
+    hunt_in_the_copy_world,
+    hunt_in_the_simulated_world,
+)
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.world import stepped
@@ -96,6 +103,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
         ]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
     return parts
 

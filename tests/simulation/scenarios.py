@@ -6,17 +6,22 @@ from dataclasses import dataclass
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import SequenceId
+from tests.simulation.history import Checker
 from tests.simulation.process import Fault
 from tests.simulation.world import URNS, Runner, World
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """``prepare`` makes the starting state of every history; ``act`` is the action of the first process."""
+    """``prepare`` makes the starting state of every history; ``act`` is the action of the first process.
+
+    ``new_checker``: who looks at the world of such histories.
+    """
 
     name: str
     prepare: Callable[[], World]
     act: Callable[[Runner], object]
+    new_checker: Callable[[], Checker] = Checker
 
 
 def _published() -> World:

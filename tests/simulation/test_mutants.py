@@ -2,10 +2,13 @@
 
 import pytest
 
+from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
 from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD, Mutant
 
+MUTANTS = [*IN_THE_SIMULATED_WORLD, *IN_THE_COPY_WORLD, *IN_AN_ADAPTER]
 
-@pytest.mark.parametrize("mutant", [*IN_THE_SIMULATED_WORLD, *IN_AN_ADAPTER], ids=lambda each: each.name)
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
 def test_a_mutant_can_be_made_and_is_gone_afterwards(mutant: Mutant) -> None:
     for _time in range(2):
         with mutant.change():

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
@@ -29,7 +29,9 @@ from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run import round as run_round
-from gobblin_assets.run.job_kind import PlanRequest
+from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.job_kind import JobKind, PlanRequest
+from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from gobblin_assets.run.stores import Stores
@@ -62,6 +64,9 @@ LEASE_S: Final = 60.0
 BACK_OFF_S_MAX: Final = 3600.0
 SILENT_S_MAX: Final = 2 * 86_400.0
 """After so long, cleanup no longer looks for files of attempts that never reported their end."""
+
+FREE: Final = frozenset({"scheme", "to_uri"})
+"""What a file system answers without a look at anything outside."""
 
 _CALLS_PER_BEAT: Final = 40
 
@@ -111,20 +116,10 @@ class World:
     kind: str = field(default_factory=lambda: COMBINATION[0])
     destination: str = field(default_factory=lambda: COMBINATION[1])
 
-    def copy(self) -> "World":
+    def copy(self) -> Self:
         """Another world in the same state. The processes of this world stay here."""
-        return World(
-            self.disk.copy(),
-            self.db.copy(),
-            dict(self.source),
-            Counter(self.events),
-            self.process_count,
-            self.bad_units,
-            self.policy,
-            self.shares,
-            self.folds,
-            self.kind,
-            self.destination,
+        return replace(
+            self, disk=self.disk.copy(), db=self.db.copy(), source=dict(self.source), events=Counter(self.events)
         )
 
     def fingerprint(self) -> object:
@@ -165,7 +160,9 @@ def stepped() -> Iterator[None]:
 
 
 class Runner:
-    """A process of the world that runs the product."""
+    """A process of the world that runs the product. ``root``: of the destination, as the log knows it."""
+
+    root = ROOT
 
     def __init__(self, world: World, process: Process, number: int) -> None:
         self.world = world
@@ -184,34 +181,40 @@ class Runner:
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
         )
-        self._fs = WatchedFileSystem(self.process, "fs", SimFileSystem(world.disk), frozenset({"scheme", "to_uri"}))
+        self._fs = self._watch_files(SimFileSystem(world.disk))
 
     # Its actions -----------------------------------------------------------------------------------------
 
     def run(self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS) -> RunReport | None:
         """A whole run; None if the process died in it. A run that fails as a whole counts as a failed run."""
         request = RunRequest(
-            job=_job(self.world.policy, FOLDS_ALL if self.world.folds else LogSpec()),
+            job=self._job(),
             selection=dict.fromkeys(urns, (WHOLE,)),
             mode=mode,
         )
         ports = RunPorts(
             stores=self._stores,
-            destination=DESTINATIONS[self.world.destination](
-                DestinationRequest(
-                    JobName(JOB), ROOT, self._fs, ROOT, self._stores, lambda _uri: (self._fs, ROOT), self._clock.new_id
-                )
-            ),
-            open_file_system=lambda _uri: (self._fs, ROOT),
-            kind=KINDS[self.world.kind](
-                _Rows(self), lambda: list(self.world.source), self._clock, COLUMNS, shares=self.world.shares
-            ),
+            destination=self._destination(),
+            open_file_system=self._open_file_system,
+            kind=self._kind(),
             interrupt=lambda _attempt: None,
             clock=self._clock,
             say=self.lines.append,
             on_publication=self._tell,
         )
         return self._alive(lambda: run_request(request, ports))
+
+    def _job(self) -> JobRules:
+        return _job(self.world.policy, FOLDS_ALL if self.world.folds else LogSpec())
+
+    def _destination(self) -> Destination:
+        places = (self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id)
+        return DESTINATIONS[self.world.destination](DestinationRequest(JobName(JOB), ROOT, *places))
+
+    def _kind(self) -> JobKind:
+        return KINDS[self.world.kind](
+            _Rows(self), lambda: list(self.world.source), self._clock, COLUMNS, shares=self.world.shares
+        )
 
     def recover(self) -> None:
         """Recover like the sensor and the command line."""
@@ -226,7 +229,9 @@ class Runner:
         for row in list(self.world.db.datasets.values()):
             state = DatasetState(row.dataset_id, row.job, row.urn, row.version)
             self._alive(
-                lambda state=state: self._operations().clean(state, root_uri=ROOT, retire_grace_s=0.0, fold=log.bounds)
+                lambda state=state: self._operations().clean(
+                    state, root_uri=self.root, retire_grace_s=0.0, fold=log.bounds
+                )
             )
 
     def resume(self, sequence_id: SequenceId) -> None:
@@ -236,7 +241,7 @@ class Runner:
         return LogOperations(
             store=self._stores.commits,
             leases=self._stores.leases,
-            open_file_system=lambda _uri: (self._fs, ROOT),
+            open_file_system=self._open_file_system,
             interrupt=lambda _attempt: None,
             clock=self._clock,
             holder=Holder(self.process.name, RunId(self._clock.new_id())),
@@ -254,6 +259,12 @@ class Runner:
             return None
 
     # How its ports come to be steps ------------------------------------------------------------------------
+
+    def _open_file_system(self, _uri: str) -> tuple[Any, str]:
+        return self._fs, self.root
+
+    def _watch_files(self, files: SimFileSystem) -> Any:
+        return WatchedFileSystem(self.process, "fs", files, FREE)
 
     def _watch(self, prefix: str, port: object) -> Any:
         return Watched(self.process, prefix, port)

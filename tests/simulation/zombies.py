@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.simulation.exploring import HistoryError, Tally, list_calls, look, settle_once, take
-from tests.simulation.history import Checker
 from tests.simulation.process import Pause
 from tests.simulation.scenarios import Scenario
 from tests.simulation.sleeping import Sleeper
@@ -79,7 +78,13 @@ OVERLAPS: Mapping[str, Overlap] = {
 }
 
 
-def explore_zombies(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
+def explore_zombies(
+    scenario: Scenario,
+    tally: Tally | None = None,
+    *,
+    share: Share = EVERYTHING,
+    takeovers: Mapping[str, Callable[[World], None]] = TAKEOVERS,
+) -> Tally:
     """Paused before each call; others take over and finish; then the first process wakes up and goes on.
 
     Of these, the histories of ``share`` are tried.
@@ -87,9 +92,9 @@ def explore_zombies(scenario: Scenario, tally: Tally | None = None, *, share: Sh
 
     def meet(world: World, _first: Sleeper, others: str) -> None:
         world.expire_leases()
-        TAKEOVERS[others](world)
+        takeovers[others](world)
 
-    return _explore(scenario, tally or Tally(), share, "zombies", TAKEOVERS, meet)
+    return _explore(scenario, tally or Tally(), share, "zombies", takeovers, meet)
 
 
 def explore_visits(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
@@ -106,14 +111,20 @@ def explore_visits(scenario: Scenario, tally: Tally | None = None, *, share: Sha
     return _explore(scenario, tally or Tally(), share, "visits", VISITS, meet)
 
 
-def explore_overlaps(scenario: Scenario, tally: Tally | None = None, *, share: Share = EVERYTHING) -> Tally:
+def explore_overlaps(
+    scenario: Scenario,
+    tally: Tally | None = None,
+    *,
+    share: Share = EVERYTHING,
+    overlaps: Mapping[str, Overlap] = OVERLAPS,
+) -> Tally:
     """Paused before each call until its lease has run out. It wakes up in the middle of the next owner's run, which
     goes on undisturbed.
     """
 
     def meet(world: World, first: Sleeper, others: str) -> Sleeper:
         world.expire_leases()
-        overlap = OVERLAPS[others]
+        overlap = overlaps[others]
         second = Sleeper(world.open_process(), _run_as, Pause(overlap.number, overlap.label))
         try:
             overlap.go_on(first, second)
@@ -121,7 +132,7 @@ def explore_overlaps(scenario: Scenario, tally: Tally | None = None, *, share: S
             second.kill()
         return second
 
-    return _explore(scenario, tally or Tally(), share, "overlaps", OVERLAPS, meet)
+    return _explore(scenario, tally or Tally(), share, "overlaps", overlaps, meet)
 
 
 def _explore(
@@ -141,7 +152,7 @@ def _explore(
     settled: set[object] = set()
     histories = [*itertools.product(enumerate(calls), ways)]
     for (number, call), others in take(share, f"{kind} of {scenario.name}", histories):
-        world, checker = base.copy(), Checker()
+        world, checker = base.copy(), scenario.new_checker()
         tally.histories += 1
         story = f"{scenario.name}: paused before call {number} ({call}), {others}, it wakes up"
         checker.look(world)

@@ -32,7 +32,7 @@ FAILURES_NAMED_MAX: Final = 5
 
 
 class CopyWorker:
-    """``Worker`` on this machine. ``rereads``: whether each copy is read again and compared by its CRC32C."""
+    """``Worker`` with any transfer. ``rereads``: whether each copy is read again and compared by its CRC32C."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class CopyWorker:
             for name in (SLOTS, RETURNED, DIRECTORIES):
                 files.make_directory(f"{attempt}/{name}")
             for number, _path, desired in plan.directories:
-                _make_directory(f"{attempt}/{DIRECTORIES}/{number}", desired)
+                _make_directory(files, f"{attempt}/{DIRECTORIES}/{number}", desired)
             results = self._copy(order, plan)
             outputs = _describe(plan, results)
         return Staged((Output(Role.DATA, attempt, "", (), outputs),) if outputs else (), rows_read=0)
@@ -121,10 +121,11 @@ def copy_plan_of(plan: UnitPlan) -> CopyPlan:
     return found
 
 
-def _make_directory(path: str, desired: Attributes) -> None:
+def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
     """Nobody sees it before it is published, so its owner and mode may be set after it was made."""
+    if not files.make_directory(path):
+        raise RetryableError(f"{path} is there already, and only this attempt makes it", path=path)
     try:
-        os.mkdir(path)  # noqa: PTH102  never a parent
         if desired.owner is not None or desired.group is not None:
             owner, group = (-1 if each is None else each for each in (desired.owner, desired.group))
             os.chown(path, owner, group)
@@ -137,7 +138,7 @@ def _make_directory(path: str, desired: Attributes) -> None:
             hint="Run as a user who may set them, or leave u and g out of preserve.",
         ) from error
     except OSError as error:
-        raise RetryableError(f"can't make {path}: {error.strerror}", path=path) from error
+        raise RetryableError(f"can't set the attributes of {path}: {error.strerror}", path=path) from error
 
 
 def _describe(plan: CopyPlan, results: Mapping[str, FileResult]) -> tuple[NamedOutput, ...]:

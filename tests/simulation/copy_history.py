@@ -1,0 +1,149 @@
+"""The checker of copies: what stands at the published names, at every moment and in the end, and what is kept aside.
+
+It reads which versions may stand at a name from the log's sealed steps, and the contents of versions from the world.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
+from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.sequence_state import SequenceState
+from tests.simulation.copy_world import KEEP_S, PLACE, SOURCE, URN, WORK_ROOT, CopyWorld
+from tests.simulation.file_system import SimDisk
+from tests.simulation.history import Checker
+from tests.simulation.rows import SequenceRow
+from tests.simulation.world import ROOT, World
+
+_SEALED: Final = (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
+
+Version = FileIdentity | None
+
+
+@dataclass
+class CopyChecker(Checker):
+    """``Checker`` of a ``CopyWorld``."""
+
+    def look_at_files(self, world: World, disk: SimDisk, when: str) -> None:
+        """A name has the log's version, or the old or the new one while a sequence is open; no version is lost."""
+        assert isinstance(world, CopyWorld)
+        allowed: dict[str, set[Version]] = defaultdict(lambda: {None})
+        allowed.update({path: {identity} for path, identity in list_published(world).items()})
+        held = {identity for path in disk.files() if (identity := disk.find_identity(path)) is not None}
+        for row in world.db.sequences.values():
+            if row.state in _SEALED:
+                for step in list_steps(world, row):
+                    _allow(allowed, step, is_given_up=row.state is SequenceState.ABANDONING)
+                    lost = _versions_of(step) - held
+                    assert not lost, f"{step} lost {lost}{when}"
+            elif row.state is SequenceState.DONE and world.db.now_s < (row.done_at or 0.0) + KEEP_S:
+                lost = {old for step in list_steps(world, row) if (old := _old_of(step)) is not None} - held
+                assert not lost, f"the slots of {row.sequence_id} lost {lost}{when}"
+        visible = _list_visible(disk)
+        for path in sorted({*visible, *allowed}):
+            found = visible.get(path)
+            assert found in allowed[path], f"{path} has {found} instead of {allowed[path]}{when}"
+            if found is not None:
+                content = world.versions.get(found.mtime_ns or 0)
+                assert disk.read(path) == content, f"{path} has other bytes than {content!r}{when}"
+        for row in world.db.sequences.values():
+            if row.state in _SEALED:
+                _look_at_order(list(list_steps(world, row)), disk, visible, when)
+
+    def check_files_at_rest(self, world: World) -> None:
+        assert isinstance(world, CopyWorld)
+        expected = _list_contents(world.disk, f"{SOURCE}/{URN}/")
+        found = _list_contents(world.disk, f"{PLACE}/")
+        assert found == expected, f"the destination has {sorted(found)}, and the source {sorted(expected)}"
+        assert _list_visible(world.disk) == list_published(world), "the log says something else"
+        left = [path for path in world.disk.files() if path.startswith(WORK_ROOT) and "/.staging/" in path]
+        assert not left, f"staging is left: {left}"
+
+
+def list_published(world: CopyWorld) -> dict[str, FileIdentity]:
+    """What the log says that stands at each name, by all that is DONE."""
+    done = [row for row in world.db.sequences.values() if row.state is SequenceState.DONE]
+    current: dict[str, FileIdentity] = {}
+    for row in sorted(done, key=lambda row: row.result_version or 0):
+        for step in list_steps(world, row):
+            if isinstance(step, RemoveFile):
+                current.pop(step.target, None)
+            current.update({path: identity for path, identity, _rows in step.published()})
+    return current
+
+
+def list_steps(world: CopyWorld, row: SequenceRow) -> Iterator[NamedStep]:
+    for segment in world.db.segments.values():
+        if segment.sequence_id == row.sequence_id and segment.sealed:
+            for step in _decode(segment.payload, segment.digest):
+                assert isinstance(step, NamedStep)
+                yield step
+
+
+@lru_cache(maxsize=1_000)
+def _decode(payload: bytes, digest: bytes) -> Sequence[CommitStep]:
+    return decode_segment(payload, digest)
+
+
+def _allow(allowed: dict[str, set[Version]], step: NamedStep, *, is_given_up: bool) -> None:
+    """Besides what stands there by the log. Only a replacement by two renames leaves a name empty, and an undoing."""
+    for path, identity, _rows in step.published():
+        allowed[path].add(identity)
+    if isinstance(step, RemoveFile) or (isinstance(step, ReplaceFile) and (is_given_up or not step.exchanges)):
+        allowed[step.target].add(None)
+
+
+def _look_at_order(steps: Sequence[NamedStep], disk: SimDisk, visible: Mapping[str, FileIdentity], when: str) -> None:
+    """A new directory comes whole, and nothing of a phase is visible before all of the phases before it."""
+    begun: set[int] = set()
+    undone: set[int] = set()
+    for step in steps:
+        there = {visible.get(path) == identity for path, identity, _rows in step.published()}
+        assert len(there) <= 1 or not isinstance(step, PlaceDirectory), f"a part of {step.target} is visible{when}"
+        old = _old_of(step)
+        is_done = there == {True} if there else visible.get(step.target) is None
+        if isinstance(step, EnsureDirectory):
+            is_done = disk.is_directory(step.target)
+        if is_done or (old is not None and visible.get(step.target) != old):
+            begun.add(step.phase)
+        if not is_done:
+            undone.add(step.phase)
+    too_early = {phase for phase in begun if any(earlier < phase for earlier in undone)}
+    assert not too_early, f"the phases {too_early} have begun, and {undone} are not done{when}"
+
+
+def _old_of(step: NamedStep) -> Version:
+    return step.old if isinstance(step, ReplaceFile | RemoveFile) else None
+
+
+def _versions_of(step: NamedStep) -> set[FileIdentity]:
+    """All files that the step moves."""
+    new = {step.identity} if isinstance(step, PlaceFile | ReplaceFile) else set()
+    old = _old_of(step)
+    return new if old is None else {*new, old}
+
+
+def _list_visible(disk: SimDisk) -> dict[str, FileIdentity]:
+    found = {}
+    for path in disk.files():
+        if path.startswith(f"{ROOT}/") and not path.startswith(f"{WORK_ROOT}/"):
+            identity = disk.find_identity(path)
+            assert identity is not None
+            found[path] = identity
+    return found
+
+
+def _list_contents(disk: SimDisk, prefix: str) -> dict[str, tuple[bytes, int | None]]:
+    found = {}
+    for path, content in disk.files().items():
+        if path.startswith(prefix):
+            identity = disk.find_identity(path)
+            assert identity is not None
+            found[path.removeprefix(prefix)] = (content, identity.mtime_ns)
+    return found

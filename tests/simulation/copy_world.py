@@ -1,0 +1,247 @@
+"""The simulated world of copies: two trees on one disk, and processes that copy one to the other.
+
+``CopyKind``, ``CopyWorker``, ``NamedTree``, the engine and the operations of the log are the product's own. Only the
+transfer and the listing of trees are written for the simulated disk, since those of the product read real files. A file
+of the source has a time that no other version has, so that a version is known by it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from gobblin_assets.destinations.named_tree import NamedTree, work_root_of
+from gobblin_assets.errors import ErrorFamily, RejectedError
+from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
+from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
+from gobblin_assets.jobs.copy.difference import Deletes
+from gobblin_assets.jobs.copy.kind import CopyKind, CopyTrees
+from gobblin_assets.jobs.copy.parsing import CopyDataset
+from gobblin_assets.jobs.copy.running import list_current
+from gobblin_assets.jobs.copy.transfer.bins import Bin
+from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferOrder
+from gobblin_assets.jobs.copy.worker import CopyWorker
+from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.job_kind import JobKind
+from gobblin_assets.run.run_values import RunReport
+from gobblin_assets.spec.job_options import LeaseSpec, RetrySpec
+from tests.simulation.file_system import SimDisk, SimFileSystem
+from tests.simulation.process import Process, WatchedFileSystem
+from tests.simulation.world import FREE, JOB, LEASE_S, ROOT, Runner, World
+
+SOURCE: Final = "/source"
+WORK_ROOT: Final = work_root_of(ROOT)
+URN: Final = DatasetUrn("photos")
+PLACE: Final = f"{ROOT}/{URN}"
+KEEP_S: Final = 86_400.0
+"""How long replaced and removed files stay in their slots."""
+
+JOB_OF_COPIES: Final = CopySpec(
+    job=JOB,
+    source=SOURCE,
+    destination=ROOT,
+    parallelism=1,
+    retry=RetrySpec(task_tries_max=2, back_off_s=0.0),
+    lease=LeaseSpec(ttl_s=LEASE_S, wait_s=0.0),
+    trash_keep_s=KEEP_S,
+)
+_DATASET: Final = CopyDataset(
+    CopyDatasetSpec(urn=URN, path=URN, to=URN, deletes=Deletes.OURS), CopyableDataset(URN, URN, URN, (FileSet(""),))
+)
+
+
+@dataclass
+class CopyWorld(World):
+    """``versions``: the contents of all files that the source has ever had, by the time of each."""
+
+    versions: Mapping[int, bytes] = field(default_factory=dict)
+
+    def write_source(self, *paths: str) -> None:
+        """A new version of each file, of the length that the last one had."""
+        for path in paths:
+            mtime_ns = len(self.versions) + 1
+            content = f"{path} {mtime_ns:03}".encode()
+            place = f"{SOURCE}/{URN}/{path}"
+            self.disk.write_file(place, content, mtime_ns=mtime_ns)
+            self.versions = {**self.versions, mtime_ns: content}
+        self._settle_source()
+
+    def remove_source(self, *paths: str) -> None:
+        for path in paths:
+            self.disk.remove(f"{SOURCE}/{URN}/{path}")
+        self._settle_source()
+
+    def change_source(self) -> None:
+        """Each file gets another version, comes back, or goes."""
+        names = {"added", "changed", "removed", "new/one", "_SUCCESS"}
+        there = {path.removeprefix(f"{SOURCE}/{URN}/") for path in self.disk.files() if path.startswith(SOURCE)}
+        self.write_source("changed", "new/one", "_SUCCESS", *sorted(names - there))
+        self.remove_source(*sorted(there & {"added", "removed"}))
+
+    def _settle_source(self) -> None:
+        """The source is another machine's: no power cut takes anything from it."""
+        for directory in ("/", SOURCE, f"{SOURCE}/{URN}"):
+            self.disk.sync_directory(directory)
+        for path in self.disk.files():
+            if path.startswith(f"{SOURCE}/"):
+                self.disk.sync_directory(path.rpartition("/")[0])
+                self.disk.sync_file(path)
+
+    def open_process(self, **options: Any) -> "Copier":
+        self.process_count += 1
+        return Copier(self, Process(f"process {self.process_count}", **options), self.process_count)
+
+
+class Copier(Runner):
+    """A process of the world that copies."""
+
+    root = WORK_ROOT
+
+    def run(self, mode: Mode = Mode.APPEND, urns: tuple[DatasetUrn, ...] = (URN,)) -> RunReport | None:  # type: ignore[override]  # one dataset
+        return super().run(mode, urns)
+
+    def _job(self) -> CopySpec:
+        return JOB_OF_COPIES
+
+    def _destination(self) -> Destination:
+        return NamedTree(
+            *(JobName(JOB), ROOT, self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id),
+            keep_s=KEEP_S,
+            places={URN: str(URN)},
+        )
+
+    def _kind(self) -> JobKind:
+        transfer = SimTransfer(self.process, self._disk)
+        worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False)
+        trees = SimTrees(self.process, self._disk)
+        return CopyKind({URN: _DATASET}, trees, self._fs, ROOT, self._is_ours, lambda: worker, self._clock.new_id)
+
+    def _is_ours(self, urn: DatasetUrn) -> Any:
+        current = list_current(self._stores.published, JobName(JOB), urn)
+        return lambda path, identity: path in current and current[path].matches(identity)
+
+    def _watch_files(self, files: SimFileSystem) -> Any:
+        return _WatchedTreeFiles(self.process, "fs", files, FREE)
+
+
+class _WatchedTreeFiles(WatchedFileSystem):
+    """The syncs at the end of ``durable_tree`` are a call of their own."""
+
+    @contextmanager
+    def durable_tree(self, directory: str, *, file_count: int) -> Iterator[None]:
+        def sync() -> None:
+            with self._port.durable_tree(directory, file_count=file_count):  # type: ignore[attr-defined]  # a file system
+                pass
+
+        self.__getattr__("is_directory")(directory)
+        yield
+        self.watching.call("fs.durable_tree", sync)
+
+
+@dataclass(frozen=True)
+class SimTrees(CopyTrees):
+    """A listing is one call, which can fail."""
+
+    process: Process
+    disk: SimDisk
+
+    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
+        del spec
+        return _SimTree(self, "source.plan", frozenset()), SOURCE
+
+    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
+        return _SimTree(self, "destination.list", hidden)
+
+
+@dataclass(frozen=True)
+class _SimTree:
+    """``hidden``: names directly below the root that listings leave out."""
+
+    trees: SimTrees
+    label: str
+    hidden: frozenset[str]
+    mtime_precision_ns: int = 1
+
+    def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
+        disk = self.trees.disk
+
+        def list_all() -> list[TreeEntry]:
+            if not disk.is_directory(root):
+                raise RejectedError("is no directory", field="source")
+            return [each for each in _list_below(disk, root, "") if each.path.split("/")[0] not in self.hidden]
+
+        found: list[TreeEntry] = self.trees.process.call(self.label, list_all)
+        assert descend is None, "nothing is filtered in this world"
+        yield from sorted(found, key=lambda each: sort_key(each).encode())
+
+
+def _list_below(disk: SimDisk, root: str, path: str) -> Iterator[TreeEntry]:
+    for name in disk.list_names(f"{root}/{path}".rstrip("/")):
+        below = f"{path}/{name}".lstrip("/")
+        found = SimFileSystem(disk).find_entry(f"{root}/{below}")
+        assert found is not None
+        yield replace(found, path=below)
+        if found.kind is EntryKind.DIRECTORY:
+            yield from _list_below(disk, root, below)
+
+
+@dataclass(frozen=True)
+class SimTransfer:
+    """The ``Transfer`` port: each file is read by one call and written by another, and no parent is ever made."""
+
+    process: Process
+    disk: SimDisk
+
+    def cancel(self, tag: str) -> None:
+        """Nothing runs beside the process."""
+
+    def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
+        for found in order.bins:
+            for item in found.items:
+                yield tuple(self._copy_item(order, found, item))
+
+    def _copy_item(self, order: TransferOrder, found: Bin, item: CopyItem) -> Iterator[FileResult]:
+        staged = f"{found.writer}/{item.number}"
+        if not item.is_directory:
+            yield self._copy_file(order, item, item.files[0], staged)
+            return
+        for place in ("", *(f"/{place}" for place, _desired in item.directories)):
+            self.process.call("transfer.mkdir", lambda place=place: self._make(f"{order.attempt}/{staged}{place}"))
+        for file in item.files:
+            yield self._copy_file(order, item, file, f"{staged}/{file.path[len(item.path) + 1 :]}")
+        inode = self.disk.find(f"{order.attempt}/{staged}")
+        if inode is None:
+            failure = CopyFailure(ErrorFamily.RETRYABLE, "the directory is gone")
+            yield FileResult(item.number, item.path, staged, is_directory=True, failure=failure)
+        else:
+            yield FileResult(item.number, item.path, staged, is_directory=True, identity=FileIdentity(0, inode))
+
+    def _make(self, path: str) -> None:
+        if self.disk.is_directory(path.rpartition("/")[0]):
+            self.disk.mkdir(path)
+
+    def _copy_file(self, order: TransferOrder, item: CopyItem, file: CopyableFile, staged: str) -> FileResult:
+        source, target = f"{order.source_root}/{file.origin.path}", f"{order.attempt}/{staged}"
+
+        def read() -> bytes | None:
+            is_planned = self.disk.find_identity(source) == file.origin.identity
+            return self.disk.read(source) if is_planned else None
+
+        def write(content: bytes) -> FileIdentity | None:
+            if not self.disk.is_directory(target.rpartition("/")[0]):
+                return None
+            self.disk.write_file(target, content, mtime_ns=file.desired.mtime_ns)
+            return self.disk.find_identity(target)
+
+        content = self.process.call("transfer.read", read)
+        identity = None if content is None else self.process.call("transfer.write", lambda: write(content))
+        if identity is None:
+            why = "the source has changed" if content is None else "the writer's directory is gone"
+            failure = CopyFailure(ErrorFamily.RETRYABLE, why)
+            return FileResult(item.number, file.path, staged, failure=failure)
+        return FileResult(item.number, file.path, staged, identity=identity)
