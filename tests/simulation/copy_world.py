@@ -19,7 +19,7 @@ from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.copy.kind import CopyKind, CopyTrees
 from gobblin_assets.jobs.copy.parsing import CopyDataset
-from gobblin_assets.jobs.copy.running import list_current
+from gobblin_assets.jobs.copy.running import find_published_by
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferOrder
 from gobblin_assets.jobs.copy.worker import CopyWorker
@@ -119,11 +119,8 @@ class Copier(Runner):
         transfer = SimTransfer(self.process, self._disk)
         worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False)
         trees = SimTrees(self.process, self._disk)
-        return CopyKind({URN: _DATASET}, trees, self._fs, ROOT, self._is_ours, lambda: worker, self._clock.new_id)
-
-    def _is_ours(self, urn: DatasetUrn) -> Any:
-        current = list_current(self._stores.published, JobName(JOB), urn)
-        return lambda path, identity: path in current and current[path].matches(identity)
+        is_ours = find_published_by(self._stores.published, JobName(JOB))
+        return CopyKind({URN: _DATASET}, trees, self._fs, ROOT, is_ours, lambda: worker, self._clock.new_id)
 
     def _watch_files(self, files: SimFileSystem) -> Any:
         return _WatchedTreeFiles(self.process, "fs", files, FREE)

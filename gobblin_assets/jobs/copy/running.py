@@ -13,7 +13,7 @@ from gobblin_assets.fs.posix_tree import PosixTree
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.kind import CopyKind
+from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets, open_source_tree
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.worker import CopyWorker
@@ -61,7 +61,7 @@ def open_copy_run(
                 PosixCopyTrees(job),
                 files,
                 root,
-                _published_by(stores.published, job),
+                find_published_by(stores.published, JobName(job.job)),
                 lambda: CopyWorker(*(files, transfer, clock, say), workers=job.workers, rereads=job.verify == "reread"),
                 clock.new_id,
             ),
@@ -77,11 +77,11 @@ def list_copy_datasets(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
     return find_copy_datasets(job, dt.datetime.now(dt.UTC))
 
 
-def _published_by(
-    published: PublishedFiles, job: CopySpec
-) -> Callable[[DatasetUrn], Callable[[str, FileIdentity], bool]]:
+def find_published_by(published: PublishedFiles, job: JobName) -> IsOurs:
+    """Ask the log which files the job published last; once for a dataset."""
+
     def of_dataset(urn: DatasetUrn) -> Callable[[str, FileIdentity], bool]:
-        found = published.find(JobName(job.job), urn, role=Role.DATA)
+        found = published.find(job, urn, role=Role.DATA)
         files = list_current(() if found is None else found.segments)
         current = {file.path: file.identity for _segment, file in files}
 
