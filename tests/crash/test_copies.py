@@ -209,13 +209,13 @@ def test_a_paused_recovery_changes_nothing_when_it_wakes_up(
     check_paused(lake, changed, at, way)
 
 
-def pause(lake: CopyLake, at: str, **how: str) -> Worker:
+def pause(lake: CopyLake, at: str, *, action: str = "run", argument: str = "") -> Worker:
     """A process that has stopped at a failpoint, or before an act: between its look and its rename."""
     point, _, count = at.partition("@")
     if point == AN_ACT:
-        zombie = start_worker(replace(lake, stops_before=int(count)), **how)
+        zombie = start_worker(replace(lake, stops_before=int(count)), action=action, argument=argument)
     else:
-        zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}", **how)
+        zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}", action=action, argument=argument)
     zombie.wait_until_stopped()
     return zombie
 
