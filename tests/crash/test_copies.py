@@ -32,7 +32,9 @@ from tests.support.copy_lake import (
 )
 from tests.support.lake import start_worker
 from tests.support.shares import cross, rotating
+from tests.support.workers import Worker
 
+AN_ACT: Final = "act"
 ACTS: Final = range(1, ACTS_OF_THE_CHANGE + 1)
 OF_A_COPY: Final = (
     Failpoint.LEASE_TAKEN,
@@ -171,32 +173,34 @@ def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
 
 
 @pytest.mark.parametrize(
-    "at",
+    ("at", "way"),
     [
-        Failpoint.MARKER_WRITTEN,
-        Failpoint.STEP_BEFORE,
-        Failpoint.EXECUTED_BEFORE_SYNC,
-        *(rotating(f"{Failpoint.STEP_BEFORE}@{n}") for n in ACTS[1:]),
-        *(rotating(point) for point in OF_A_COPY),
+        *(
+            (point, "resumed")
+            for point in (Failpoint.MARKER_WRITTEN, Failpoint.STEP_BEFORE, Failpoint.EXECUTED_BEFORE_SYNC)
+        ),
+        *(rotating(f"{AN_ACT}@{n}", "resumed") for n in ACTS),
+        *(rotating(f"{AN_ACT}@{n}", "abandoned") for n in ACTS),
+        *(rotating(point, "resumed") for point in OF_A_COPY),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
 def test_a_paused_copy_changes_nothing_when_it_wakes_up(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
     check_paused(lake, changed, at, way)
 
 
 @pytest.mark.parametrize(
-    "at",
+    ("at", "way"),
     [
-        *OF_A_CAPTURE,
-        Failpoint.STEP_BEFORE,
-        rotating(Failpoint.RECOVERY_STARTED),
-        *(rotating(f"{Failpoint.STEP_BEFORE}@{n}") for n in ACTS[1:]),
+        *((point, "resumed") for point in (*OF_A_CAPTURE, Failpoint.STEP_BEFORE)),
+        rotating(Failpoint.RECOVERY_STARTED, "resumed"),
+        rotating(Failpoint.ATTEMPTS_CLAIMED, "abandoned"),
+        rotating(Failpoint.ATTEMPTS_CAPTURED, "abandoned"),
+        *(rotating(f"{AN_ACT}@{n}", "resumed") for n in ACTS),
+        *(rotating(f"{AN_ACT}@{n}", "abandoned") for n in ACTS),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
 def test_a_paused_recovery_changes_nothing_when_it_wakes_up(
     lake: CopyLake, changed: CopyWorld, at: str, way: str
 ) -> None:
@@ -205,11 +209,20 @@ def test_a_paused_recovery_changes_nothing_when_it_wakes_up(
     check_paused(lake, changed, at, way)
 
 
+def pause(lake: CopyLake, at: str, *, action: str = "run", argument: str = "") -> Worker:
+    """A process that has stopped at a failpoint, or before an act: between its look and its rename."""
+    point, _, count = at.partition("@")
+    if point == AN_ACT:
+        zombie = start_worker(replace(lake, stops_before=int(count)), action=action, argument=argument)
+    else:
+        zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}", action=action, argument=argument)
+    zombie.wait_until_stopped()
+    return zombie
+
+
 def check_paused(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
     """A process stops there; others end its work, and publish another change of the same names; then it wakes up."""
-    point, _, count = at.partition("@")
-    zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}")
-    zombie.wait_until_stopped()
+    zombie = pause(lake, at)
     changed.expire_leases()
     for sequence in changed.stores.commits.list_open(None, limit=10) if way == "abandoned" else ():
         changed.operations().abandon(sequence.sequence_id, reason="a test")
@@ -230,14 +243,30 @@ def check_paused(lake: CopyLake, changed: CopyWorld, at: str, way: str) -> None:
     assert inodes_of(lake.tree) == stood
 
 
-@pytest.mark.parametrize("at", OF_ABANDONMENT, ids=str)
-def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(
-    lake: CopyLake, changed: CopyWorld, at: Failpoint
-) -> None:
-    kill(lake, f"{Failpoint.STEP_AFTER}@5")
+@pytest.mark.parametrize(
+    "at", [Failpoint.STEP_BEFORE, f"{AN_ACT}@1", *(rotating(f"{AN_ACT}@{n}") for n in ACTS[1:-2])], ids=str
+)
+def test_a_paused_copy_publishes_nothing_of_what_was_abandoned(lake: CopyLake, changed: CopyWorld, at: str) -> None:
+    before = files_of(lake.tree / "albums")
+    zombie = pause(lake, at)
     changed.expire_leases()
-    zombie = start_worker(lake, failpoint=f"{at}=stop", action="abandon", argument=str(open_sequence(changed)))
-    zombie.wait_until_stopped()
+    changed.operations().abandon(open_sequence(changed), reason="a test")
+    assert files_of(lake.tree / "albums") == before
+
+    zombie.wake_up()
+    assert zombie.wait() in (0, 1), "the zombie crashed instead of giving up"
+
+    assert files_of(lake.tree / "albums") == before
+    assert not changed.run().failed
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize("at", [*OF_ABANDONMENT, *(rotating(f"{AN_ACT}@{n}") for n in range(1, 6))], ids=str)
+def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(lake: CopyLake, changed: CopyWorld, at: str) -> None:
+    kill(lake, f"{Failpoint.STEP_AFTER}@8")
+    changed.expire_leases()
+    zombie = pause(lake, at, action="abandon", argument=str(open_sequence(changed)))
     changed.expire_leases()
     changed.operations().recover_due(None, on_publication=lambda _publication: None)
     assert not changed.run().failed
@@ -305,7 +334,7 @@ def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
 @pytest.mark.parametrize("way", ["resumed", "abandoned"])
 @pytest.mark.parametrize("name", ["new.bin", "trip", "changed.bin", "_SUCCESS", "removed.bin"])
 def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorld, name: str, way: str) -> None:
-    before = files_of(lake.tree)
+    before = files_of(lake.tree / "albums")
     kill(lake, Failpoint.SEAL_COMMITTED)
     changed.expire_leases()
     sequence_id = open_sequence(changed)
@@ -331,9 +360,7 @@ def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorl
     if way == "resumed":
         changed.operations().resume(sequence_id)
     else:
-        assert {path: found for path, found in files_of(lake.tree).items() if path.startswith("albums/")} == {
-            path: found for path, found in before.items() if path.startswith("albums/")
-        }
+        assert files_of(lake.tree / "albums") == before
     assert not changed.run().failed
     check_complete(changed)
     assert changed.slots() == MOVED_ASIDE

@@ -12,6 +12,7 @@ from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.run_values import RunReport
+from tests.support.command_lake import invoke
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, content_of, files_of, inodes_of, look_at
 
 Open = Callable[..., CopyWorld]
@@ -251,3 +252,26 @@ def test_a_source_that_changes_meanwhile_fails_its_file_set_alone(lake: CopyLake
     assert set(files_of(lake.tree)) == {"logs/app/today.log"}
     run(world)
     world.check_copied()
+
+
+def test_commands_plan_and_run_a_copy(lake: CopyLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", lake.database_url)
+    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    job = tmp_path / "job.yaml"
+    job.write_text(f"job: mirror\nkind: distcp\nsource: {lake.source}\ndestination: {lake.root}\n", encoding="utf-8")
+
+    planned = invoke("plan", str(job))
+
+    assert planned.exit_code == 0, planned.output
+    assert not files_of(lake.tree)
+    done = invoke("run", str(job), "--no-dagster")
+    assert done.exit_code == 0, done.output
+    assert look_at(lake.tree) == look_at(lake.source)
+    stood = inodes_of(lake.tree)
+    assert invoke("run", str(job), "--no-dagster").exit_code == 0
+    assert inodes_of(lake.tree) == stood
+    again = invoke("run", str(job), "--no-dagster", "--mode", "refresh")
+    assert again.exit_code == 0, again.output
+    now = inodes_of(lake.tree)
+    assert not [name for name in files_of(lake.tree) if now[name] == stood[name]]

@@ -7,11 +7,14 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.destinations.named_tree import WORK_NAME
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import TRASH_KEEP_S, CopySpec
 from gobblin_assets.jobs.copy.parsing import CopyDataset, read_copy
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
@@ -21,6 +24,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.run_values import RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from tests.support.lake import FORKS, Lake, World
+from tests.support.stopping_files import StoppingFiles
 
 FORKS.set_forkserver_preload([__name__, "tests.support.table_lake", "pandas"])
 
@@ -32,10 +36,11 @@ _FIRST_MTIME_S: Final = 1_700_000_000
 
 @dataclass(frozen=True)
 class CopyLake(Lake):
-    """``options``: more options of the job. Without ``urns``, the options say what is copied."""
+    """``options``: more options of the job. ``stops_before``: the act before which a process stops, from 1."""
 
     urns: tuple[str, ...] = ("albums", "logs/app")
     trash_keep_s: float = TRASH_KEEP_S
+    stops_before: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -63,7 +68,7 @@ class CopyLake(Lake):
             "publish_tries_max": self.publish_tries_max,
             "trash_keep_s": self.trash_keep_s,
             "defaults": {"deletes": "ours"},
-            **({"datasets": [{"urn": urn} for urn in self.urns]} if self.urns else {}),
+            "datasets": [{"urn": urn} for urn in self.urns],
         }
         return read_copy({**written, **self.options})
 
@@ -140,11 +145,24 @@ class CopyWorld(World):
 
     lake: CopyLake
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number = self.lake.stops_before
+        self._stopping = None if number is None else StoppingFiles(number)
+
+    def open_file_system(self, uri: str) -> tuple[FileSystem, str]:
+        found, root = open_file_system(uri)
+        return self._stopping or found, root
+
+    def operations(self) -> LogOperations:
+        return replace(super().operations(), open_file_system=self.open_file_system)
+
     def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
         job = self.lake.copy_job()
         datasets = list_copy_datasets(job)
         selection = {DatasetUrn(urn): _partitions_of(datasets[DatasetUrn(urn)]) for urn in urns or datasets}
-        with open_copy_run(job, self.stores, self.lines.append, self._record_event) as ports:
+        with open_copy_run(job, self.stores, self.lines.append, self._record_event) as opened:
+            ports = replace(opened, open_file_system=self.open_file_system)
             return run_request(RunRequest(job, selection, mode, by_hand), ports)
 
     def slots(self) -> Counter[bytes]:

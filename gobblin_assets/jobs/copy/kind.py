@@ -128,7 +128,8 @@ class CopyKind:
         hidden = frozenset() if place else frozenset({WORK_NAME})
         target = self.trees.open_destination(hidden=hidden)
         standing: Iterator[TreeEntry] = iter(())
-        if not missing:
+        # A plan for people comes before the first run, which makes the root.
+        if not missing and self.files.find_entry(self.root) is not None:
             standing = _list(target, _join(self.root, place), file_set, filters, is_source=False)
         planner = CopyPlanner(
             *(source_root, file_set.directory, parse_preserve(spec.preserve), _metadata_of(spec.metadata)),
