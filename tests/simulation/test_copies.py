@@ -15,7 +15,7 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
-HISTORIES_OF = 16
+HISTORIES_OF = 20
 
 each_scenario = pytest.mark.parametrize("scenario", COPY_SCENARIOS, ids=[each.name for each in COPY_SCENARIOS])
 some_and_all = pytest.mark.parametrize("is_all", [False, pytest.param(True, marks=pytest.mark.thorough)])
