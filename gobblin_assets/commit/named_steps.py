@@ -39,7 +39,7 @@ from gobblin_assets.commit.steps import (
     UndoOutcome,
 )
 from gobblin_assets.errors import ConflictError, GobblinError
-from gobblin_assets.fs.named_files import ExchangeOutcome, NamedFiles, require_named_files
+from gobblin_assets.fs.named_files import ExchangeOutcome, NamedFiles
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
@@ -110,14 +110,14 @@ class NamedStep(CommitStep):
         return False
 
     def verify(self, world: StepWorld) -> StepVerdict:
-        files, attempt = require_named_files(world.fs), world.locate(self.staging)
+        files, attempt = world.named_files, world.locate(self.staging)
         if not files.is_directory(attempt):
             return StepVerdict.LOST
         act = self.decide(files, attempt)
         return StepVerdict(act.value) if act.is_answer else StepVerdict.DO
 
     def execute(self, world: StepWorld) -> None:
-        files, attempt = require_named_files(world.fs), world.locate(self.staging)
+        files, attempt = world.named_files, world.locate(self.staging)
         act = self.decide(files, attempt)
         if act.is_answer:
             raise ConflictError(f"{self.target} changed since it was verified", path=self.target, found=act.value)
@@ -152,7 +152,7 @@ class NamedStep(CommitStep):
 
     def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
         """By single renames, each after a new look; another abandoner goes on from wherever a crash stops this one."""
-        files, attempt = require_named_files(world.fs), captured.place_of(self.staging)
+        files, attempt = world.named_files, captured.place_of(self.staging)
         if not files.is_directory(attempt):
             return UndoOutcome.STRANGER
         for number in range(UNDO_ACTS_MAX):
@@ -170,7 +170,7 @@ class NamedStep(CommitStep):
         return (_parent(self.target), *(_parent(path) for path in inside))
 
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
-        files, attempt = require_named_files(world.fs), world.locate(self.staging)
+        files, attempt = world.named_files, world.locate(self.staging)
         if not files.is_directory(attempt):
             return StepFault(attempt, "is gone, and with it what was staged")
         if verdict is StepVerdict.LOST:

@@ -16,6 +16,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.named_files import NamedFiles, require_named_files
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system as open_registered
 from gobblin_assets.model.files import FileIdentity
@@ -98,6 +99,14 @@ class StepWorld:
         self._captured = captured
         self._listed: dict[str, dict[str, FileIdentity]] = {}
         self._made: set[str] = set()
+        self._named_files: NamedFiles | None = None
+
+    @property
+    def named_files(self) -> NamedFiles:
+        """``fs``, where files can be published at given names. RejectedError if it can't do that."""
+        if self._named_files is None:
+            self._named_files = require_named_files(self.fs)
+        return self._named_files
 
     def get(self, port: Callable[..., T], uri: str) -> T:
         """The port of the type ``port`` under this URI. RejectedError if the process has no opener of that type."""
