@@ -331,7 +331,7 @@ def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
     hasty.close()
 
 
-@pytest.mark.parametrize("way", ["resumed", "abandoned"])
+@pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
 @pytest.mark.parametrize("name", ["new.bin", "trip", "changed.bin", "_SUCCESS", "removed.bin"])
 def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorld, name: str, way: str) -> None:
     before = files_of(lake.tree / "albums")
