@@ -85,3 +85,8 @@ class JobOptions(SpecModel):
     log: LogSpec = LogSpec()
     backfill: Literal["multi_run", "single_run"] = "multi_run"
     description: str | None = None
+
+    @property
+    def takes_all_partitions(self) -> bool:
+        """Whether a run that names no partition takes all of them, instead of datasets without partitions."""
+        return False

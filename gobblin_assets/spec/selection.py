@@ -34,7 +34,7 @@ def select_partitions(
     """The dataset partitions to run. ``ranges`` are (first, last), both included.
 
     Without ``urns``: with partitions given, the datasets that have partitions; else those that have none. Of logs
-    without a partition given, the window that is open.
+    without a partition given, the window that is open. Jobs that take all partitions do so.
     ``begun_by``, aware: a window that begins later is refused.
     RejectedError names what does not fit, by the fields ``datasets``, ``partitions`` and ``partition_ranges``, and the
     dataset that it does not fit.
@@ -42,6 +42,8 @@ def select_partitions(
     by_partition = bool(keys or ranges)
     if isinstance(job, JobSpec) and kind_of(job.source).is_log and not by_partition:
         return select_open_partitions(job, datasets, urns=urns)
+    if job.takes_all_partitions and not by_partition:
+        return {urn: tuple(_list_all(datasets[urn])) for urn in find_datasets(job.job, datasets, urns)}
     chosen = find_datasets(job.job, datasets, urns) if urns else _choose(job, datasets, by_partition=by_partition)
     return {urn: tuple(_select(datasets[urn], keys, ranges, begun_by)) for urn in chosen}
 
@@ -68,6 +70,13 @@ def _choose(job: JobOptions, datasets: Datasets, *, by_partition: bool) -> list[
             hint="Leave them out." if by_partition else "Name some, or a range of them.",
         )
     return chosen
+
+
+def _list_all(spec: DatasetOptions) -> Iterator[AssetPartition]:
+    if spec.partitions.kind is PartitionKind.STATIC:
+        yield from (asset_partition(spec, key) for key in spec.partitions.keys)
+    else:
+        yield asset_partition(spec, None)
 
 
 def _select(

@@ -167,6 +167,30 @@ def test_another_log_is_stopped_and_goes_on_after_setting_aside(
     assert folder.at("b.txt").read_text() == "two", "the log doesn't know that it published this file"
 
 
+def test_file_sets_that_a_finder_finds_are_partitions_and_all_of_them_are_copied(folder: Folder) -> None:
+    Path(folder.job).write_text(
+        "job: mirror\nkind: distcp\nsource: ./in\ndestination: ./out\n"
+        "finder: {kind: stream, pattern: '*/%Y-%m-%d'}\n",
+        encoding="utf-8",
+    )
+    folder.write("2024-05-01/a.txt", "first", at_s=1_000)
+    folder.write("2024-05-02/a.txt", "second", at_s=1_000)
+
+    report = ask("run", folder.job)
+
+    assert {(each["urn"], each["partition"]["key"], each["outcome"]) for each in report["datasets"]} == {
+        ("docs", "2024-05-01", "COMMITTED"),
+        ("docs", "2024-05-02", "COMMITTED"),
+    }
+    assert folder.at("2024-05-02/a.txt").read_text() == "second"
+    assert not folder.at("a.txt").exists(), "it is in no file set"
+    folder.write("2024-05-01/a.txt", "changed", at_s=2_000)
+    folder.write("2024-05-02/a.txt", "changed", at_s=2_000)
+    ask("run", folder.job, "--partition", "2024-05-01")
+    assert folder.at("2024-05-01/a.txt").read_text() == "changed"
+    assert folder.at("2024-05-02/a.txt").read_text() == "second"
+
+
 def test_what_is_for_rows_refuses_copies_and_says_so(folder: Folder) -> None:
     for arguments in (("compact", folder.job), ("stream", folder.job), ("discover", folder.job)):
         found = invoke(*arguments)

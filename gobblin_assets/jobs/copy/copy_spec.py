@@ -78,6 +78,11 @@ class CopySpec(JobOptions):
     )
 
     @property
+    def takes_all_partitions(self) -> bool:
+        """File sets that are the same cost a listing."""
+        return True
+
+    @property
     def commit_policy(self) -> CommitPolicy:
         """A file set is published whole or not at all."""
         return CommitPolicy.FULL
