@@ -15,7 +15,7 @@ from gobblin_assets.run.log import Log, open_log
 
 @click.group()
 def trash() -> None:
-    """Files that copies replaced or removed; each is kept for `trash_keep_s` of its job."""
+    """Files that copies replaced or removed, as long as they are kept."""
 
 
 @trash.command("list")

@@ -57,7 +57,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
         "found 'soon'",
     ),
     "a kind that nobody offers": (_job(_orders(), kind="distcpy"), "kind", "gobblin_assets.job_kinds"),
-    "a kind that is no word": (_job(_orders(), kind=["ingest"]), "kind", "Known: ingest"),
+    "a kind that is no word": (_job(_orders(), kind=["ingest"]), "kind", "Known: distcp, ingest"),
     "job name": (_job(_orders(), job="a-b"), "job", "letters, digits or underscores"),
     "relative destination": (_job(_orders(), destination="lake"), "destination", "absolute path"),
     "destination of an unknown scheme": (_job(_orders(), destination="ftp://x/y"), "destination", "schemes"),
