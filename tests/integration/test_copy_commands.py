@@ -169,8 +169,7 @@ def test_another_log_is_stopped_and_goes_on_after_setting_aside(
 
 def test_file_sets_that_a_finder_finds_are_partitions_and_all_of_them_are_copied(folder: Folder) -> None:
     Path(folder.job).write_text(
-        "job: mirror\nkind: distcp\nsource: ./in\ndestination: ./out\n"
-        "finder: {kind: stream, pattern: '*/%Y-%m-%d'}\n",
+        "job: mirror\nkind: distcp\nsource: ./in\ndestination: ./out\nfinder: {kind: stream, pattern: '*/%Y-%m-%d'}\n",
         encoding="utf-8",
     )
     folder.write("2024-05-01/a.txt", "first", at_s=1_000)
