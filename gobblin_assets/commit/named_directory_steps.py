@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gobblin_assets.commit.named_decisions import Act, Found, decide_place
-from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, judge_file
+from gobblin_assets.commit.named_steps import DIRECTORIES, NamedStep, Phase, WrittenStep, judge_file
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, PublishedStepFile, UndoOutcome
 from gobblin_assets.errors import RejectedError
@@ -15,13 +15,12 @@ from gobblin_assets.model.files import DataFile
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceDirectory(NamedStep):
+class PlaceDirectory(WrittenStep):
     """Publish a directory that is new as a whole, by one rename; an empty directory at its name gives way.
 
     ``inode``: that of the staged directory. ``files``: every file below it, by names relative to it.
     """
 
-    writer: str
     inode: int
     files: tuple[DataFile, ...]
 
@@ -36,9 +35,6 @@ class PlaceDirectory(NamedStep):
     @property
     def phase(self) -> int:
         return Phase.NEW
-
-    def source_in(self, attempt: str) -> str:
-        return f"{attempt}/{self.writer}/{self.number}"
 
     def judge(self, entry: TreeEntry | None) -> Found:
         if entry is None:

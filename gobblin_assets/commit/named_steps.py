@@ -183,10 +183,19 @@ class NamedStep(CommitStep):
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceFile(NamedStep):
-    """Publish a file at a name that is free. ``writer``: the directory in the attempt that holds it."""
+class WrittenStep(NamedStep):
+    """A step with a staged version. ``writer``: the directory in the attempt that holds it."""
 
     writer: str
+
+    def source_in(self, attempt: str) -> str:
+        return f"{attempt}/{self.writer}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFile(WrittenStep):
+    """Publish a file at a name that is free."""
+
     identity: FileIdentity
     is_metadata: bool = False
 
@@ -197,9 +206,6 @@ class PlaceFile(NamedStep):
     @property
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
-
-    def source_in(self, attempt: str) -> str:
-        return f"{attempt}/{self.writer}/{self.number}"
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, self.identity, None)
@@ -213,13 +219,12 @@ class PlaceFile(NamedStep):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaceFile(NamedStep):
+class ReplaceFile(WrittenStep):
     """Publish a file in the place of another one, whose identity was planned.
 
     ``exchanges``: as in ``decide_replace``.
     """
 
-    writer: str
     identity: FileIdentity
     old: FileIdentity
     exchanges: bool
@@ -236,9 +241,6 @@ class ReplaceFile(NamedStep):
     @property
     def has_old(self) -> bool:
         return True
-
-    def source_in(self, attempt: str) -> str:
-        return f"{attempt}/{self.writer}/{self.number}"
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, self.identity, self.old)

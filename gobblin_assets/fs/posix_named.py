@@ -2,7 +2,6 @@
 
 import errno
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,12 +13,11 @@ from gobblin_assets.fs.named_files import ExchangeOutcome
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_errors import families, translate_error
+from gobblin_assets.fs.posix_tree import entry_of
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.model.files import FileIdentity
 
 _EXCHANGE: Final = find_exchange()
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
-_KINDS: Final = {stat.S_IFREG: EntryKind.FILE, stat.S_IFDIR: EntryKind.DIRECTORY, stat.S_IFLNK: EntryKind.LINK}
 
 
 class PosixNamedFiles(PosixFileSystem):
@@ -111,18 +109,6 @@ class PosixNamedFiles(PosixFileSystem):
             except FileExistsError:
                 return False
         return True
-
-
-def entry_of(path: str, found: os.stat_result) -> TreeEntry:
-    """The entry for a result of lstat."""
-    return TreeEntry(
-        path,
-        _KINDS.get(stat.S_IFMT(found.st_mode), EntryKind.SPECIAL),
-        FileIdentity(found.st_size, found.st_ino, found.st_mtime_ns),
-        stat.S_IMODE(found.st_mode),
-        found.st_uid,
-        found.st_gid,
-    )
 
 
 def _cannot_exchange(path: str) -> RejectedError:

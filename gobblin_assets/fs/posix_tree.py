@@ -104,7 +104,7 @@ class _Listing:
                         found = self._stat_target(place)
                     if stat.S_ISDIR(found.st_mode):
                         raise self._changed()
-                    yield _entry_of(prefix + key, found)
+                    yield entry_of(prefix + key, found)
                     continue
                 below = self._open_below(level, key[:-1])
             except FileNotFoundError:
@@ -112,7 +112,7 @@ class _Listing:
             if isinstance(below, TreeEntry):
                 yield below
                 continue
-            yield _entry_of(below.prefix[:-1], below.found)
+            yield entry_of(below.prefix[:-1], below.found)
             return below
         self._check_still_there(level)
         return None
@@ -146,7 +146,7 @@ class _Listing:
             found = os.stat(place) if is_link else os.lstat(place)  # noqa: PTH116  a Path costs as much as the call
             if not stat.S_ISDIR(found.st_mode):
                 raise self._changed()
-            return _entry_of(path, found)
+            return entry_of(path, found)
         if above.prefix and name in self.hidden:
             hint = "Exclude the directory that holds it, or choose another root."
             raise self._refuse(f"another copy's destination lies inside: {place} is its working directory", hint)
@@ -221,7 +221,8 @@ class _Listing:
         return RejectedError(message, field=self.option, hint=hint, path=self.place)
 
 
-def _entry_of(path: str, found: os.stat_result) -> TreeEntry:
+def entry_of(path: str, found: os.stat_result) -> TreeEntry:
+    """The entry for a result of lstat, or of stat where a link was followed."""
     mode = found.st_mode
     return TreeEntry(
         path,

@@ -1,8 +1,7 @@
 """Jobs of the kind ``distcp`` as a user runs them: what their options do, and that nothing else is touched."""
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,17 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.run.run_values import RunReport
 from tests.support.command_lake import invoke
-from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, content_of, files_of, inodes_of, look_at
-
-Open = Callable[..., CopyWorld]
+from tests.support.copy_lake import (
+    REMOVED,
+    CopyLake,
+    CopyWorld,
+    Open,
+    content_of,
+    files_of,
+    inodes_of,
+    look_at,
+    opening,
+)
 
 
 @pytest.fixture
@@ -27,17 +34,8 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
 
 @pytest.fixture
 def job(lake: CopyLake) -> Iterator[Open]:
-    """Opens the lake with options of every dataset, and ``job`` for those of the job."""
-    opened = []
-
-    def open_world(job: dict[str, Any] | None = None, **defaults: Any) -> CopyWorld:
-        world = replace(lake, options={"defaults": defaults, **(job or {})}).open_world()
-        opened.append(world)
-        return world
-
-    yield open_world
-    for world in opened:
-        world.close()
+    with opening(lake) as open_world:
+        yield open_world
 
 
 def run(world: CopyWorld, mode: Mode = Mode.APPEND) -> RunReport:

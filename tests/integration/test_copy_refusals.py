@@ -3,7 +3,7 @@
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,11 @@ import pytest
 
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ErrorFamily, RejectedError
-from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of, look_at
+from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at, opening
 from tests.support.mounts import remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, ordinary_user, run
 from tests.support.postgres import make_reachable_directory
 
-Open = Callable[..., CopyWorld]
 WHOLE: dict[str, Any] = {"datasets": []}
 
 
@@ -30,17 +29,8 @@ def lake(database_url: str, tmp_path: Path) -> CopyLake:
 
 @pytest.fixture
 def job(lake: CopyLake) -> Iterator[Open]:
-    """Opens the lake with options of every dataset, and ``job`` for those of the job."""
-    opened = []
-
-    def open_world(job: dict[str, Any] | None = None, **defaults: Any) -> CopyWorld:
-        world = replace(lake, options={"defaults": defaults, **(job or {})}).open_world()
-        opened.append(world)
-        return world
-
-    yield open_world
-    for world in opened:
-        world.close()
+    with opening(lake) as open_world:
+        yield open_world
 
 
 def refuse(world: CopyWorld, field: str) -> str:

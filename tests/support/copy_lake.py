@@ -6,7 +6,8 @@ Each version of a file has bytes and a time of its own, so that a version can be
 import os
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,8 @@ from tests.support.lake import FORKS, Lake, World
 from tests.support.stopping_files import StoppingFiles
 
 FORKS.set_forkserver_preload([__name__, "tests.support.table_lake", "pandas"])
+
+Open = Callable[..., "CopyWorld"]
 
 Look = dict[str, tuple[object, ...]]
 """By path below a root: of a file its mode, time and bytes; of a directory its mode."""
@@ -184,3 +187,18 @@ class CopyWorld(World):
     def attempts_left(self) -> list[Path]:
         """The directories of attempts, under the names that they have now."""
         return sorted({path.parent for path in (self.lake.tree / WORK_NAME).rglob("slots")})
+
+
+@contextmanager
+def opening(lake: CopyLake) -> Iterator[Open]:
+    """Opens the lake with options of every dataset, and ``job`` for those of the job; closes what was opened."""
+    opened = []
+
+    def open_world(job: dict[str, Any] | None = None, **defaults: Any) -> CopyWorld:
+        world = replace(lake, options={"defaults": defaults, **(job or {})}).open_world()
+        opened.append(world)
+        return world
+
+    yield open_world
+    for world in opened:
+        world.close()

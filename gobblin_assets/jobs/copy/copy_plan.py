@@ -22,11 +22,10 @@ _OWNER_WRITES: Final = 0o200
 class CopyPlan:
     """All that one sequence of a file set does.
 
-    ``source_root``: full path of the file set's directory. ``place``: the same, relative to the dataset's directory at
-    the destination. ``replaced``: by item number, the identity of the file that stands at the item's path. ``removals``
-    and ``directories`` have numbers of their own, unique with those of the items. Paths are relative to the dataset's
-    directory at the destination; those of origins to ``source_root``. ``waiting``: files and bytes that later runs
-    copy. ``follows_links``: origins may be links to files.
+    ``source_root``: full path of the file set's directory. ``replaced``: by item number, the identity of the file that
+    stands at the item's path. ``removals`` and ``directories`` have numbers of their own, unique with those of the
+    items. Paths are relative to the dataset's directory at the destination; those of origins to ``source_root``.
+    ``waiting``: files and bytes that later runs copy. ``follows_links``: origins may be links to files.
     """
 
     source_root: str
@@ -79,9 +78,9 @@ class CopyPlanner:
     preserve: Preserve
     is_metadata: Callable[[str], bool]
     budget: CopyBudget = CopyBudget()
+    follows_links: bool = False
     _taken: tuple[int, int] = field(default=(0, 0), init=False)
     _waiting: tuple[int, int] = field(default=(0, 0), init=False)
-    follows_links: bool = False
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)

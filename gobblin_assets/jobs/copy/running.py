@@ -44,7 +44,7 @@ def open_copy_run(
     """What a run of ``job`` needs. Its datasets are found now."""
     fs, root = open_file_system(job.destination)
     clock = SystemClock()
-    datasets = find_copy_datasets(job, dt.datetime.now(dt.UTC))
+    datasets = list_copy_datasets(job)
     files = require_named_files(fs)
     destination = NamedTree(
         *(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id),
