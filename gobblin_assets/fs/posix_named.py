@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from gobblin_assets.fs.named_files import ExchangeOutcome
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_errors import families, translate_error
-from gobblin_assets.fs.posix_tree import entry_of
+from gobblin_assets.fs.posix_tree import PosixTree, entry_of
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 
 _EXCHANGE: Final = find_exchange()
@@ -32,6 +33,11 @@ class PosixNamedFiles(PosixFileSystem):
     ) -> None:
         super().__init__(umask, exclusive_rename=exclusive_rename)
         self._exchange = exchange
+
+    def open_tree(
+        self, option: str, *, hidden: frozenset[str], follow_links: bool, order: Callable[[str], str] | None = None
+    ) -> PosixTree:
+        return PosixTree(option, hidden=hidden, follow_links=follow_links, order=order)
 
     def find_entry(self, path: str) -> TreeEntry | None:
         try:

@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,8 @@ class PosixTree:
     ``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are never
     listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
     ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
-    ``mtime_precision_ns``: the steps in which the file system keeps times: Linux's own 1 ns, FAT 2 s.
+    ``mtime_precision_ns``: the steps in which the file system keeps times: Linux's own 1 ns, FAT 2 s. ``order``
+    gives, for an entry's ``sort_key``, the text by which it is sorted in its directory; without it, that is the key.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class PosixTree:
         hidden: frozenset[str] = frozenset(),
         follow_links: bool = False,
         mtime_precision_ns: int = 1,
+        order: Callable[[str], str] | None = None,
     ) -> None:
         self._option = option
         self._hidden = hidden
         self._follow_links = follow_links
         self._mtime_precision_ns = mtime_precision_ns
+        self._order = order
 
     @property
     def mtime_precision_ns(self) -> int:
@@ -45,7 +48,9 @@ class PosixTree:
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
         """A directory's names are read at once and sorted; no directory stays open."""
-        listing = _Listing(root, self._option, self._hidden, descend, follow_links=self._follow_links)
+        listing = _Listing(
+            *(root, self._option, self._hidden, descend), follow_links=self._follow_links, order=self._order
+        )
         try:
             yield from listing.list_entries()
         except OSError as error:
@@ -80,6 +85,7 @@ class _Listing:
     hidden: frozenset[str]
     descend: Descend | None
     follow_links: bool
+    order: Callable[[str], str] | None
     place: str = ""
     levels: list[_Level] = field(default_factory=list)
 
@@ -168,7 +174,8 @@ class _Listing:
                 raise self._refuse(
                     f"expected names in UTF-8, found {os.fsencode(key)!r} in {place}", "Rename it, or remove it."
                 )
-        keys.sort()
+        order = self.order
+        keys.sort(key=None if order is None else lambda key: order(prefix + key))
         return _Level(place, prefix, iter(keys), found)
 
     def _is_directory(self, entry: "os.DirEntry[str]") -> bool:

@@ -1,7 +1,9 @@
-"""Finds the file system and the path for a destination, as a person writes it, by the scheme of its URI.
+"""Finds the file system, or the object store, and the path of a place as a person writes it, by the scheme of its URI.
 
-A package offers another file system by an entry point of the group ``gobblin_assets.file_systems``. The entry point's
-name is the scheme, its value a ``FileSystemFactory``.
+A package offers another file system by an entry point of the group ``gobblin_assets.file_systems``, whose value is a
+``FileSystemFactory``, and another object store by the group ``gobblin_assets.object_stores``, whose value is an
+``ObjectStoreFactory``. What can only be read, by copies, is offered by the group ``gobblin_assets.source_trees``, whose
+value is a ``SourceFactory``. The entry point's name is the scheme.
 """
 
 import os
@@ -12,22 +14,54 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
+from gobblin_assets.fs.object_work import ObjectWorkFiles
+from gobblin_assets.fs.objects import ObjectFiles
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.posix_named import PosixNamedFiles
+from gobblin_assets.fs.tree import ListedFiles
 
 FileSystemFactory = Callable[[str, int | None], tuple[FileSystem, str]]
 """Takes the whole URI and the umask for what is published; gives the file system and the root's path in it."""
 
+ObjectStoreFactory = Callable[[str, str], tuple[ObjectFiles, str]]
+"""Takes the whole URI and the option in which it was written, for errors; gives the store and the path in it."""
+
+SourceFactory = Callable[[str, str], tuple[ListedFiles, str]]
+"""The same of places that copies read and nobody writes: their trees are ``ranged.RangedFiles``."""
+
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _USER: Final = re.compile(r"//[^/]*@")
 _EXPANDED_BY_SPARK: Final = frozenset("*?[]{}\\")
+
+REQUESTS_AT_ONCE: Final = 16
+"""To one store, while many objects are published."""
 
 FILE_SYSTEMS: Final = Extensions[FileSystemFactory](
     group="gobblin_assets.file_systems",
     noun="scheme",
     option="destination",
     accepts=callable,
-    built_in={"file": "gobblin_assets.fs.registry:open_posix"},
+    built_in={
+        "file": "gobblin_assets.fs.registry:open_posix",
+        "hdfs": "gobblin_assets.fs.hdfs.opening:open_hdfs",
+        "s3": "gobblin_assets.fs.registry:open_objects",
+    },
+)
+
+OBJECT_STORES: Final = Extensions[ObjectStoreFactory](
+    group="gobblin_assets.object_stores",
+    noun="scheme",
+    option="source",
+    accepts=callable,
+    built_in={"s3": "gobblin_assets.fs.s3.opening:open_s3"},
+)
+
+SOURCE_TREES: Final = Extensions[SourceFactory](
+    group="gobblin_assets.source_trees",
+    noun="scheme",
+    option="source",
+    accepts=callable,
+    built_in={"sftp": "gobblin_assets.fs.sftp.opening:open_sftp"},
 )
 
 
@@ -53,10 +87,46 @@ def open_file_system(uri: str, *, umask: int | None = None) -> tuple[FileSystem,
     if found := sorted(set(uri) & _EXPANDED_BY_SPARK):
         raise _refuse(uri, f"none of {' '.join(found)}", "Choose another folder: Spark would take these as patterns.")
     name = scheme_of(uri)
+    if SOURCE_TREES.has(name):
+        raise RejectedError(
+            f"copies read from {name}, and nothing is published there",
+            field="destination",
+            hint="Publish to a disk, a mounted file system, HDFS or a bucket.",
+        )
     if not FILE_SYSTEMS.has(name):
         known = ", ".join(FILE_SYSTEMS.list_names())
         raise _refuse(uri, f"one of the schemes {known}", "Correct it, or install the package that offers it.")
     return FILE_SYSTEMS.get(name)(uri, umask)
+
+
+def is_only_source(uri: str) -> bool:
+    """Whether copies read there, and nothing can be published."""
+    return SOURCE_TREES.has(scheme_of(uri))
+
+
+def open_listed_source(uri: str, option: str) -> tuple[ListedFiles, str]:
+    """A place that copies only read, and the path of its root there. Nothing is connected to.
+
+    RejectedError names ``option``.
+    """
+    if not uri.isprintable():
+        raise RejectedError("expected no control characters", field=option, hint="Remove them.")
+    return SOURCE_TREES.get(scheme_of(uri))(uri, option)
+
+
+def is_object_store(uri: str) -> bool:
+    """Whether objects lie there, and no files."""
+    return OBJECT_STORES.has(scheme_of(uri))
+
+
+def open_object_store(uri: str, option: str) -> tuple[ObjectFiles, str]:
+    """The store of a place, and its path there: ``/<bucket>/<prefix>``. Nothing is connected to or made.
+
+    RejectedError names ``option``.
+    """
+    if not uri.isprintable():
+        raise RejectedError("expected no control characters", field=option, hint="Remove them.")
+    return OBJECT_STORES.get(scheme_of(uri))(uri, option)
 
 
 def open_posix(uri: str, umask: int | None) -> tuple[FileSystem, str]:
@@ -76,6 +146,13 @@ def open_posix(uri: str, umask: int | None) -> tuple[FileSystem, str]:
     if not parts:
         raise _refuse(uri, "a folder", "Name a folder of its own: the root of the file system is not one.")
     return PosixNamedFiles(umask), "/" + "/".join(parts)
+
+
+def open_objects(uri: str, umask: int | None) -> tuple[FileSystem, str]:
+    """The ``FileSystemFactory`` of object stores, for the small files of the protocol. Objects have no modes."""
+    del umask
+    objects, path = open_object_store(uri, "destination")
+    return ObjectWorkFiles(objects, REQUESTS_AT_ONCE), path
 
 
 def _absolute(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gobblin_assets.model.files import FileIdentity
 
@@ -53,6 +53,21 @@ class Tree(Protocol):
         Memory is bounded by the largest directory and the depth, not by the tree. An entry that disappears meanwhile is
         left out. RejectedError names ``root`` if it is missing, is no directory, or can't be read, and every entry
         below it that can't be read or whose name is not UTF-8. RetryableError: an entry changed its kind meanwhile.
+        """
+        ...
+
+
+@runtime_checkable
+class ListedFiles(Protocol):
+    """A file system that has trees."""
+
+    def open_tree(
+        self, option: str, *, hidden: frozenset[str], follow_links: bool, order: Callable[[str], str] | None = None
+    ) -> Tree:
+        """``option``: where a person wrote the root, for errors. ``hidden``: names directly below a root that are
+        never listed; a directory of such a name further down is a RejectedError, unless ``descend`` leaves it out.
+        ``follow_links``: a link is given as what it leads to, which must be below the root and not hidden.
+        ``order``: listings are ascending by what it gives for a path, and not by the path; RejectedError if they can't.
         """
         ...
 

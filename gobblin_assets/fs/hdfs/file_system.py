@@ -1,0 +1,339 @@
+"""``NamedFiles`` on HDFS.
+
+A name is durable when the NameNode has answered: its log is synced before. Bytes are durable when a file was closed by
+a stream of this package (``streams``). A rename never replaces (``rename2`` without OVERWRITE); names can't be
+exchanged, so that a replacement is two renames.
+"""
+
+import io
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, Final, cast
+from uuid import uuid4
+
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.hdfs.answers import (
+    MISSING,
+    MS_NS,
+    NO_DIRECTORY,
+    NOT_EMPTY,
+    STANDS,
+    HdfsFailure,
+    entry_of_status,
+    explain_failure,
+    status_of,
+)
+from gobblin_assets.fs.hdfs.probe import rehearse_publication
+from gobblin_assets.fs.hdfs.settings import HdfsSettings
+from gobblin_assets.fs.hdfs.streams import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    READ_AHEAD_BYTES,
+    HdfsReader,
+    HdfsStreams,
+    HdfsWriter,
+)
+from gobblin_assets.fs.hdfs.tree import HdfsTree
+from gobblin_assets.fs.hdfs.web import WebHdfs
+from gobblin_assets.fs.named_files import ExchangeOutcome
+from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import FileIdentity, FileStat
+
+_NOWHERE: Final = MISSING | NO_DIRECTORY
+_MODE_BITS: Final = 0o1777
+"""HDFS has no bits that change the user or the group."""
+
+
+class HdfsFileSystem:
+    """The cluster whose NameNode is at ``address``. Safe to share between threads. ``umask``: for what is published."""
+
+    def __init__(
+        self, address: str, settings: HdfsSettings, umask: int | None = None, *, option: str = "destination"
+    ) -> None:
+        self._address = address
+        self._umask = umask
+        self._web = WebHdfs(address.rpartition(":")[0], settings, option)
+        self._streams = HdfsStreams(address, settings, option)
+        self._option = option
+
+    @property
+    def scheme(self) -> str:
+        return "hdfs"
+
+    def to_uri(self, path: str) -> str:
+        return f"hdfs://{self._address}{path}"
+
+    def open_tree(
+        self, option: str, *, hidden: frozenset[str], follow_links: bool, order: Callable[[str], str] | None = None
+    ) -> HdfsTree:
+        """Nothing is followed: HDFS has no links, unless a cluster was told to have some."""
+        del follow_links
+        if order is not None:
+            raise RejectedError("HDFS lists by names alone", field=option, hint="Copy its files as they are.")
+        return HdfsTree(self._address, self._web.for_option(option), self._streams, hidden=hidden)
+
+    def find_entry(self, path: str) -> TreeEntry | None:
+        found = self._find(path)
+        return None if found is None else entry_of_status(path, found)
+
+    def find_identity(self, path: str) -> FileIdentity | None:
+        entry = self.find_entry(path)
+        if entry is None:
+            return None
+        if entry.kind is not EntryKind.FILE:
+            raise _unexpected(entry, "a regular file")
+        return entry.identity
+
+    def is_directory(self, path: str) -> bool:
+        entry = self.find_entry(path)
+        if entry is not None and entry.kind is EntryKind.LINK:
+            raise _unexpected(entry, "a directory")
+        return entry is not None and entry.kind is EntryKind.DIRECTORY
+
+    def is_empty(self, directory: str) -> bool:
+        found = self._find(directory)
+        if found is None or entry_of_status(directory, found).kind is not EntryKind.DIRECTORY:
+            return False
+        return found.get("childrenNum") == 0
+
+    def list_files(self, directory: str) -> Sequence[FileStat]:
+        entries = (entry for entry in self._walk(directory) if entry.kind is EntryKind.FILE)
+        files = [FileStat(entry.path, entry.identity) for entry in entries]
+        return sorted(files, key=lambda file: file.path)
+
+    def open_input(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", io.BufferedReader(HdfsReader(self._streams, path), READ_AHEAD_BYTES))
+
+    def create_file(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", self._streams.create(path, self._mode_of(FILE_MODE)))
+
+    def create_staged(self, path: str, mode: int | None) -> HdfsWriter:
+        with _gone_parent(path):
+            return self._streams.create(path, FILE_MODE if mode is None else mode & _MODE_BITS)
+
+    def make_staged_directory(self, path: str, mode: int | None) -> None:
+        with _gone_parent(path):
+            is_made = self._make_new(path, DIRECTORY_MODE if mode is None else mode & _MODE_BITS)
+        if not is_made:
+            raise ConflictError(f"{path} is there already", hint="Each staged name is made once.", path=path)
+
+    def set_attributes(self, path: str, mode: int | None, mtime_ns: int | None) -> TreeEntry:
+        """A time is cut to milliseconds. RejectedError for one before 1970."""
+        if mtime_ns is not None and mtime_ns < 0:
+            raise RejectedError(
+                f"{path} is to have a time before 1970, and WebHDFS takes none",
+                field="preserve",
+                hint="Give its origin a later time, or leave t out of preserve.",
+                path=path,
+            )
+        if mode is not None:
+            self._web.put(path, "SETPERMISSION", action="set the mode of", permission=f"{mode & _MODE_BITS:o}")
+        if mtime_ns is not None:
+            action, time_ms = "set the time of", str(mtime_ns // MS_NS)
+            self._web.put(path, "SETTIMES", action=action, modificationtime=time_ms, accesstime="-1")
+        entry = self.find_entry(path)
+        if entry is None:
+            raise RetryableError(f"{path} disappeared while it was being written", path=path)
+        return entry
+
+    def make_directories(self, directory: str) -> None:
+        mode = f"{self._mode_of(DIRECTORY_MODE):o}"
+        answer = self._web.change("PUT", directory, "MKDIRS", action="make", permission=mode)
+        if isinstance(answer, HdfsFailure) and answer.kind in STANDS | NO_DIRECTORY:
+            raise ConflictError(f"can't make {directory}: {answer}", path=directory)
+        self._web.require(answer, "make", directory, changes=True)
+
+    def make_destination(self, root: str) -> None:
+        self.make_directories(root)
+
+    def make_directory(self, path: str) -> bool:
+        return self._make_new(path, self._mode_of(DIRECTORY_MODE))
+
+    def _make_new(self, path: str, mode: int) -> bool:
+        """Made under another name and renamed: a call that makes a directory does not say whether it was there."""
+        parent, _, name = path.rpartition("/")
+        unfinished = f"{parent}/.{name}.{uuid4().hex}"
+        self._streams.make_directory(unfinished, mode)
+        outcome = self.rename_no_replace(unfinished, path)
+        if outcome is not RenameOutcome.RENAMED:
+            self._delete(unfinished, recursive=False)
+        return outcome is RenameOutcome.RENAMED
+
+    def rename_no_replace(self, source: str, target: str) -> RenameOutcome:
+        return self._rename(source, target, "NONE")
+
+    def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
+        """``rename2`` with OVERWRITE replaces an empty directory by a directory; it would replace a file by a file."""
+        found = self.find_entry(source)
+        if found is None:
+            return RenameOutcome.SOURCE_MISSING
+        if found.kind is not EntryKind.DIRECTORY:
+            raise RejectedError(f"{source} is no directory", field=self._option, hint="Nothing was changed.")
+        return self._rename(source, target, "OVERWRITE")
+
+    def exchange(self, one: str, other: str) -> ExchangeOutcome:
+        del other
+        raise RejectedError(f"HDFS can't exchange two names ({one})", field=self._option, hint="Nothing was changed.")
+
+    def can_exchange(self, directory: str) -> bool:
+        del directory
+        return False
+
+    def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
+        """Files are first written under hidden names beside them; a crash may leave such a name, which is ignored."""
+        return frozenset(path for path, content in contents.items() if self._make_whole(path, content))
+
+    def make_durable(self, files: Iterable[str]) -> None:
+        """They are: the streams of this package sync at the end. A look proves that they are there."""
+        for path in files:
+            if self.find_identity(path) is None:
+                raise RetryableError(f"{path} disappeared before it was durable", path=path)
+
+    @contextmanager
+    def durable_tree(self, directory: str, *, file_count: int) -> Iterator[None]:
+        del file_count
+        before = self.find_entry(directory)
+        if before is None:
+            raise RejectedError(
+                f"can't list {directory}: ENOENT", field=self._option, hint="Make the directory.", path=directory
+            )
+        yield
+        after = self.find_entry(directory)
+        if after is None or after.identity.inode != before.identity.inode:
+            raise RetryableError(f"{directory} disappeared before it was durable", path=directory)
+
+    def sync_directories(self, directories: Iterable[str]) -> None:
+        """Nothing is left to do: the NameNode's log is synced before it answers."""
+
+    def remove_file(self, path: str, identity: FileIdentity) -> bool:
+        """Looked at, then removed; two calls are safe because names are never used twice."""
+        found = self.find_identity(path)
+        if found is not None and not found.matches(identity):
+            raise ConflictError(
+                f"{path} is not the file to be removed",
+                hint="Somebody put another file there; move it away.",
+                path=path,
+                expected=identity,
+                found=found,
+            )
+        if found is not None:
+            self._delete(path, recursive=False)
+        return True
+
+    def remove_tree(self, directory: str) -> None:
+        if self.is_directory(directory):
+            self._delete(directory, recursive=True)
+        elif self.find_entry(directory) is not None:
+            raise ConflictError(f"{directory} is not a directory", path=directory)
+
+    def remove_empty_directory(self, directory: str) -> bool:
+        entry = self.find_entry(directory)
+        if entry is None:
+            return True
+        if entry.kind is not EntryKind.DIRECTORY:
+            raise ConflictError(f"{directory} is not a directory", path=directory)
+        return self._delete(directory, recursive=False)
+
+    def apply_modes(self, root: str) -> None:
+        if self._umask is None:
+            return
+        found = self.find_entry(root)
+        for entry in () if found is None else (found, *self._walk(root)):
+            wanted = self._mode_of(0o777 if entry.kind is EntryKind.DIRECTORY else 0o666)
+            if entry.mode != wanted:
+                self._web.put(entry.path, "SETPERMISSION", action="change the mode of", permission=f"{wanted:o}")
+
+    def probe(self, staging_root: str, final_root: str) -> None:
+        rehearse_publication(self, staging_root, final_root, self._option)
+
+    def _mode_of(self, default: int) -> int:
+        """HDFS applies no umask to what a client says."""
+        if self._umask is None:
+            return default
+        return (0o777 if default & 0o111 else 0o666) & ~self._umask
+
+    def _find(self, path: str) -> Mapping[str, Any] | None:
+        answer = self._web.ask(path, "GETFILESTATUS")
+        if isinstance(answer, HdfsFailure) and answer.kind in _NOWHERE:
+            return None
+        return status_of(path, self._web.require(answer, "look at", path, changes=False))
+
+    def _walk(self, directory: str) -> Iterator[TreeEntry]:
+        """Every file and directory below, in no order, by full paths. What disappears meanwhile is left out."""
+        pending = [directory]
+        while pending:
+            current = pending.pop()
+            found = self._web.list_status(current)
+            if isinstance(found, HdfsFailure):
+                if found.kind in MISSING:
+                    continue
+                raise explain_failure(found, action="list", path=current, option=self._option, changes=False)
+            for each in found:
+                if not each["pathSuffix"]:
+                    raise ConflictError(f"{current} is not a directory", path=current)
+                entry = entry_of_status(posixpath.join(current, each["pathSuffix"]), each)
+                if entry.kind is EntryKind.DIRECTORY:
+                    pending.append(entry.path)
+                elif entry.kind is not EntryKind.FILE:
+                    raise _unexpected(entry, "files and directories only")
+                yield entry
+
+    def _rename(self, source: str, target: str, option: str) -> RenameOutcome:
+        action = f"rename {source} to"
+        answer = self._web.change("PUT", source, "RENAME", action=action, destination=target, renameoptions=option)
+        if not isinstance(answer, HdfsFailure):
+            return RenameOutcome.RENAMED
+        # The NameNode has refused, and calls most refusals by one name. A look tells which.
+        if answer.kind in STANDS:
+            return RenameOutcome.TARGET_EXISTS
+        if answer.kind in MISSING and self.find_entry(source) is None:
+            return RenameOutcome.SOURCE_MISSING
+        if answer.kind == "IOException" and self.find_entry(target) is not None:
+            return RenameOutcome.TARGET_EXISTS
+        if answer.kind == "IOException":
+            raise RejectedError(f"can't {action} {target}: {answer}", field=self._option, hint="Correct the path.")
+        raise explain_failure(answer, action=action, path=target, option=self._option, changes=True)
+
+    def _delete(self, path: str, *, recursive: bool) -> bool:
+        """Whether it is gone now: False for a directory that is not empty."""
+        answer = self._web.change("DELETE", path, "DELETE", action="remove", recursive=str(recursive).lower())
+        if isinstance(answer, HdfsFailure) and answer.kind in NOT_EMPTY:
+            return False
+        self._web.require(answer, "remove", path, changes=True)
+        return True
+
+    def _make_whole(self, path: str, content: bytes) -> bool:
+        parent, _, name = path.rpartition("/")
+        unfinished = f"{parent}/.{name}.{uuid4().hex}"
+        try:
+            with self._streams.create(unfinished, self._mode_of(FILE_MODE)) as stream:
+                stream.write(content)
+            return self.rename_no_replace(unfinished, path) is RenameOutcome.RENAMED
+        finally:
+            with suppress(GobblinError):
+                self._delete(unfinished, recursive=False)
+
+
+@contextmanager
+def _gone_parent(path: str) -> Iterator[None]:
+    """A parent that is missing was taken by a new owner of the attempt."""
+    try:
+        yield
+    except RejectedError as error:
+        if error.fields.get("errno") != "ENOENT":
+            raise
+        raise RetryableError(
+            f"can't make {path}: the writer's directory is gone",
+            hint="Another run took the attempt over, or somebody removed it.",
+            path=path,
+        ) from error
+
+
+def _unexpected(entry: TreeEntry, expected: str) -> ConflictError:
+    return ConflictError(
+        f"expected {expected} at {entry.path}, found a {entry.kind.value}",
+        hint="gobblin-assets never changes one kind into another: move it away.",
+        path=entry.path,
+    )

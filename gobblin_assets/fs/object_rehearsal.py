@@ -1,0 +1,151 @@
+"""What a store enforces, found by trying it with scratch keys: stores that speak S3 ignore what they don't know."""
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import google_crc32c
+
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.objects import (
+    SPOILED,
+    UNSUPPORTED,
+    Absent,
+    Condition,
+    HasEtag,
+    ObjectEntry,
+    ObjectFiles,
+    RemoveOutcome,
+    StoreAbilities,
+    UploadId,
+    UploadPart,
+    WriteOutcome,
+)
+
+_ONE: Final = b"one"
+_OTHER: Final = b"another"
+_WRONG_ETAG: Final = hashlib.md5(b"nothing that was written", usedforsecurity=False).hexdigest()
+_NOTHING: Final = StoreAbilities(*[False] * 7)
+
+
+def rehearse(files: ObjectFiles, directory: str) -> StoreAbilities:
+    """Some twenty requests. What is left of a rehearsal that failed half-way lies below ``rehearsal-…`` of its own."""
+    scratch = _Scratch(files, f"{directory}/rehearsal-{uuid.uuid4().hex}")
+    try:
+        return scratch.try_all()
+    finally:
+        scratch.remove_all()
+
+
+@dataclass(slots=True)
+class _Scratch:
+    files: ObjectFiles
+    place: str
+    paths: set[str] = field(default_factory=set)
+    uploads: list[tuple[str, UploadId]] = field(default_factory=list)
+
+    def try_all(self) -> StoreAbilities:
+        if not self._enforces(self._puts_once):
+            return _NOTHING
+        return StoreAbilities(
+            put_if_absent=True,
+            complete_if_absent=self._enforces(lambda: self._keeps(self._make("absent"), Absent())),
+            complete_if_match=self._enforces(self._replaces_its_version),
+            remove_if_match=self._enforces(self._removes_its_version),
+            copy_if_match=self._enforces(self._copies_its_version),
+            checks_crc32c=self._enforces(self._checks_bytes),
+            etags_are_md5=self._make("etag").etag == hashlib.md5(_ONE, usedforsecurity=False).hexdigest(),
+        )
+
+    def _enforces(self, is_enforced: Callable[[], bool]) -> bool:
+        try:
+            return is_enforced()
+        except RejectedError as error:
+            if error.fields.get(UNSUPPORTED):
+                return False
+            raise
+
+    def _puts_once(self) -> bool:
+        one = self._make("put")
+        again = self.files.put_if_absent(one.path, _OTHER)
+        return again is WriteOutcome.CONDITION_FAILED and self._is(one)
+
+    def _replaces_its_version(self) -> bool:
+        """Its version, and no other one: a store may refuse all conditions."""
+        one = self._make("match")
+        if not self._keeps(one, HasEtag(_WRONG_ETAG)):
+            return False
+        upload, part = self._upload(one.path)
+        if self.files.complete_upload(one.path, upload, [part], HasEtag(one.etag)) is not WriteOutcome.WRITTEN:
+            return False
+        found = self.files.find_object(one.path)
+        return found is not None and found.size_bytes == len(_OTHER)
+
+    def _removes_its_version(self) -> bool:
+        one = self._make("removed")
+        kept = self.files.remove_object(one.path, _WRONG_ETAG) is RemoveOutcome.CONDITION_FAILED and self._is(one)
+        return kept and self.files.remove_object(one.path, one.etag) is RemoveOutcome.REMOVED
+
+    def _copies_its_version(self) -> bool:
+        one, target = self._make("copied"), self._at("copy")
+        if self.files.copy_object(one.path, target, _WRONG_ETAG) is not WriteOutcome.SOURCE_MISSING:
+            return False
+        if self.files.find_object(target) is not None:
+            return False
+        return self.files.copy_object(one.path, target, one.etag) is WriteOutcome.WRITTEN
+
+    def _keeps(self, one: ObjectEntry, condition: Condition) -> bool:
+        """Whether a completion whose condition fails leaves the object as it is."""
+        upload, part = self._upload(one.path)
+        outcome = self.files.complete_upload(one.path, upload, [part], condition)
+        return outcome is WriteOutcome.CONDITION_FAILED and self._is(one)
+
+    def _checks_bytes(self) -> bool:
+        path = self._at("checked")
+        upload = self._begin(path)
+        try:
+            self.files.write_part(path, upload, 1, _ONE, google_crc32c.value(_OTHER))
+        except RetryableError as error:
+            if error.fields.get(SPOILED):
+                return True
+            raise
+        return False
+
+    def _make(self, name: str) -> ObjectEntry:
+        path = self._at(name)
+        self.files.put_if_absent(path, _ONE)
+        found = self.files.find_object(path)
+        if found is None:
+            raise RetryableError(f"{self.files.to_uri(path)} was written, and is not there", path=path)
+        return found
+
+    def _is(self, one: ObjectEntry) -> bool:
+        found = self.files.find_object(one.path)
+        return found is not None and (found.etag, found.size_bytes) == (one.etag, one.size_bytes)
+
+    def _upload(self, path: str) -> tuple[UploadId, UploadPart]:
+        upload = self._begin(path)
+        return upload, self.files.write_part(path, upload, 1, _OTHER, google_crc32c.value(_OTHER))
+
+    def _begin(self, path: str) -> UploadId:
+        upload = self.files.begin_upload(path, {})
+        self.uploads.append((path, upload))
+        return upload
+
+    def _at(self, name: str) -> str:
+        path = f"{self.place}/{name}"
+        self.paths.add(path)
+        return path
+
+    def remove_all(self) -> None:
+        """What can't be removed stays, and harms nobody: its name is this rehearsal's own."""
+        with suppress(GobblinError):
+            for path, upload in self.uploads:
+                self.files.abort_upload(path, upload)
+            for path in self.paths:
+                found = self.files.find_object(path)
+                if found is not None:
+                    self.files.remove_object(path, found.etag)

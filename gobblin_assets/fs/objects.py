@@ -1,0 +1,201 @@
+"""The port of object stores: whole objects under keys, conditional writes, and uploads that become visible at once.
+
+A store has no rename and no directories. What makes a write safe here is a condition that the store checks: an upload
+is invisible until it is completed, its completion may depend on what stands at the key, and it can be completed once.
+Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the families of ``errors``, as in ``fs.port``.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import BinaryIO, Final, NewType, Protocol, runtime_checkable
+
+from gobblin_assets.errors import RejectedError
+
+UploadId = NewType("UploadId", str)
+
+UNSUPPORTED: Final = "unsupported"
+"""A field, and true, of a RejectedError that says that the store does not know what it was asked to do."""
+
+SPOILED: Final = "spoiled"
+"""A field, and true, of a RetryableError that says that other bytes than sent came to the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """An object as the store tells it. ``metadata`` is None in listings, which don't tell it."""
+
+    path: str
+    size_bytes: int
+    etag: str
+    modified_at: dt.datetime
+    metadata: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPart:
+    """A part that the store has. ``number`` counts from 1. ``crc32c``: of its bytes, which the store compared."""
+
+    number: int
+    size_bytes: int
+    etag: str
+    crc32c: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpload:
+    """An upload that was begun and is neither completed nor aborted."""
+
+    path: str
+    upload: UploadId
+    begun_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The condition that nothing stands at the key: ``If-None-Match: *``."""
+
+
+@dataclass(frozen=True, slots=True)
+class HasEtag:
+    """The condition that the object at the key is this one: ``If-Match``."""
+
+    etag: str
+
+
+Condition = Absent | HasEtag
+
+
+class WriteOutcome(StrEnum):
+    """SOURCE_MISSING: the upload was completed or aborted before, or the object to copy is another one or none."""
+
+    WRITTEN = "written"
+    CONDITION_FAILED = "condition_failed"
+    SOURCE_MISSING = "source_missing"
+
+
+class RemoveOutcome(StrEnum):
+    """CONDITION_FAILED: another object stands there now, and stays."""
+
+    REMOVED = "removed"
+    MISSING = "missing"
+    CONDITION_FAILED = "condition_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAbilities:
+    """What a rehearsal with scratch keys found that the store enforces."""
+
+    put_if_absent: bool
+    complete_if_absent: bool
+    complete_if_match: bool
+    remove_if_match: bool
+    copy_if_match: bool
+    checks_crc32c: bool
+    etags_are_md5: bool
+
+
+class ObjectFiles(Protocol):
+    """One store, reached with one set of credentials. Each call has one effect, in one moment."""
+
+    @property
+    def scheme(self) -> str: ...
+
+    def to_uri(self, path: str) -> str: ...
+
+    @property
+    def part_bytes_min(self) -> int:
+        """Each part but the last has at least this size."""
+        ...
+
+    def find_object(self, path: str) -> ObjectEntry | None:
+        """The object, with its metadata; None if there is none."""
+        ...
+
+    def list_objects(self, directory: str, after: str = "") -> Iterator[ObjectEntry]:
+        """All objects below ``<directory>/``, ascending by the UTF-8 bytes of their keys; page by page.
+
+        ``after``: only those whose path is greater than this one. RejectedError if there is no such bucket.
+        """
+        ...
+
+    def read_range(self, path: str, etag: str, offset: int, size_bytes: int) -> bytes:
+        """These bytes of the version ``etag``, at least one; RetryableError if another one is there, or none."""
+        ...
+
+    def open_input(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A seekable stream of one version of the object: a change meanwhile is a RetryableError."""
+        ...
+
+    def put_if_absent(self, path: str, content: bytes) -> WriteOutcome:
+        """Make a small object unless one is there."""
+        ...
+
+    def begin_upload(self, path: str, metadata: Mapping[str, str]) -> UploadId:
+        """Begin an upload that becomes the object at ``path`` with this metadata. A lost answer leaves an upload.
+
+        Keys of ``metadata`` are in small letters, values are printable ASCII.
+        """
+        ...
+
+    def write_part(self, path: str, upload: UploadId, number: int, content: bytes, crc32c: int) -> UploadPart:
+        """ConflictError if the upload is over; RetryableError, with ``SPOILED``, if other bytes came there."""
+        ...
+
+    def complete_upload(
+        self, path: str, upload: UploadId, parts: Sequence[UploadPart], condition: Condition
+    ) -> WriteOutcome:
+        """Make the upload the object at ``path``, if the condition holds; afterwards the upload is used up.
+
+        WRITTEN is no proof: stores say so again of an upload that was completed, and some of one that was aborted,
+        while any object stands at ``path``. Nothing happens then; what the object's metadata say is what happened.
+        """
+        ...
+
+    def abort_upload(self, path: str, upload: UploadId) -> bool:
+        """Discard the upload; False if it was completed or aborted before, which of both the object tells."""
+        ...
+
+    def has_upload(self, path: str, upload: UploadId) -> bool:
+        """Whether the upload is pending: neither completed nor aborted."""
+        ...
+
+    def list_uploads(self, directory: str) -> Iterator[PendingUpload]:
+        """All pending uploads whose key lies below ``<directory>/``."""
+        ...
+
+    def copy_object(self, source: str, target: str, etag: str) -> WriteOutcome:
+        """Copy the version ``etag`` inside the store, with its metadata, and replace what is at ``target``."""
+        ...
+
+    def remove_object(self, path: str, etag: str) -> RemoveOutcome:
+        """Remove the object if it is the version ``etag``."""
+        ...
+
+    def rehearse(self, directory: str) -> StoreAbilities:
+        """Try each condition with scratch keys below ``directory``, and remove them."""
+        ...
+
+
+@runtime_checkable
+class HoldsObjects(Protocol):
+    """A file system that is an object store underneath. ``calls_at_once``: requests that may be under way."""
+
+    @property
+    def objects(self) -> ObjectFiles: ...
+
+    @property
+    def calls_at_once(self) -> int: ...
+
+
+def require_objects(fs: object) -> ObjectFiles:
+    """RejectedError for a file system that holds files."""
+    if isinstance(fs, HoldsObjects):
+        return fs.objects
+    raise RejectedError(
+        "objects can't be published to a file system that holds files",
+        field="destination",
+        hint="Name a destination in an object store, such as s3://bucket/prefix.",
+    )

@@ -1,0 +1,83 @@
+"""How a store is reached, from the environment. No secret appears in a repr, in errors or in pickles."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from gobblin_assets.errors import RejectedError
+
+PREFIX: Final = "GOBBLIN_S3_"
+
+DEFAULT_REGION: Final = "us-east-1"
+
+_REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
+_KEY: Final = re.compile(r"[ -~]+")
+"""Printable ASCII. An error about a header repeats the header."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """``endpoint_url``: of a store other than AWS's, such as ``https://store.example.com:9000``.
+
+    Without ``access_key_id``, and without ``region``, AWS's own chain is asked. ``ca_file``: the certificates to trust,
+    where the machine does not know the store's.
+    """
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+
+def read_s3_settings(environment: Mapping[str, str]) -> S3Settings:
+    """From ``GOBBLIN_S3_ENDPOINT_URL``, ``…_REGION``, ``…_ACCESS_KEY_ID`` and so on; empty values count as missing.
+
+    RejectedError names the variable.
+    """
+    names = ("endpoint_url", "region", "access_key_id", "secret_access_key", "session_token", "ca_file")
+    found = {name: environment.get(PREFIX + name.upper(), "").strip() or None for name in names}
+    settings = S3Settings(**found)
+    for name in ("access_key_id", "secret_access_key", "session_token"):
+        if not is_key(found[name]):
+            raise _refuse(name, "it has a character that no key has", "Set it again: printable ASCII.")
+    if settings.endpoint_url is not None:
+        _check_endpoint(settings.endpoint_url)
+    if settings.region is not None and not _REGION.fullmatch(settings.region):
+        raise _refuse("region", "expected a region such as eu-central-1, found something else", "Correct it.")
+    if settings.ca_file is not None and not Path(settings.ca_file).is_file():
+        raise _refuse("ca_file", f"expected a file, found none at {settings.ca_file!a}", "Correct the path.")
+    if (settings.access_key_id is None) != (settings.secret_access_key is None):
+        missing = "access_key_id" if settings.access_key_id is None else "secret_access_key"
+        raise _refuse(missing, "expected a key with its secret, found one of them", "Set both, or neither.")
+    return settings
+
+
+def is_key(text: str | None) -> bool:
+    """Whether requests can carry it, if it is there."""
+    return text is None or _KEY.fullmatch(text) is not None
+
+
+def _check_endpoint(url: str) -> None:
+    """The messages don't show the URL, since it may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise _refuse("endpoint_url", "expected a URL, found something else", "Write https://host:port.") from None
+    if parts.username is not None or parts.password is not None:
+        raise _refuse(
+            "endpoint_url", "the URL holds credentials", f"Give them as {PREFIX}ACCESS_KEY_ID and …SECRET_ACCESS_KEY."
+        )
+    if parts.scheme not in {"http", "https"} or not has_host or parts.path.strip("/") or parts.query or parts.fragment:
+        raise _refuse(
+            "endpoint_url", "expected http:// or https://, a host and a port, found something else", "Correct it."
+        )
+
+
+def _refuse(name: str, message: str, fix: str) -> RejectedError:
+    return RejectedError(message, field=PREFIX + name.upper(), hint=fix)

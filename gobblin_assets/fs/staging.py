@@ -1,0 +1,39 @@
+"""The port of file systems on which a copy's writers make files over a network, and not by descriptors."""
+
+from typing import Protocol, runtime_checkable
+
+from gobblin_assets.fs.tree import TreeEntry
+
+
+class StagedStream(Protocol):
+    """A new file that is being written. It counts once ``finish`` has returned."""
+
+    def write(self, content: bytes, /) -> int: ...
+
+    def finish(self) -> None:
+        """Return once all bytes survive a power cut."""
+        ...
+
+    def abandon(self) -> None:
+        """Write no more. What is there stays as it is."""
+        ...
+
+
+@runtime_checkable
+class StagingFiles(Protocol):
+    """Every path is below a directory that exists and is its caller's own. A missing parent is never made.
+
+    RetryableError if the parent is gone: another owner took it. ConflictError if something is at the path.
+    """
+
+    def to_uri(self, path: str) -> str: ...
+
+    def create_staged(self, path: str, mode: int | None) -> StagedStream:
+        """``mode``: the permission bits; None: as the file system gives them."""
+        ...
+
+    def make_staged_directory(self, path: str, mode: int | None) -> None: ...
+
+    def set_attributes(self, path: str, mode: int | None, mtime_ns: int | None) -> TreeEntry:
+        """Give what is at ``path`` these permission bits and this time, and return its entry after that."""
+        ...
