@@ -28,7 +28,8 @@ be undone, abandoning is refused before it begins.
 
 Names. Most steps publish names that are always new. Steps at given names (``named_steps``) are fenced on storage too:
 whoever executes or abandons their sequence under another fence than the one that sealed it first takes the attempt's
-directory away from earlier owners (``attempt_capture``).
+directory away from earlier owners (``attempt_capture``). In an object store nothing can be taken away: there a step is
+an upload that its first completion uses up (``object_steps``).
 
 What each crash leaves, and who repairs it.
 

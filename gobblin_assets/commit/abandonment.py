@@ -10,9 +10,10 @@ Steps that can't be undone are found before the decision is recorded, so that th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 
-from gobblin_assets.commit.attempt_capture import capture, capture_chain
+from gobblin_assets.commit.attempt_capture import capture_attempt
 from gobblin_assets.commit.markers import remove_markers
 from gobblin_assets.commit.segment import decode_segment, find_kinds, find_phase
 from gobblin_assets.commit.sequence import AttemptRecord, SequenceRecord
@@ -20,9 +21,10 @@ from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepKind
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import FencedError, RejectedError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.sequence_state import SequenceState
+from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 
 
@@ -70,14 +72,13 @@ class Abandonment:
         attempts = self.store.list_attempts(sequence.sequence_id)
         for attempt in attempts:
             self.interrupt(attempt)
-            if attempt.is_at_given_names:
-                capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, lease.fence)
-            else:
-                capture(fs, attempt, lease.fence)
+            capture_attempt(fs, attempt, lease.fence)
         fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
         reach(Failpoint.ABANDON_CAPTURED)
         fences = {attempt.staging_path: frozenset({*attempt.cleanup_fences, lease.fence}) for attempt in attempts}
-        captured = CapturedStaging(sequence.sequence_id, lease.fence, fences)
+        captured = CapturedStaging(
+            sequence.sequence_id, lease.fence, fences, partial(self._require_held, sequence.sequence_id, lease.fence)
+        )
         located = {staging: captured.place_of(staging) for staging in fences}
         with StepPorts(self.open_file_system) as ports:
             for segment in sorted(segments, key=lambda segment: -find_phase(segment.payload)):
@@ -87,3 +88,7 @@ class Abandonment:
         reach(Failpoint.ABANDON_RETURNED)
         remove_markers(fs, root, sequence.job, sequence.urn, sequence.sequence_id)
         self.store.end_abandon(sequence.sequence_id, fence=lease.fence)
+
+    def _require_held(self, sequence_id: SequenceId, fence: int) -> None:
+        if not self.store.is_open_and_held(sequence_id, fence=fence):
+            raise FencedError("the sequence was taken over while it was abandoned")

@@ -6,7 +6,7 @@ directory is found by the fences of its attempt, also after its owner has died.
 There are two ways. Where names are always new, Spark's tasks may make a directory again after it was captured. So each
 capture keeps its own name, and there may be several (``capture``). At given names nobody makes a directory again, and
 files of later versions must not move with a stale one. So there is one directory, which only moves up: from the name of
-one fence to that of the next (``capture_chain``).
+one fence to that of the next (``capture_chain``). Attempts in object stores are not captured at all.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 
 
@@ -28,6 +29,19 @@ def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
         # Captured under this fence before; since then a writer that did not know has made the directory again.
         return fs.is_directory(attempt.staging_path)
     return outcome is RenameOutcome.RENAMED
+
+
+def capture_attempt(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
+    """Take the attempt away from earlier owners, in the way of its destination. True if anything of it is there.
+
+    In an object store nothing is renamed: what an earlier owner could still do is fenced by uploads that are used up
+    (``object_steps``).
+    """
+    if isinstance(fs, HoldsObjects):
+        return fs.is_directory(attempt.staging_path)
+    if attempt.is_at_given_names:
+        return capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, fence)
+    return capture(fs, attempt, fence)
 
 
 def capture_chain(fs: FileSystem, staging: str, fences: Iterable[int], fence: int) -> bool:

@@ -8,18 +8,21 @@ make the directory again (tests saw this), so an attempt that never reported its
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.attempt_capture import capture, capture_chain
+from gobblin_assets.commit.attempt_capture import capture_attempt
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
+from gobblin_assets.commit.object_attempts import discard_attempt
 from gobblin_assets.commit.sequence import AttemptRecord
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import AttemptId, DatasetId
 from gobblin_assets.state.leases import Lease
@@ -132,11 +135,12 @@ class Cleanup:
         """Remove all files of an attempt; True if there were any."""
         self.require(lease)
         self.interrupt(attempt)
-        if attempt.is_at_given_names:
-            found = capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, lease.fence)
-        else:
-            found = capture(fs, attempt, lease.fence)
+        found = capture_attempt(fs, attempt, lease.fence)
         reach(Failpoint.CLEANUP_CAPTURED)
+        if isinstance(fs, HoldsObjects):
+            discard_attempt(fs.objects, attempt.staging_path, fs.calls_at_once, partial(self.require, lease))
+            reach(Failpoint.CLEANUP_REMOVED)
+            return found
         for fence in {lease.fence} if attempt.is_at_given_names else {*attempt.cleanup_fences, lease.fence}:
             captured = captured_directory(attempt.staging_path, fence)
             if fs.is_directory(captured):

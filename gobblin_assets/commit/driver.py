@@ -4,6 +4,7 @@
 """
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +36,7 @@ class Driver:
     open_file_system: OpenFileSystem
     require: Callable[[Lease], None]
     tries_max: int = PUBLISH_TRIES_MAX
+    sleep: Callable[[float], None] = time.sleep
 
     def publish(self, sequence_id: SequenceId, lease: Lease) -> Publication:
         """Execute and finish a PREPARED sequence; count the try if it fails.
@@ -57,7 +59,7 @@ class Driver:
         reach(Failpoint.SEALED_BEFORE_EXECUTE)
         outcomes: dict[SequenceId, Publication | GobblinError] = {}
         executions = [Execution(sealed, lease) for sealed, lease in self._load(prepared, outcomes)]
-        Executor(self.store, self.open_file_system, self.require).execute_all(executions)
+        Executor(self.store, self.open_file_system, self.require, self.sleep).execute_all(executions)
         executed = [each for each in executions if each.error is None]
         for each, error in zip(
             executed, do_together(executed, self._finish, lambda each: each.sealed.order.planned_rows), strict=True

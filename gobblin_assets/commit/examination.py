@@ -115,11 +115,8 @@ class Examination:
         return self._look_closely(finding, markers)
 
     def _look_closely(self, finding: LogFinding, markers: Sequence[Marker]) -> LogFinding:
-        files = {
-            file.path for role in Role for file in self.fs.list_files(path_of(self.root, self.job, finding.urn, role))
-        }
-        directories = published_directories(files)
-        remembered = self._remember(markers, directories)
+        files = self._list_files(finding.urn)
+        remembered = self._remember(markers, published_directories(files))
         forgotten = tuple(each for each in remembered if each.is_forgotten)
         chain, refusal = decide_chain(finding.version, remembered)
         if refusal is None:
@@ -138,6 +135,13 @@ class Examination:
             missing_count=len(missing),
             missing_partitions=tuple(sorted({partition for _path, partition in missing})),
         )
+
+    def list_directories(self, urn: DatasetUrn) -> Mapping[SequenceId, Iterable[str]]:
+        """The published directories that bear a sequence's name, as they are now."""
+        return published_directories(self._list_files(urn))
+
+    def _list_files(self, urn: DatasetUrn) -> set[str]:
+        return {file.path for role in Role for file in self.fs.list_files(path_of(self.root, self.job, urn, role))}
 
     def _remember(self, markers: Sequence[Marker], directories: Mapping[SequenceId, Iterable[str]]) -> list[Remembered]:
         of_sequence: dict[SequenceId, list[Marker]] = defaultdict(list)
@@ -194,7 +198,7 @@ class Examination:
         return None
 
     def _find_lost_file(self, sealed: SealedSequence) -> str | None:
-        with StepPorts() as ports:
+        with StepPorts(suspects_uploads=True) as ports:
             for segment in sealed.segments():
                 steps = decode_segment(segment.payload, segment.digest)
                 for step, verdict in zip(steps, verify_steps(steps, StepWorld(self.fs, ports)), strict=True):

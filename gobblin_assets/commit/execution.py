@@ -8,6 +8,9 @@ other: all steps of one are durable and verified before a step of the next is ex
 A sequence at given names whose fence is not ours any more is captured first (``attempt_capture``), so that no earlier
 owner can move anything afterwards.
 
+A store may not say what became of a write. That is no contradiction: the next pass looks, after a while, and what is
+still not done after the last pass is left to another try.
+
 Sequences of one destination wait for the disk together, since this wait is most of the cost of a small sequence. A
 fault of one sequence stays that sequence's error. A failure of the disk is the error of all sequences that waited: a
 sync is never repeated in the hope that it succeeds, since an operating system may report a lost write only once.
@@ -30,14 +33,26 @@ from gobblin_assets.commit.step_calls import directories_to_sync, execute_steps,
 from gobblin_assets.commit.step_world import OpenFileSystem, StepPorts, StepWorld
 from gobblin_assets.commit.steps import CommitStep, StepVerdict
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.errors import ConflictError, FencedError, GobblinError, RejectedError, RetryableError
+from gobblin_assets.errors import (
+    ConflictError,
+    FencedError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.state.leases import Lease
 
-# A step may lose a race with a zombie of the same sequence; each pass then finds more steps done.
-PASSES_MAX: Final = 4
+NO_ANSWER_WAITS_S: Final = (0.5, 2.0, 8.0)
+"""Before each further pass, if a store did not say what became of a write.
+
+There are further passes also because a step may lose a race with a zombie of the same sequence; each then finds more
+steps done.
+"""
 
 STEPS_TOGETHER_MAX: Final = 1_000
 """Steps that wait for the disk together, so that the memory for them is bounded."""
@@ -62,12 +77,13 @@ class Execution:
         return self.sealed.order.sequence_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
-    """One segment's steps."""
+    """One segment's steps. ``no_answer``: a store did not say what became of a write of the last pass."""
 
     execution: Execution
     steps: Sequence[CommitStep]
+    no_answer: OutcomeUnknownError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ class Executor:
     store: CommitStepStore
     open_file_system: OpenFileSystem
     require: Callable[[Lease], None]
+    sleep: Callable[[float], None]
 
     def execute_all(self, executions: Sequence[Execution]) -> None:
         """Execute each sequence, or set its ``error``."""
@@ -124,7 +141,7 @@ class Executor:
     def _capture(self, fs: FileSystem, execution: Execution) -> None:
         """Take the directories of the winners away from earlier owners, if names are not always new."""
         sealed, fence = execution.sealed, execution.lease.fence
-        if not sealed.is_at_given_names or fence == sealed.order.fence:
+        if not sealed.is_at_given_names or fence == sealed.order.fence or isinstance(fs, HoldsObjects):
             return
         winners = {attempt.staging_path for attempt in sealed.attempts}
         claimed = [
@@ -142,7 +159,9 @@ class Executor:
         for execution, segment in segments:
             if execution.error is None:
                 execution.error = _try(partial(_decode, execution, segment, parts))
-        for _pass in range(PASSES_MAX):
+        for wait_s in (0.0, *NO_ANSWER_WAITS_S):
+            if any(part.no_answer for part in parts):
+                self.sleep(wait_s)
             for part in parts:
                 if part.execution.error is None:
                     part.execution.error = _try(partial(self._execute_pending, part, place))
@@ -154,19 +173,22 @@ class Executor:
             if not parts:
                 return
         for part in parts:
-            part.execution.error = ConflictError(
-                f"the steps of sequence {part.execution.sequence_id} do not stay done",
-                hint="Something else moves files below the destination.",
-            )
+            part.execution.error = _not_done(part)
 
     def _execute_pending(self, part: _Part, place: _Place) -> None:
         self.require(part.execution.lease)
         pending = self._pending(part, place)
+        part.no_answer = None
         try:
             execute_steps(pending, place.new_world(part.execution))
         except ConflictError:
             # The storage changed between the verification and the rename; the next pass verifies again.
             return
+        except OutcomeUnknownError as error:
+            if not isinstance(place.fs, HoldsObjects):
+                raise
+            # What stands in a store is durable. So a look tells what happened.
+            part.no_answer = error
 
     def _is_pending(self, part: _Part, place: _Place) -> bool:
         """Whether the sequence needs another pass. False if it has an error, or one is found."""
@@ -247,6 +269,20 @@ def _sync(parts: Iterable[_Part], place: _Place, executions: Sequence[Execution]
     captured = {staging: now for each in executions for staging, now in each.captured.items()}
     steps = (step for part in parts if part.execution.sequence_id in wanted for step in part.steps)
     place.fs.sync_directories(directories_to_sync(steps, place.root, captured))
+
+
+def _not_done(part: _Part) -> GobblinError:
+    """After the last pass."""
+    if part.no_answer is None:
+        return ConflictError(
+            f"the steps of sequence {part.execution.sequence_id} do not stay done",
+            hint="Something else moves files below the destination.",
+        )
+    failure = RetryableError(
+        f"publishing failed: {part.no_answer.message}", hint="The publication goes on at the next try."
+    )
+    failure.__cause__ = part.no_answer
+    return failure
 
 
 def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, world: StepWorld) -> ConflictError:

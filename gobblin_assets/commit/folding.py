@@ -10,8 +10,8 @@ storage names them. A fold is one transaction, under the dataset's fence, while 
 kill leaves all of the fold or nothing.
 
 What is folded. Sequences that are DONE and announced, whose attempts are clean, that are not among the newest, that
-are older than a bound, and that have nothing retired. Publications at given names are not folded: which of their files
-are still there follows from their order.
+are older than a bound, that have nothing retired, and of which each sink of events was told, unless it was away for
+long. Publications at given names are not folded: which of their files are still there follows from their order.
 
 What is forgotten. Retired publications whose files were removed, aborted sequences, and the rows of runs, once they are
 older than ``history_days``.

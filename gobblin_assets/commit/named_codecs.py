@@ -29,7 +29,7 @@ class _PlaceFileCodec:
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
-            staging, writer = _split_source(source_dir)
+            staging, writer = split_source(source_dir)
             identity = FileIdentity(size, inode, mtime, tag)
             is_metadata = payload == _METADATA
             yield PlaceFile(staging, f"{target_dir}/{target}", number or "", writer, identity, is_metadata)
@@ -41,15 +41,15 @@ class _ReplaceFileCodec:
 
     def _write(self, step: ReplaceFile) -> str:
         way = _EXCHANGES if step.exchanges else _BY_TWO_RENAMES
-        return f"{way}{_METADATA if step.is_metadata else ''}:{_write_identity(step.old)}"
+        return f"{way}{_METADATA if step.is_metadata else ''}:{format_identity(step.old)}"
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
-            staging, writer = _split_source(source_dir)
+            staging, writer = split_source(source_dir)
             flags, _, old = payload.partition(":")
             yield ReplaceFile(
                 *(staging, f"{target_dir}/{target}", number or "", writer, FileIdentity(size, inode, mtime, tag)),
-                old=_read_identity(old),
+                old=parse_identity(old),
                 exchanges=_EXCHANGES in flags,
                 is_metadata=_METADATA in flags,
             )
@@ -57,12 +57,12 @@ class _ReplaceFileCodec:
 
 class _RemoveFileCodec:
     def to_columns(self, steps: Sequence[RemoveFile], first: int) -> Sequence[Sequence[object]]:
-        return _columns([(step, SLOTS, None, _write_identity(step.old)) for step in steps], first)
+        return _columns([(step, SLOTS, None, format_identity(step.old)) for step in steps], first)
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, _, _, _, _, _, payload in rows:
-            staging, _slots = _split_source(source_dir)
-            yield RemoveFile(staging, f"{target_dir}/{target}", number or "", _read_identity(payload))
+            staging, _slots = split_source(source_dir)
+            yield RemoveFile(staging, f"{target_dir}/{target}", number or "", parse_identity(payload))
 
 
 class _EnsureDirectoryCodec:
@@ -71,7 +71,7 @@ class _EnsureDirectoryCodec:
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, *_others in rows:
-            staging, _directories = _split_source(source_dir)
+            staging, _directories = split_source(source_dir)
             yield EnsureDirectory(staging, f"{target_dir}/{target}", number or "")
 
 
@@ -98,7 +98,7 @@ class _PlaceDirectoryCodec:
         for _number, group in groupby(rows, key=itemgetter(0)):
             files = list(group)
             _, _, source_dir, number, target, *_others, inode = files[0]
-            staging, writer = _split_source(source_dir)
+            staging, writer = split_source(source_dir)
             yield PlaceDirectory(
                 *(staging, target, number or "", writer, int(inode)),
                 files=tuple(
@@ -115,10 +115,6 @@ NAMED_KINDS: Final = (
     StepKind(REMOVE_FILE, _RemoveFileCodec()),
     StepKind("ensure_directory", _EnsureDirectoryCodec()),
 )
-
-
-GIVEN_NAMES: Final = frozenset(kind.name for kind in NAMED_KINDS)
-"""Kinds whose names other publications use too."""
 
 
 def _columns(
@@ -142,18 +138,18 @@ def _columns(
     ]
 
 
-def _split_source(source_dir: str | None) -> tuple[str, str]:
+def split_source(source_dir: str | None) -> tuple[str, str]:
     """The attempt's directory and the directory below it; empty where a folded step no longer knows them."""
     staging, _, directory = (source_dir or "").rpartition("/")
     return staging, directory
 
 
-def _write_identity(identity: FileIdentity) -> str:
+def format_identity(identity: FileIdentity) -> str:
     known = (identity.size_bytes, identity.inode, identity.mtime_ns)
     return f"{','.join('' if each is None else str(each) for each in known)},{identity.tag or ''}"
 
 
-def _read_identity(text: str) -> FileIdentity:
+def parse_identity(text: str) -> FileIdentity:
     size, inode, mtime, tag = (text.split(",", 3) + [""] * 4)[:4]
     if not size:
         raise CorruptionError(f"a stored identity has no size: {text!r}")

@@ -120,7 +120,7 @@ class LogOperations:
 
     def driver(self, keeper: LeaseKeeper) -> Driver:
         """The driver for work under a lease of this keeper."""
-        return Driver(self.store, self.open_file_system, keeper.require, self.tries_max)
+        return Driver(self.store, self.open_file_system, keeper.require, self.tries_max, self.clock.sleep)
 
     def abandonment(self) -> Abandonment:
         """The abandonment for work under a lease of this keeper."""

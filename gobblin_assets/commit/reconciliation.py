@@ -13,7 +13,7 @@ names that are set aside, the markers go last. Steps that publish no files are u
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -24,12 +24,12 @@ from gobblin_assets.commit.examination import Examination, LogFinding, Remembere
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt
+from gobblin_assets.commit.set_aside import disarm_attempt, move_aside
 from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.model.path_names import encode_segment, list_upwards
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId
@@ -196,21 +196,32 @@ class Reconciliation:
 
     def _set_aside(self, finding: LogFinding, keeper: LeaseKeeper, lease: Lease) -> tuple[tuple[str, ...], str]:
         """Move names below a directory that is new with each fence; their paths below the job's directory stay."""
-        job_directory = self._job_directory()
+        fs, job_directory = self.examination.fs, self._job_directory()
         aside = "/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}"))
+
+        def move(paths: Sequence[str], point: Failpoint) -> list[str]:
+            return self._move(paths, job_directory, aside, point, lambda: keeper.require(lease))
+
         self._undo_what_has_no_files(finding, lease)
-        files: list[str] = []
-        markers: list[str] = []
-        for each in finding.forgotten:
-            files += each.directories
-            if each.sealed is not None:
-                # A paused process of the lost history must find nothing to publish when it wakes up.
-                files += self._list_staging(each.sealed, lease)
-            markers += [marker.path for marker in each.markers]
-        moved = self._move(files, job_directory, aside, Failpoint.LOST_DIRECTORY_MOVED, keeper, lease)
+        # First of all, a paused process of the lost history must find nothing to publish when it wakes up.
+        staging = [
+            path
+            for each in finding.forgotten
+            if each.sealed is not None
+            for path in self._list_staging(each.sealed, lease)
+        ]
+        for path in staging:
+            keeper.require(lease)
+            disarm_attempt(fs, path)
+        moved = move(staging, Failpoint.LOST_DIRECTORY_MOVED)
+        # Looked for again: until now, such a process may have published more.
+        published = self.examination.list_directories(finding.urn)
+        directories = {path for each in finding.forgotten for path in published.get(each.sequence_id, ())}
+        moved += move(sorted(directories), Failpoint.LOST_DIRECTORY_MOVED)
         reach(Failpoint.LOST_FILES_MOVED)
         # The markers go last: until they are gone, the dataset stays stopped.
-        moved += self._move(markers, job_directory, aside, Failpoint.LOST_MARKER_MOVED, keeper, lease)
+        markers = [marker.path for each in finding.forgotten for marker in each.markers]
+        moved += move(markers, Failpoint.LOST_MARKER_MOVED)
         return tuple(moved), aside
 
     def _list_staging(self, sealed: SealedSequence, lease: Lease) -> list[str]:
@@ -247,24 +258,18 @@ class Reconciliation:
         job_directory: str,
         aside: str,
         point: Failpoint,
-        keeper: LeaseKeeper,
-        lease: Lease,
+        require: Callable[[], None],
     ) -> list[str]:
         fs, root = self.examination.fs, self.examination.root
         moved: list[str] = []
         touched: set[str] = set()
         for path in paths:
-            keeper.require(lease)
+            require()
             target = aside + path.removeprefix(job_directory)
-            parent = str(PurePosixPath(target).parent)
-            fs.make_directories(parent)
-            outcome = fs.rename_no_replace(path, target)
-            if outcome is RenameOutcome.TARGET_EXISTS:
-                raise ConflictError(f"{target} is taken; {path} stays where it is", path=path)
-            if outcome is RenameOutcome.RENAMED:
+            if move_aside(fs, path, target):
                 moved.append(path)
-            touched |= {parent, str(PurePosixPath(path).parent)}
-            reach(point)
+                reach(point)
+            touched |= {str(PurePosixPath(each).parent) for each in (path, target)}
         fs.sync_directories(list_upwards(touched, root))
         return moved
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.commit.named_codecs import GIVEN_NAMES, REMOVE_FILE
+from gobblin_assets.commit.object_codecs import GIVEN_NAMES, REMOVING
 from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind, is_built_in
 from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
@@ -150,7 +150,7 @@ def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdent
     for kind, directory, name, size, inode, mtime, tag in _tuples(table, names):
         if size is not None:
             yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag)
-        elif kind == REMOVE_FILE:
+        elif kind in REMOVING:
             yield f"{directory}/{name}", None
 
 

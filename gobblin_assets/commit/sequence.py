@@ -23,13 +23,17 @@ LEASE_TTL_DETAIL: Final = "lease_ttl_s"
 SLOTS_KEEP_DETAIL: Final = "slots_keep_s"
 """Key in a sequence's details: it publishes at given names, and keeps replaced files so long after DONE, in seconds."""
 
+REUSE_KEEP_DETAIL: Final = "reuse_keep_s"
+"""Key in a sequence's details: if it is aborted, its attempts are kept so long for later attempts, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
     """A sequence that a run begins for one dataset partition. ``root_uri``: the destination; its steps stay below it.
 
     ``lease_ttl_s``: how long the run's leases last, for processes that complete the sequence without the job file.
-    ``slots_keep_s`` None: it publishes names that are always new.
+    ``slots_keep_s`` None: it publishes names that are always new. ``reuse_keep_s`` None: nothing of a failed attempt is
+    ever used again.
     """
 
     sequence_id: SequenceId
@@ -43,10 +47,15 @@ class NewSequence:
     work_units: tuple[tuple[int | None, WorkUnit], ...] = ()
     lease_ttl_s: float | None = None
     slots_keep_s: float | None = None
+    reuse_keep_s: float | None = None
 
     def details(self) -> dict[str, object]:
         """The details in the log; a seal adds others."""
-        known = {LEASE_TTL_DETAIL: self.lease_ttl_s, SLOTS_KEEP_DETAIL: self.slots_keep_s}
+        known = {
+            LEASE_TTL_DETAIL: self.lease_ttl_s,
+            SLOTS_KEEP_DETAIL: self.slots_keep_s,
+            REUSE_KEEP_DETAIL: self.reuse_keep_s,
+        }
         return {"root_uri": self.root_uri, **{name: value for name, value in known.items() if value is not None}}
 
 
@@ -210,6 +219,22 @@ class SequenceRecord:
         """As in ``NewSequence``; None where an older release began it."""
         found = self.details.get(LEASE_TTL_DETAIL)
         return float(found) if isinstance(found, int | float) else None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverRequest:
+    """Which failed attempts at a partition may be used again by ``sequence_id``, which ``fence`` builds.
+
+    Those of sequences that were aborted before they were sealed, at most ``keep_s`` ago; and those of the sequence
+    itself that have ended. ``limit``: so many, the newest.
+    """
+
+    sequence_id: SequenceId
+    dataset_id: DatasetId
+    partition: str
+    fence: int
+    keep_s: float
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)

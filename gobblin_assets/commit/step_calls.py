@@ -1,12 +1,13 @@
 """Calls many steps at once. Whatever exception a package's step raises, the caller gets one of the error families."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from gobblin_assets.commit.step_kinds import get_kind
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, CommitStep, StepFault, StepVerdict, UndoOutcome
-from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
+from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.path_names import list_upwards
 
@@ -16,16 +17,48 @@ T = TypeVar("T")
 def verify_steps(steps: Sequence[CommitStep], world: StepWorld) -> list[StepVerdict]:
     """Verify many steps against one pass's listings, in order."""
     world.expect(path for paths in _call_each(steps, lambda step: step.expects()) for path in paths)
-    return _call_each(steps, lambda step: step.verify(world))
+    return _do_each(steps, lambda step: _call(step, lambda step: step.verify(world)), world)
 
 
 def execute_steps(steps: Sequence[CommitStep], world: StepWorld) -> None:
-    """Prepare all of them, then execute them in order, up to the first one that fails."""
-    _call_each(steps, lambda step: step.prepare(world))
-    for step in steps:
+    """Prepare all of them, then execute them in order, up to the first one that fails; independent ones at once.
+
+    An answer that is lost says nothing of other independent steps: they go on, unless as many are lost as are under way
+    at once.
+    """
+
+    def execute(step: CommitStep) -> None:
         reach(Failpoint.STEP_BEFORE)
         _call(step, lambda step: step.execute(world))
         reach(Failpoint.STEP_AFTER)
+
+    _call_each(steps, lambda step: step.prepare(world))
+    _do_each(steps, execute, world)
+
+
+def _do_each(steps: Sequence[CommitStep], do: Callable[[CommitStep], T], world: StepWorld) -> list[T]:
+    """The results in the order of the steps. The first error is raised after those that were begun have ended."""
+    lost: list[OutcomeUnknownError] = []
+    results: list[T] = []
+    threads = min(len(steps), world.calls_at_once)
+    if threads < 2 or not all(step.is_independent for step in steps):
+        return [do(step) for step in steps]
+    with ThreadPoolExecutor(threads, thread_name_prefix="steps") as pool:
+        futures = [pool.submit(do, step) for step in steps]
+        try:
+            for future in futures:
+                try:
+                    results.append(future.result())
+                except OutcomeUnknownError as error:
+                    lost.append(error)
+                    if len(lost) == threads:
+                        raise
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    if lost:
+        raise lost[0]
+    return results
 
 
 def undo_steps(steps: Sequence[CommitStep], world: StepWorld, captured: CapturedStaging) -> None:

@@ -23,6 +23,7 @@ from itertools import chain
 from typing import Any, Final
 
 from gobblin_assets.commit.named_codecs import NAMED_KINDS
+from gobblin_assets.commit.object_codecs import OBJECT_KINDS, PUBLISH_OBJECT
 from gobblin_assets.commit.rename_steps import KINDS
 from gobblin_assets.commit.step_world import register_port
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
@@ -34,7 +35,7 @@ Provider = Mapping[str, str]
 """The provider of a kind: ``{"package": …}``, or ``{"module": …}`` if code registered the kind."""
 
 # From a table, so that a source tree that is not installed knows them too.
-_BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS)}
+_BUILT_IN: Final = {kind.name: kind for kind in (*KINDS, *NAMED_KINDS, *OBJECT_KINDS, PUBLISH_OBJECT)}
 _kinds: Final[dict[str, StepKind]] = dict(_BUILT_IN)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.named_files import NamedFiles, require_named_files
+from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles, UploadId, require_objects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system as open_registered
 from gobblin_assets.model.files import FileIdentity
@@ -47,12 +48,17 @@ def register_port(port: Callable[..., T], opener: OpenPort[T]) -> None:
 
 
 class StepPorts:
-    """The ports that the steps of one execution opened. A context manager: leaving it closes all of them."""
+    """The ports that the steps of one execution opened. A context manager: leaving it closes all of them.
 
-    def __init__(self, open_file_system: OpenFileSystem = open_registered) -> None:
+    ``suspects_uploads``: whoever only looks asks for each upload, since another process may have used it up before.
+    """
+
+    def __init__(self, open_file_system: OpenFileSystem = open_registered, *, suspects_uploads: bool = False) -> None:
         self._open_file_system = open_file_system
+        self.suspects_uploads = suspects_uploads
         self._opened: dict[tuple[object, str], object] = {}
         self._closing = ExitStack()
+        self.tried: set[UploadId] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +113,24 @@ class StepWorld:
         if self._named_files is None:
             self._named_files = require_named_files(self.fs)
         return self._named_files
+
+    @property
+    def objects(self) -> ObjectFiles:
+        """The store of ``fs``. RejectedError if it holds files."""
+        return require_objects(self.fs)
+
+    @property
+    def calls_at_once(self) -> int:
+        """How many independent steps are worth doing at once."""
+        return self.fs.calls_at_once if isinstance(self.fs, HoldsObjects) else 1
+
+    def note_try(self, upload: UploadId) -> None:
+        """Remember, for all passes of this execution, that the upload was to be completed."""
+        self._ports.tried.add(upload)
+
+    def may_be_used_up(self, upload: UploadId) -> bool:
+        """Whether it is worth asking for the upload: this execution has tried to complete it, or suspects all."""
+        return self._ports.suspects_uploads or upload in self._ports.tried
 
     def get(self, port: Callable[..., T], uri: str) -> T:
         """The port of the type ``port`` under this URI. RejectedError if the process has no opener of that type."""

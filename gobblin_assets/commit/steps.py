@@ -72,12 +72,14 @@ class CapturedStaging:
     """The staging of a sequence that is being abandoned.
 
     ``directories`` maps each attempt's staging path to the fences under which it was captured, ``fence`` among them.
-    A process that knows only the staging path finds nothing there any more.
+    A process that knows only the staging path finds nothing there any more. ``require_held`` asks the log, and raises
+    FencedError if the sequence has another owner.
     """
 
     sequence_id: SequenceId
     fence: int
     directories: Mapping[str, frozenset[int]]
+    require_held: Callable[[], None] = field(default=lambda: None, compare=False)
 
     def place_for(self, source: str) -> str:
         """The path, new with each fence, to which the file published from ``source`` is taken back.
@@ -130,6 +132,11 @@ class CommitStep(Protocol):
     def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
         """Take the effect back. A kind that is ``irreversible`` answers ``undone_by_hand(self.verify(world))``."""
         ...
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether it may be verified and executed while other steps of its segment are, by other threads."""
+        return False
 
     def expects(self) -> Iterable[str]:
         """Files of the destination that ``verify`` looks up; a directory with many of them is listed once instead."""

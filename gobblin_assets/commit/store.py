@@ -19,6 +19,7 @@ from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KeyMove,
     KnownSequence,
+    LeftoverRequest,
     NewAttempt,
     NewSequence,
     Publication,
@@ -223,8 +224,13 @@ class CommitStepStore(Protocol):
         """Mark, each with our fence of its dataset, attempts whose sequence is over, and return them.
 
         Attempts of BUILDING or open sequences are never returned; RUNNING attempts of other sequences become CANCELLED.
-        ``limit``: attempts of each dataset, the oldest first.
+        ``limit``: attempts of each dataset, the oldest first. What may be used again is left for its time, unless its
+        partition was published since.
         """
+        ...
+
+    def mark_for_reuse(self, request: LeftoverRequest) -> Sequence[AttemptRecord]:
+        """Mark failed attempts with the request's fence, for a capture, and return them, the newest first."""
         ...
 
     def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:

@@ -4,9 +4,11 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_steps import RemoveFile, ReplaceFile
+from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject, ReplaceObject
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.step_world import OpenFileSystem
@@ -17,10 +19,13 @@ from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
+_KEEPING: Final = (ReplaceFile, RemoveFile, ReplaceObject, RemoveObject)
+"""The kinds of steps that keep the version that they take away."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrashedFile:
-    """A version that is no longer at its name. ``path``: its name; ``slot``: where it stands now.
+    """A version that is no longer at its name. ``path``: its name; ``slot``: where it stands now, below ``root_uri``.
 
     ``version``: the dataset's version whose publication put it there.
     """
@@ -32,6 +37,7 @@ class TrashedFile:
     identity: FileIdentity
     slot: str
     was_removed: bool
+    root_uri: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +58,15 @@ class Trash:
             fs, _root = self.open_file_system(segment.root_uri)
             places = self._locate(fs, segment.sequence_id)
             for step in decode_segment(segment.payload, segment.digest):
-                if not isinstance(step, ReplaceFile | RemoveFile) or step.staging not in places:
+                if not isinstance(step, _KEEPING) or step.staging not in places:
                     continue
-                slot = step.slot_in(places[step.staging])
+                slot = _slot_of(step, places[step.staging])
                 standing = fs.find_identity(slot)
-                if standing is not None and standing.matches(step.old):
-                    was_removed = isinstance(step, RemoveFile)
+                if standing is not None and _is_old(standing, step):
+                    was_removed = isinstance(step, RemoveFile | RemoveObject)
                     yield TrashedFile(
-                        *(urn, step.target, segment.version, segment.sequence_id, step.old, slot, was_removed)
+                        *(urn, step.target, segment.version, segment.sequence_id, step.old, slot, was_removed),
+                        root_uri=segment.root_uri,
                     )
 
     def restore(self, urn: DatasetUrn, path: str, target: Path, *, version: int | None = None) -> TrashedFile:
@@ -75,8 +82,9 @@ class Trash:
                 field="path",
                 hint="`gobblin-assets trash list` shows what is kept: replaced and removed files, for trash_keep_s.",
             )
+        fs, _root = self.open_file_system(kept[0].root_uri)
         try:
-            with target.open("xb") as out, open(kept[0].slot, "rb") as stream:  # noqa: PTH123  a path of ours
+            with target.open("xb") as out, fs.open_input(kept[0].slot) as stream:
                 shutil.copyfileobj(stream, out)
         except FileExistsError as error:
             raise ConflictError(f"{target} is there already", hint="Name another file.", path=str(target)) from error
@@ -95,3 +103,14 @@ class Trash:
                 if fs.is_directory(name):
                     places[attempt.staging_path] = name
         return places
+
+
+def _slot_of(step: ReplaceFile | RemoveFile | ReplaceObject | RemoveObject, attempt: str) -> str:
+    return step.slot if isinstance(step, ObjectStep) else step.slot_in(attempt)
+
+
+def _is_old(standing: FileIdentity, step: ReplaceFile | RemoveFile | ReplaceObject | RemoveObject) -> bool:
+    """A copy inside a store has an ETag of its own, and nobody else writes below the attempt."""
+    if isinstance(step, ObjectStep):
+        return standing.size_bytes == step.old.size_bytes
+    return standing.matches(step.old)

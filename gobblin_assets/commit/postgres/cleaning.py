@@ -2,12 +2,13 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.commit.postgres.guards import hold_fences
-from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.commit.sequence import AttemptRecord, LeftoverRequest
 from gobblin_assets.db.sequence_states import IS_OVER
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
@@ -25,8 +26,12 @@ _ATTEMPT_COLUMNS = """
     s.state AS sequence_state, s.details ? 'slots_keep_s' AS is_at_given_names
 """
 
-# A RUNNING attempt of such a sequence can't be staged any more. It gets no end, since none was reported: _MARK_CLEANED
-# asks for that.
+# What was sealed and then given up is never used again: a person may have found it wrong.
+_IS_REUSABLE: Final = """{0}.state = 'ABORTED' AND {0}.prepared_at IS NULL AND {0}.details ? 'reuse_keep_s'
+         AND {0}.aborted_at > clock_timestamp() - make_interval(secs => {1})"""
+
+# Only a staged attempt has slots. A RUNNING attempt of such a sequence can't be staged any more. It gets no end,
+# since none was reported: _MARK_CLEANED asks for that.
 _MARK = text(f"""
     UPDATE gobblin.attempt a
        SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[given.fence] THEN a.cleanup_fences
@@ -43,13 +48,41 @@ _MARK = text(f"""
             CROSS JOIN LATERAL (
                   SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
                    WHERE o.dataset_id = each.dataset_id AND o.cleaned_at IS NULL AND q.state {IS_OVER}
-                     AND (q.state <> 'DONE' OR NOT q.details ? 'slots_keep_s' OR q.done_at <= clock_timestamp()
-                          - make_interval(secs => CAST(q.details ->> 'slots_keep_s' AS double precision)))
+                     AND (q.state <> 'DONE' OR o.state <> 'STAGED' OR NOT q.details ? 'slots_keep_s'
+                          OR q.done_at <= clock_timestamp()
+                             - make_interval(secs => CAST(q.details ->> 'slots_keep_s' AS double precision)))
+                     AND NOT ({_IS_REUSABLE.format("q", "CAST(q.details ->> 'reuse_keep_s' AS double precision)")}
+                              AND NOT EXISTS (
+                                  SELECT FROM gobblin.commit_sequence later
+                                   WHERE later.dataset_id = q.dataset_id AND later.partition = q.partition
+                                     AND later.state = 'DONE' AND later.done_at >= q.aborted_at
+                              ))
                    ORDER BY o.started_at, o.attempt_id
                    LIMIT :limit
                   ) AS mine
        )
  RETURNING {_ATTEMPT_COLUMNS}
+""")
+
+# An attempt of the sequence itself that has ended is used by its next try.
+_MARK_FOR_REUSE = text(f"""
+    UPDATE gobblin.attempt a
+       SET cleanup_fences = CASE WHEN a.cleanup_fences @> ARRAY[CAST(:fence AS bigint)] THEN a.cleanup_fences
+                                 ELSE a.cleanup_fences || CAST(:fence AS bigint) END,
+           state = CASE WHEN a.state = 'RUNNING' THEN 'CANCELLED' ELSE a.state END,
+           error = CASE WHEN a.state = 'RUNNING' THEN coalesce(a.error, :left) ELSE a.error END
+      FROM gobblin.commit_sequence s
+     WHERE s.sequence_id = a.sequence_id
+       AND a.attempt_id IN (
+           SELECT o.attempt_id FROM gobblin.attempt o JOIN gobblin.commit_sequence q USING (sequence_id)
+            WHERE o.dataset_id = :dataset_id AND o.cleaned_at IS NULL AND q.partition = :partition
+              AND ({_IS_REUSABLE.format("q", "CAST(:keep_s AS double precision)")}
+                   OR q.sequence_id = :sequence_id AND q.details ? 'reuse_keep_s'
+                      AND o.state IN ('FAILED', 'CANCELLED'))
+            ORDER BY o.started_at DESC, o.attempt_id DESC
+            LIMIT :limit
+       )
+ RETURNING {_ATTEMPT_COLUMNS}, a.started_at
 """)
 
 _LIST_ATTEMPTS = text(f"""
@@ -100,6 +133,13 @@ def mark_for_cleanup(connection: Connection, fences: Mapping[DatasetId, int], li
     owners = {"dataset_id": list(fences), "fence": list(fences.values())}
     arguments = {**owners, "limit": limit, "fences_kept_max": FENCES_KEPT_MAX, "left": LEFT_OPEN}
     return [_attempt_of(row) for row in connection.execute(_MARK, arguments)]
+
+
+def mark_for_reuse(connection: Connection, request: LeftoverRequest) -> list[AttemptRecord]:
+    hold_fences(connection, [(request.dataset_id, request.fence)])
+    rows = connection.execute(_MARK_FOR_REUSE, {**asdict(request), "left": LEFT_OPEN}).all()
+    newest_first = sorted(rows, key=lambda row: (row.started_at, row.attempt_id), reverse=True)
+    return [_attempt_of(row) for row in newest_first]
 
 
 def list_attempts(connection: Connection, sequence_id: SequenceId) -> list[AttemptRecord]:

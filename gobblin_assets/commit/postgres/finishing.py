@@ -20,13 +20,23 @@ from gobblin_assets.model.sequence_state import SequenceEvent, SequenceState
 from gobblin_assets.model.state import SequenceId, WorkingState
 
 # Compare-and-set: two sequences that were planned on one version can't both be finished.
-# The schemas that the next run compares with move together with the version they belong to.
+# The schemas that the next run compares with move together with the version they belong to. Facts of the partition
+# alone stand beside those of others under the same name; null takes its own away.
 _MOVE_VERSIONS = text("""
     UPDATE gobblin.dataset d
        SET version = d.version + 1,
            source_columns = coalesce(nullif(s.details -> 'source_columns', '[]'), d.source_columns),
            published_columns = coalesce(nullif(s.details -> 'columns', '[]'), d.published_columns),
-           source_facts = coalesce(s.details -> 'source_facts', d.source_facts)
+           source_facts = CASE WHEN s.details -> 'partition_facts' IS NULL
+               THEN coalesce(s.details -> 'source_facts', d.source_facts)
+               ELSE coalesce(d.source_facts, CAST('{}' AS jsonb)) || (
+                   SELECT coalesce(jsonb_object_agg(given.key, CASE jsonb_typeof(given.value)
+                              WHEN 'null' THEN coalesce(d.source_facts -> given.key, '{}') - s.partition
+                              ELSE coalesce(d.source_facts -> given.key, '{}')
+                                   || jsonb_build_object(s.partition, given.value)
+                          END), '{}')
+                     FROM jsonb_each(s.details -> 'partition_facts') AS given)
+               END
       FROM gobblin.commit_sequence s
      WHERE s.sequence_id = ANY (CAST(:sequence_ids AS uuid[])) AND d.dataset_id = s.dataset_id
        AND d.version = s.base_version

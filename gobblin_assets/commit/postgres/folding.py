@@ -32,6 +32,9 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.watermark import parse_watermark
 
+UNTOLD_S: Final = 7 * 86_400.0
+"""Publications of which a sink of events was not told wait so long with being folded: a fold can't tell their files."""
+
 _FIND_DUE = text("""
     SELECT dataset_id FROM gobblin.dataset
      WHERE dataset_id = ANY (CAST(:dataset_ids AS bigint[]))
@@ -65,6 +68,10 @@ _MEMBERS = text(f"""
        AND s.done_at <= clock_timestamp() - make_interval(secs => :age_s)
        AND NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
        AND {_IS_ACTIVE}
+       AND (s.step_count = 0 OR s.details ? 'compaction'
+            OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s)
+            OR NOT EXISTS (SELECT FROM gobblin.event_cursor c
+                            WHERE c.dataset_id = s.dataset_id AND c.version < s.result_version))
      ORDER BY s.partition, s.result_version
      LIMIT :limit
 """)
@@ -229,6 +236,7 @@ def fold(connection: Connection, dataset_id: DatasetId, fence: int, bounds: Fold
     if connection.execute(_IS_OPEN, {"dataset_id": dataset_id}).scalar_one():
         return 0
     asked = {"dataset_id": dataset_id, "keep": bounds.keep, "age_s": bounds.age_s, "limit": limit}
+    asked["untold_s"] = UNTOLD_S
     members = bound_fold([_member_of(row) for row in connection.execute(_MEMBERS, asked)])
     if not members:
         return 0

@@ -22,6 +22,7 @@ from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KeyMove,
     KnownSequence,
+    LeftoverRequest,
     NewAttempt,
     NewSequence,
     Publication,
@@ -251,6 +252,14 @@ class PostgresCommitStepStore:
             "mark for cleanup",
             lambda c: cleaning.mark_for_cleanup(c, fences, limit),
             committed=Failpoint.CLEANUP_MARKED,
+        )
+
+    def mark_for_reuse(self, request: LeftoverRequest) -> Sequence[AttemptRecord]:
+        return transact(
+            self._engine,
+            "mark for reuse",
+            lambda c: cleaning.mark_for_reuse(c, request),
+            committed=Failpoint.REUSE_MARKED,
         )
 
     def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
