@@ -5,17 +5,16 @@ staging, slots, and the claim. It is the root that the log knows. Other jobs' tr
 publications would move each other's files. A job claims its tree by a file there, which names the job.
 """
 
-import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final
 
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tree, work_root_of, write_claim
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
     FileAtName,
@@ -33,24 +32,17 @@ from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
-
-WORK_NAME: Final = ".gobblin"
-"""The work directory, which listings of the tree leave out."""
-
-CLAIM_NAME: Final = "claim.json"
-
-
-def work_root_of(root: str) -> str:
-    """The root that the log knows, of a tree's root or its URI."""
-    return f"{root.rstrip('/')}/{WORK_NAME}"
 
 
 @dataclass(slots=True)
 class NamedTree:
-    """``Destination`` of a tree at ``root`` of ``fs``. ``places``: each dataset's directory below the root."""
+    """``Destination`` of a tree at ``root`` of ``fs``. ``places``: each dataset's directory below the root.
+
+    ``keep_s``: for slots. ``reuse_s``: for what failed attempts wrote; 0: nothing of it is used again.
+    """
 
     job: JobName
     tree_uri: str
@@ -61,6 +53,7 @@ class NamedTree:
     new_id: Callable[[], uuid.UUID]
     keep_s: float
     places: Mapping[DatasetUrn, str]
+    reuse_s: float = 0.0
     _work: PosixDestination = field(init=False)
     _exchanges: bool = field(default=False, init=False)
 
@@ -83,6 +76,10 @@ class NamedTree:
     def slots_keep_s(self) -> float | None:
         return self.keep_s
 
+    @property
+    def reuse_keep_s(self) -> float | None:
+        return self.reuse_s or None
+
     def bind(self) -> None:
         files = require_named_files(self.fs)
         self._refuse_claimed(files)
@@ -95,12 +92,10 @@ class NamedTree:
         for place in (self.root, *(str(path) for path in PurePosixPath(self.root).parents)):
             holder = _find_claim(files, place)
             if holder is not None and (place != self.root or holder != self.job):
-                raise _refuse_tree(self.root, place, holder)
+                raise refuse_tree(self.root, place, holder)
 
     def _claim(self, files: NamedFiles) -> None:
-        place = f"{work_root_of(self.root)}/{CLAIM_NAME}"
-        files.write_new({place: (json.dumps({"job": self.job}) + "\n").encode()})
-        files.sync_directories([work_root_of(self.root), self.root])
+        write_claim(files, self.root, self.job)
         self._refuse_claimed(files)
 
     def require(self) -> None:
@@ -126,7 +121,7 @@ class NamedTree:
                 )
             holder = _find_claim(files, place)
             if holder is not None:
-                raise _refuse_tree(self.place_of(urn), place, holder)
+                raise refuse_tree(self.place_of(urn), place, holder)
 
     def place_of(self, urn: DatasetUrn) -> str:
         """The dataset's directory."""
@@ -138,6 +133,11 @@ class NamedTree:
 
     def stage(self, attempt_id: AttemptId) -> str:
         return self._work.stage(attempt_id)
+
+    def names_for(self, target: Target) -> OutputNames | None:
+        """The source gives the names."""
+        del target
+        return None
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """The worker made each attempt's tree durable while it wrote; the names of the attempts are left."""
@@ -187,28 +187,6 @@ def _target_of(root: str, path: str) -> str:
     return f"{root}/{path}" if path else root
 
 
-def _refuse_tree(path: str, place: str, holder: str) -> RejectedError:
-    return RejectedError(
-        f"{path} lies in the tree {place}, to which the job {holder!r} copies",
-        field="destination",
-        hint="Copy to a directory that no other job copies to.",
-        claimed_by=holder,
-    )
-
-
 def _find_claim(files: NamedFiles, place: str) -> str | None:
     """The job that claims the tree at ``place``."""
-    path = f"{work_root_of(place)}/{CLAIM_NAME}"
-    entry = files.find_entry(path)
-    if entry is None:
-        return None
-    with files.open_input(path) as stream:
-        content = stream.read()
-    try:
-        return str(json.loads(content)["job"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(
-            f"{path} can't be read as a claim",
-            hint='It should name the job that copies there, as in `{"job": "mirror"}`. Write it again.',
-            path=path,
-        ) from error
+    return None if files.find_entry(claim_path(place)) is None else read_claim(files, place)

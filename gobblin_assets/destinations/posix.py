@@ -17,7 +17,7 @@ from gobblin_assets.model.path_names import encode_segment, list_upwards, path_o
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
 
@@ -37,6 +37,10 @@ class PosixDestination:
 
     @property
     def slots_keep_s(self) -> float | None:
+        return None
+
+    @property
+    def reuse_keep_s(self) -> float | None:
         return None
 
     def bind(self) -> None:
@@ -80,6 +84,11 @@ class PosixDestination:
 
     def stage(self, attempt_id: AttemptId) -> str:
         return staging_directory(job_directory(self.root, self.job), attempt_id)
+
+    def names_for(self, target: Target) -> OutputNames | None:
+        """Files are renamed once they are written."""
+        del target
+        return None
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         written = [output for outputs in staged.values() for output in outputs]

@@ -13,6 +13,7 @@ from typing import Final
 
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.row_files import RowFiles
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import scheme_of
@@ -51,12 +52,29 @@ def open_posix_destination(request: DestinationRequest) -> PosixDestination:
     )
 
 
+def open_row_files(request: DestinationRequest) -> RowFiles:
+    """Prefixes of an object store, and directories of HDFS."""
+    return RowFiles(
+        request.job,
+        request.root_uri,
+        request.fs,
+        request.root,
+        request.stores,
+        request.open_file_system,
+        request.new_id,
+    )
+
+
 DESTINATIONS: Final = Extensions[DestinationFactory](
     group="gobblin_assets.destinations",
     noun="scheme",
     option="destination",
     accepts=callable,
-    built_in={"file": "gobblin_assets.destinations.registry:open_posix_destination"},
+    built_in={
+        "file": "gobblin_assets.destinations.registry:open_posix_destination",
+        "hdfs": "gobblin_assets.destinations.registry:open_row_files",
+        "s3": "gobblin_assets.destinations.registry:open_row_files",
+    },
 )
 
 

@@ -28,6 +28,11 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SEPARATORS: Final = frozenset("/\\")
 
 
+def escape_directory(text: str) -> str:
+    """A column's name or a value as Spark writes it into a directory's name."""
+    return "".join(f"%{ord(each):02X}" if each in ESCAPED else each for each in text)
+
+
 def count_escaped_bytes(text: str) -> int:
     """The length of the text in a directory's name, in bytes, as Spark writes it."""
     return len(text.encode("utf-8", "surrogatepass")) + 2 * sum(character in ESCAPED for character in text)

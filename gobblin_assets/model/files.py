@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class FileIdentity:
     """Shows whether a file is still the staged file, whatever its name is now.
 
-    ``inode`` and ``mtime_ns`` are None where the file system has none; ``tag`` is an HDFS file id or an
-    object's ETag. The device number is left out on purpose: a remount changes it.
+    ``inode`` and ``mtime_ns`` are None where the file system has none; an HDFS file id is the inode of the
+    cluster's namespace. ``tag`` is an object's ETag. The device number is left out on purpose: a remount changes it.
     """
 
     size_bytes: int

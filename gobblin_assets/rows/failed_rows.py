@@ -1,8 +1,9 @@
 """Rows that failed a policy, looked at afterwards. Nothing of this runs where no row failed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyarrow import ArrowException
 from pyarrow import parquet as pq
 from pyspark.sql import Column, DataFrame
@@ -58,17 +59,36 @@ def look_at_failed(frame: DataFrame, policy: RowPolicySpec, spec: DatasetSpec) -
 
 
 def sample_quarantine(
-    fs: FileSystem, directories: Sequence[Output], schema: t.StructType | None, spec: DatasetSpec
+    heads: Iterable[pa.RecordBatch], schema: t.StructType | None, spec: DatasetSpec
 ) -> tuple[str, ...]:
-    """Some of the rows that were set aside, from the first files written, each with the policies that it failed."""
+    """Some of the rows that were set aside, each with the policies that it failed. ``heads``: of the first files."""
     if spec.quality.samples == "none" or schema is None:
         return ()
     samples: list[str] = []
-    for path in _list_files(directories):
-        samples += _sample_file(fs, path, schema, spec, SAMPLES_MAX - len(samples))
-        if len(samples) == SAMPLES_MAX:
+    for batch in heads:
+        samples += _sample(batch, schema, spec, SAMPLES_MAX - len(samples))
+        if len(samples) >= SAMPLES_MAX:
             break
     return tuple(samples)
+
+
+def read_heads(
+    fs: FileSystem, directories: Sequence[Output], schema: t.StructType | None, spec: DatasetSpec
+) -> Iterator[pa.RecordBatch]:
+    """The first rows of files that were set aside: of the columns that are shown. Files are read one by one."""
+    for path in _list_files(directories):
+        try:
+            with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
+                names = _choose(file.schema_arrow.names, schema or t.StructType(), spec)
+                yield next(file.iter_batches(batch_size=_BATCH_ROWS, columns=[*names, FAILED_COLUMN]))
+        except (ArrowException, OSError) as error:
+            raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
+
+
+def _choose(there: Sequence[str], schema: t.StructType, spec: DatasetSpec) -> Sequence[str]:
+    """Columns that became directories are not in the files."""
+    policies = [policy for policy in spec.quality.rows if policy.on_failure == "err_file"]
+    return choose_columns(spec, policies, [name for name in schema.names if name in set(there)])
 
 
 def _list_files(directories: Sequence[Output]) -> Iterator[str]:
@@ -78,24 +98,15 @@ def _list_files(directories: Sequence[Output]) -> Iterator[str]:
     yield from paths[:SAMPLES_MAX]
 
 
-def _sample_file(fs: FileSystem, path: str, schema: t.StructType, spec: DatasetSpec, count: int) -> list[str]:
-    policies = [policy for policy in spec.quality.rows if policy.on_failure == "err_file"]
-    try:
-        with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
-            # Columns that became directories are not in the files.
-            there = [name for name in schema.names if name in set(file.schema_arrow.names)]
-            names = choose_columns(spec, policies, there)
-            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[*names, FAILED_COLUMN])
-            rows = next(batches).slice(0, count).to_pylist()
-    except (ArrowException, OSError) as error:
-        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
+def _sample(batch: pa.RecordBatch, schema: t.StructType, spec: DatasetSpec, count: int) -> list[str]:
+    names = _choose(batch.schema.names, schema, spec)
     with_values = spec.quality.samples == "values"
     return [
         write_sample(
             {name: _show(row[name], schema[name].dataType.simpleString(), with_values=with_values) for name in names},
             row[FAILED_COLUMN],
         )
-        for row in rows
+        for row in batch.slice(0, count).select([*names, FAILED_COLUMN]).to_pylist()
     ]
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.files import DataFile, FileStat
@@ -44,11 +46,14 @@ _PAGE_CHECKSUMS: Final = {"parquet.page.write-checksum.enabled": "true"}
 class WrittenDirectory:
     """A directory with data files in it. ``path`` is absolute; ``partition_path`` is relative to the attempt's
     directory: ``""``, or ``column=value`` segments as Spark escaped them. Files are in the order of their names.
+    ``steps`` publish files that are published one by one; ``heads`` are the first rows of files that can't be read yet.
     """
 
     path: str
     partition_path: str
     files: tuple[DataFile, ...]
+    steps: tuple[CommitStep, ...] = ()
+    heads: tuple[pa.RecordBatch, ...] = ()
 
     @property
     def row_count(self) -> int:

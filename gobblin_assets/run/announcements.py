@@ -16,7 +16,7 @@ from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.source_comments import comments_from_json
 from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from gobblin_assets.model.urn import JobName
-from gobblin_assets.run.job_kind import CheckResult
+from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult
 from gobblin_assets.run.lag import lag_from_json
 from gobblin_assets.run.run_values import DatasetReport
 
@@ -37,6 +37,7 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
     details: Mapping[str, Any] = publication.details
     checks = tuple(CheckResult(**check) for check in details.get("checks", ()))
     duration_s = float(details.get("duration_s", 0.0))
+    has_rows = bool(details.get(HAS_ROWS, True))
     return DatasetReport(
         urn=publication.urn,
         partition=partition or AssetPartition(publication.partition or None),
@@ -46,7 +47,12 @@ def report_of(publication: Publication, partition: AssetPartition | None = None)
         columns=dict(details.get("columns", ())),
         uri=details.get("uri"),
         notes=tuple(details.get("notes", ())),
-        figures={"rows_read": int(details.get("rows_read", 0)), "duration_s": duration_s},
+        figures={
+            **({"rows_read": int(details.get("rows_read", 0))} if has_rows else {}),
+            "duration_s": duration_s,
+            **details.get(FIGURES, {}),
+        },
+        has_rows=has_rows,
         lag=lag_from_json(details.get("lag")),
         comments=comments_from_json(details),
     )

@@ -30,6 +30,7 @@ from gobblin_assets.errors import (
     FencedError,
     GobblinError,
     OutcomeUnknownError,
+    RejectedError,
     RetryableError,
 )
 from gobblin_assets.failpoints import Failpoint, reach
@@ -101,7 +102,8 @@ class Compaction:
                 self.say(f"{urn}: its compaction is left to the next run: {error}")
 
     def compact_rested(self, urn: DatasetUrn, lease: Lease, spec: CompactionRules) -> list[Publication]:
-        """Compact the partitions at rest of a leased dataset without open sequences."""
+        """Compact the partitions at rest of a leased dataset without open sequences. RejectedError as ``compact``."""
+        self._require_rewritable(urn)
         found = plan_compaction(self.published.list_partitions(JobName(self.job.job), urn), spec)
         done = []
         for each in found[: spec.partitions_per_run_max]:
@@ -117,10 +119,12 @@ class Compaction:
         """Compact one partition of a leased dataset without open sequences. None: the partition has no files.
 
         Raises:
+            RejectedError: the destination can't take rewritten files.
             ConflictError: another process published meanwhile.
             CorruptionError: a file is not what the log says, or the rows written are not those read.
 
         """
+        self._require_rewritable(urn)
         job = JobName(self.job.job)
         version, groups = self._list_groups(job, urn, partition)
         if not groups:
@@ -167,6 +171,17 @@ class Compaction:
         publication = self.driver.publish(sequence_id, lease)
         self.driver.store.mark_announced(sequence_id)
         return publication
+
+    def _require_rewritable(self, urn: DatasetUrn) -> None:
+        """A rewriter reads again what it wrote, in staging, before that is published as whole directories."""
+        if self.destination.names_for(Target(urn, "", SequenceId(self.clock.new_id()), 0)) is not None:
+            raise RejectedError(
+                f"files at {self.destination.root_uri} can't be compacted: they are published one by one",
+                field="destination",
+                hint="Have fewer, larger files from the start: less often, or with larger `split.work_unit_rows`. A "
+                "refresh of a partition writes it anew.",
+                urn=urn,
+            )
 
     def _list_groups(self, job: JobName, urn: DatasetUrn, partition: str) -> tuple[int, list[_Group]]:
         """All files to replace, as of one version of the dataset."""

@@ -12,7 +12,7 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.job_kind import Output, OutputNames
 from gobblin_assets.state.leases import Lease
 
 
@@ -37,6 +37,11 @@ class Destination(Protocol):
     @property
     def slots_keep_s(self) -> float | None:
         """How long replaced files stay after DONE, in seconds, where names are given; None: names are always new."""
+        ...
+
+    @property
+    def reuse_keep_s(self) -> float | None:
+        """How long what failed attempts wrote is kept for later ones, in seconds; None: it is never used again."""
         ...
 
     def bind(self) -> None:
@@ -69,6 +74,10 @@ class Destination(Protocol):
 
     def stage(self, attempt_id: AttemptId) -> str:
         """The directory for an attempt's writes: no other attempt ever gets it, and it does not exist yet."""
+        ...
+
+    def names_for(self, target: Target) -> OutputNames | None:
+        """Where the target's outputs will stand, if that must be known before they are written."""
         ...
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:

@@ -34,7 +34,10 @@ class PlannedUnit:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSlice:
-    """One dataset partition. ``error`` says why it can't be planned; ``reader``, ``changes`` are as in ``UnitPlan``."""
+    """One dataset partition. ``error`` says why it can't be planned.
+
+    ``reader``, ``changes`` and ``degraded`` are as in ``UnitPlan``; ``notes`` begin with what is ``degraded``.
+    """
 
     urn: DatasetUrn
     partition: str | None
@@ -44,6 +47,7 @@ class PlannedSlice:
     notes: tuple[str, ...] = ()
     error: str | None = None
     changes: tuple[PlannedChange, ...] = ()
+    degraded: tuple[str, ...] = ()
 
 
 def plan_dry(
@@ -101,8 +105,8 @@ def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:
 def _describe(plan: UnitPlan, numbers: dict[WorkUnitId, int]) -> PlannedSlice:
     units = tuple(_describe_unit(unit, numbers.get(unit.id)) for unit in plan.work_units)
     notes = (*plan.degraded, *plan.notes)
-    key, changes = plan.partition.key, plan.changes
-    return PlannedSlice(plan.urn, key, plan.mode, plan.reader, units, notes, changes=changes)
+    key, changes, degraded = plan.partition.key, plan.changes, tuple(plan.degraded)
+    return PlannedSlice(plan.urn, key, plan.mode, plan.reader, units, notes, changes=changes, degraded=degraded)
 
 
 def _describe_unit(unit: WorkUnit, multi_work_unit: int | None) -> PlannedUnit:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.published.port import PublishedSegment
 from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
@@ -99,6 +99,13 @@ class CheckResult:
     figures: Mapping[str, object] = field(default_factory=dict)
 
 
+FIGURES: Final = "figures"
+"""Among the details of a publication: the kind's own numbers, by name."""
+
+HAS_ROWS: Final = "has_rows"
+"""Among the details of a publication: False for a kind that counts no rows."""
+
+
 class Judge(Protocol):
     """The judgement of a plan's kind on the work for the plan. Pure."""
 
@@ -169,10 +176,12 @@ class UnitPlan:
     ``payload`` is the kind's own value: how the WorkUnits are done. ``columns``: the source's columns, name to type
     text, in order; empty for a source without columns. ``notes``: sentences for the run's log (rows ignored because
     their position is NULL, columns that were added, ...). ``facts`` replace the dataset's ``source_facts`` when the
-    plan is published. ``degraded``: what the source could not be asked this time and is left to a later run; the
-    publication then does not count as complete. ``learn`` returns the facts to keep instead of ``facts``, from the
-    figures of the published tasks; it is pure. ``task_capacities``: the loads of earlier tasks, in the unit of
-    ``WorkUnit.weight``. ``sharing`` None: the plan is always done by itself.
+    plan is published. ``partition_facts``, where not None, are kept instead: the dataset's fact of each of these names
+    is a mapping by partition, of which only this partition's value is set; None takes it away. ``degraded``: what the
+    source could not be asked this time and is left to a later run; the publication then does not count as complete.
+    ``learn`` returns the facts to keep instead of ``facts``, from the figures of the published tasks; it is pure.
+    ``task_capacities``: the loads of earlier tasks, in the unit of ``WorkUnit.weight``. ``sharing`` None: the plan is
+    always done by itself.
     ``moves_watermarks`` False: the WorkUnits lie in the past of their keys, or ahead of the keys' next reading.
     ``keys_are_shared``: all partitions of the dataset share the positions, as with a log.
     ``unread``: the unpublished positions of a log, whether this run reads all of them or not; empty for tables.
@@ -193,6 +202,7 @@ class UnitPlan:
     lag_max: int | None = None
     notes: tuple[str, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
+    partition_facts: Mapping[str, object] | None = None
     degraded: tuple[str, ...] = ()
     learn: Callable[[Sequence[TaskFigures]], Mapping[str, object]] | None = None
     task_capacities: tuple[int, ...] = ()
@@ -207,6 +217,14 @@ class UnitPlan:
 # What is done -----------------------------------------------------------------------------------------------
 
 
+class OutputNames(Protocol):
+    """Where outputs will stand. A value that can be pickled, for workers that write in other processes."""
+
+    def directory_of(self, role: Role, partition_path: str) -> str:
+        """The full path of the directory, which no other sequence ever gets."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
     """Do ``units`` of ``plan`` and write their outputs below ``directory``, which does not exist yet.
@@ -215,7 +233,9 @@ class WorkOrder:
     ``started_at`` is the run's clock when the attempt started: the "now" of all its rows. ``tag`` names the work
     for a later ``cancel``. ``dataset_id`` and ``job`` are for comparisons with rows published before (the late
     window). ``schemas_beside``: the schemas of the dataset's other active files; the output must be readable together
-    with them.
+    with them. ``leftovers``: directories of failed attempts at the partition, the newest first. They are this attempt's
+    alone now, and finished files may be moved out of them. ``names``: of a destination without renames, which asks
+    where a file will stand before it is written; None: files are written below ``directory``.
     """
 
     job: JobName
@@ -227,6 +247,8 @@ class WorkOrder:
     started_at: dt.datetime
     tag: str
     schemas_beside: tuple[object, ...] = ()
+    leftovers: tuple[str, ...] = ()
+    names: OutputNames | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,13 @@ from gobblin_assets.commit.postgres.destinations import PostgresDestinationStore
 from gobblin_assets.commit.postgres.store import PostgresCommitStepStore
 from gobblin_assets.commit.published.postgres import PostgresPublishedFiles
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+from gobblin_assets.state.postgres import (
+    PostgresDatasetStore,
+    PostgresEventStore,
+    PostgresLeaseStore,
+    PostgresRateShareStore,
+    PostgresRunStore,
+)
 
 
 def open_stores(engine: Engine) -> Stores:
@@ -18,4 +24,6 @@ def open_stores(engine: Engine) -> Stores:
         commits=PostgresCommitStepStore(engine),
         published=PostgresPublishedFiles(engine),
         destinations=PostgresDestinationStore(engine),
+        events=PostgresEventStore(engine),
+        rate_shares=PostgresRateShareStore(engine),
     )

@@ -17,6 +17,7 @@ from gobblin_assets.commit.abandonment import Abandonment
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.destination import StorageMismatchError
 from gobblin_assets.commit.driver import Driver
+from gobblin_assets.commit.leftovers import Leftovers
 from gobblin_assets.commit.recovery import Recovered, recover_dataset
 from gobblin_assets.commit.sequence import NewSequence, Publication
 from gobblin_assets.errors import ErrorFamily, FencedError, GobblinError
@@ -24,7 +25,7 @@ from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.policy import UnitResult
-from gobblin_assets.model.state import DatasetOutcome, RunId, SequenceId
+from gobblin_assets.model.state import DatasetId, DatasetOutcome, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.run.active_schemas import ActiveSchemas
@@ -45,6 +46,8 @@ from gobblin_assets.state.leases import Lease, LeaseKeeper
 # How often the waiting thread of the run wakes up to report progress, and to look for lost leases, in seconds.
 _TICK_S: Final = 1.0
 _BEFORE_ALL: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+_NOTHING_NEW: Final = ("nothing is new since its last publication",)
 
 Choose = Callable[[list[Slice]], list[Slice]]
 Select = Callable[[DatasetUrn], Sequence[AssetPartition]]
@@ -79,6 +82,7 @@ class Round:
             ports.open_file_system,
             keeper.require,
             request.job.publish_tries_max,
+            ports.clock.sleep,
         )
         self._abandonment = Abandonment(self._store, ports.open_file_system, ports.interrupt)
         self._stopping = threading.Event()
@@ -96,7 +100,7 @@ class Round:
         ``recovered`` then has the publications of earlier runs that the round completed, even if it raises later.
         """
         self.recovered, ready = self.recover(leases)
-        self.publish_new(ready)
+        self.publish_new(ready, self._choose_news if self._request.news_only else None)
         self.clean(leases)
         self.compact(ready)
 
@@ -194,6 +198,21 @@ class Round:
             for partition in _oldest_first(self._select(urn))
         ]
 
+    def _choose_news(self, slices: list[Slice]) -> list[Slice]:
+        """Leave out what would publish nothing; what the plan learnt of the source is published all the same."""
+        chosen: list[Slice] = []
+        left_out: list[tuple[DatasetId, DatasetReport]] = []
+        for slice_ in slices:
+            if slice_.has_news() or slice_.has_new_facts():
+                chosen.append(slice_)
+            else:
+                notes = tuple(slice_.plan.degraded) or _NOTHING_NEW
+                report = DatasetReport(slice_.urn, slice_.partition, DatasetOutcome.SKIPPED, notes=notes)
+                left_out.append((slice_.state.dataset_id, report))
+        if left_out:
+            self._keep(left_out)
+        return chosen
+
     def _plan_all(
         self, session: Session, requests: Iterable[PlanRequest], ready: Mapping[DatasetUrn, Lease]
     ) -> list[Slice]:
@@ -252,6 +271,7 @@ class Round:
             work_units=tuple((numbers.get(unit.id), unit) for unit in slice_.plan.work_units),
             lease_ttl_s=self._request.job.lease.ttl_s,
             slots_keep_s=self._ports.destination.slots_keep_s,
+            reuse_keep_s=self._ports.destination.reuse_keep_s,
         )
 
     # Extract --------------------------------------------------------------------------------------------
@@ -284,6 +304,7 @@ class Round:
             job=self._job,
             store=self._store,
             destination=self._ports.destination,
+            leftovers=Leftovers(self._store, self._ports.open_file_system, self._ports.interrupt, self._ports.say),
             worker=session.open_worker(),
             clock=self._ports.clock,
             retry=self._request.job.retry,

@@ -13,6 +13,7 @@ from gobblin_assets.model.source_comments import SourceComments
 from gobblin_assets.model.state import DatasetOutcome, RunId, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.events import NO_SINKS, Events
 from gobblin_assets.run.job_kind import CheckResult, JobKind, Restart, StartAt
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.lag import Lag
@@ -25,6 +26,7 @@ class RunRequest:
 
     ``by_hand``: a person or a backfill asked (AUTO then refreshes complete partitions, and busy datasets are
     waited for); False: a sensor or schedule asked, and busy datasets are skipped. ``restart``: for logs, this once.
+    ``news_only``: a partition that was published before is published again only if something is new.
     """
 
     job: JobRules
@@ -33,6 +35,7 @@ class RunRequest:
     by_hand: bool = True
     dagster_run_id: str | None = None
     restart: Restart | StartAt | None = None
+    news_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class RunPorts:
     ``kind`` is the job's, with its datasets. ``interrupt`` ends the writes of a dead attempt, as far as that is
     possible.
     ``on_publication`` is called after each finished sequence, recovered ones included, with at-least-once
-    semantics: the run marks the sequence as announced after it returned.
+    semantics: the run marks the sequence as announced after it returned. ``events``: the sinks that the job names.
     """
 
     stores: Stores
@@ -53,6 +56,7 @@ class RunPorts:
     clock: Clock
     say: Callable[[str], None]
     on_publication: Callable[["DatasetReport"], None]
+    events: Events = NO_SINKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class DatasetReport:
 
     ``columns``: the published schema, name to Spark type text. ``error`` is a sentence fit for a person,
     without secrets; ``error_family`` its family. ``lag``: for a log, how much this run left unread of its records at
-    planning. ``comments``: the source's comments on the published columns.
+    planning. ``comments``: the source's comments on the published columns. ``has_rows`` False: it is made of files
+    whose rows nobody counts.
     """
 
     urn: DatasetUrn
@@ -77,6 +82,12 @@ class DatasetReport:
     figures: Mapping[str, float | int] = field(default_factory=dict)
     lag: Lag | None = None
     comments: SourceComments = field(default_factory=SourceComments)
+    has_rows: bool = True
+
+    @property
+    def label(self) -> str:
+        """How lines and errors name it."""
+        return self.urn if self.partition.key is None else f"{self.urn} [{self.partition.key}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class _Run:
         ids = self._stores.datasets.register(self._job, sorted(self._request.selection))
         self._stores.runs.begin(NewRun(self._run_id, self._job, self._holder.owner, self._request.dagster_run_id))
         try:
+            self._ports.events.begin(ids.values())
             left_over = announce_left_over(self._stores.commits, self._job, self._ports.on_publication)
             recovered = [*left_over, *(work(self, ids) if away is None else self._stop_all(ids, away))]
         except BaseException as error:
@@ -73,6 +74,7 @@ class _Run:
         failed = [report for report in self._reports.values() if not report.outcome.is_good]
         state = WorkingState.FAILED if failed else WorkingState.COMMITTED
         self._end(state, None)
+        self._ports.events.deliver()
         return RunReport(self._run_id, state, tuple(self._reports.values()), tuple(recovered))
 
     def _require_known(self) -> None:

@@ -98,11 +98,16 @@ def _check_lag(slice_: Slice, lag: Lag | None) -> tuple[CheckResult, ...]:
 
 
 def _describe(slice_: Slice, winners: Sequence[StagedTask]) -> dict[str, object]:
+    of_partition = slice_.plan.partition_facts
     return {
         **slice_.plan.judge.describe([task.extracted for task in winners]),
         # Pairs, because a jsonb object forgets the order of its keys.
         "source_columns": list(slice_.plan.columns.items()),
-        "source_facts": dict(learn_facts(slice_, winners)),
+        **(
+            {"source_facts": dict(learn_facts(slice_, winners))}
+            if of_partition is None
+            else {"partition_facts": dict(of_partition)}
+        ),
         "rows_read": sum(task.extracted.rows_read for task in winners),
         "observed_high": _highest(winners),
         "notes": [*slice_.plan.degraded, *slice_.plan.notes],

@@ -1,5 +1,6 @@
 """A slice: one partition of one dataset in one run. It is planned, read, decided and published by itself."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.destination import StorageMismatchError
@@ -67,6 +68,29 @@ class Slice:
         if not self.state.published_columns:
             return True
         return not self.active_schemas and dict(self.plan.columns) != dict(self.state.source_columns or {})
+
+    def has_news(self) -> bool:
+        """Whether there is something to read, or a position that the log does not have yet."""
+        return any(
+            not unit.is_empty
+            or (
+                unit.interval is not None
+                and unit.interval.high != self.state.find_watermark(unit.key, self.key_partition)
+            )
+            for unit in self.plan.work_units
+        )
+
+    def has_new_facts(self) -> bool:
+        """Whether the log would remember something else of the source once this is published."""
+        known, learnt = self.state.source_facts, self.plan.partition_facts
+        if learnt is None:
+            return dict(self.plan.facts) != dict(known)
+        by_partition = {name: known.get(name) for name in learnt}
+        before = {
+            name: each.get(partition_text(self.partition)) if isinstance(each, Mapping) else None
+            for name, each in by_partition.items()
+        }
+        return before != dict(learnt)
 
     def units_to_read(self) -> tuple[WorkUnit, ...]:
         return tuple(unit for unit in self.plan.work_units if not unit.is_empty)

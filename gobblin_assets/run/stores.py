@@ -6,7 +6,9 @@ from gobblin_assets.commit.destination import DestinationStore
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.state.datasets import DatasetStore, RunStore
+from gobblin_assets.state.events import EventStore
 from gobblin_assets.state.leases import LeaseStore
+from gobblin_assets.state.rate_shares import RateShareStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +21,5 @@ class Stores:
     commits: CommitStepStore
     published: PublishedFiles
     destinations: DestinationStore
+    events: EventStore
+    rate_shares: RateShareStore

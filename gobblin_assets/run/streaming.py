@@ -57,8 +57,8 @@ class _Follower:
 
 
 @dataclass(slots=True)
-class _SeldomAgain:
-    """Repeats a line only after a while, since every look finds the same fault of a topic again."""
+class SeldomAgain:
+    """Repeats a line only after a while, since every look finds the same again."""
 
     say: Callable[[str], None]
     monotonic: Callable[[], float]
@@ -143,7 +143,7 @@ class Stream:
         self._compact_at_s = ports.clock.monotonic()
         self._wait_for_stop = wait_for_stop
         self._retry = request.job.retry
-        self._say = _SeldomAgain(ports.say, ports.clock.monotonic)
+        self._say = SeldomAgain(ports.say, ports.clock.monotonic)
         now = ports.clock.monotonic()
         self._tally = _Tally(ports.say, said_at_s=now, idle_until_s=now)
         self._followers = {urn: _Follower(urn, dataset_id) for urn, dataset_id in sorted(ids.items())}
@@ -273,6 +273,7 @@ class Stream:
         held = {each.urn: each.lease for each in self._followers.values() if each.lease is not None}
         if self._chosen:
             self._round.clean({urn: lease for urn, lease in held.items() if urn in self._chosen})
+            self._ports.events.deliver()
 
     def _compact_what_rests(self) -> None:
         """Compact past windows while the open one is followed, as often as a partition can come to rest."""
@@ -288,7 +289,7 @@ class Stream:
         if now < self._publish_at_s and waiting < self._pace.records_max:
             return []
         self._publish_at_s = now + self._pace.publish_every_s
-        chosen = [slice_ for slice_ in slices if _has_news(slice_)]
+        chosen = [slice_ for slice_ in slices if slice_.has_news()]
         self._chosen = {slice_.urn for slice_ in chosen}
         if slices and not chosen:
             self._say("nothing new; waiting for records")
@@ -314,15 +315,3 @@ class Stream:
             self._say(f"{report.urn} leaves the stream: {report.error}")
         if report.publication is not None:
             self._tally.add(report.publication)
-
-
-def _has_news(slice_: Slice) -> bool:
-    """Whether there is something to read, or a position that the log does not have yet."""
-    return any(
-        not unit.is_empty
-        or (
-            unit.interval is not None
-            and unit.interval.high != slice_.state.find_watermark(unit.key, slice_.key_partition)
-        )
-        for unit in slice_.plan.work_units
-    )

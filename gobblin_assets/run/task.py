@@ -10,12 +10,13 @@ first byte, made durable before it is staged, and staged in one transaction with
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.commit.batches import in_bounds
+from gobblin_assets.commit.leftovers import LEFTOVERS_MAX, Leftovers
 from gobblin_assets.commit.segment import Segment, encode_empty, encode_segments
-from gobblin_assets.commit.sequence import NewAttempt, StagedAttempt
+from gobblin_assets.commit.sequence import LeftoverRequest, NewAttempt, StagedAttempt
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
@@ -58,6 +59,7 @@ class TaskRunner:
     job: JobName
     store: CommitStepStore
     destination: Destination
+    leftovers: Leftovers
     worker: Worker
     clock: Clock
     retry: RetryRules
@@ -126,6 +128,7 @@ class TaskRunner:
         (work,) = self._register([order], [attempt_id], try_number, tag)
         started_s = self.clock.monotonic()
         with self._recording_failure([order], [work.attempt_id]), self._running(tag, [order]):
+            work = self._with_leftovers(order, work)
             extracted = [self.worker.do(work)]
             self._make_durable([work], extracted)
             (staged,) = self._stage([order], [work], extracted, started_s)
@@ -222,9 +225,27 @@ class TaskRunner:
                 started_at=started_at,
                 tag=tag,
                 schemas_beside=order.slice.schemas_beside(),
+                names=self.destination.names_for(_target_of(order)),
             )
             for order, attempt in zip(orders, attempts, strict=True)
         ]
+
+    def _with_leftovers(self, order: TaskOrder, work: WorkOrder) -> WorkOrder:
+        """The order with what failed attempts left, if the destination keeps it."""
+        keep_s = self.destination.reuse_keep_s
+        if keep_s is None or not order.units:
+            return work
+        slice_ = order.slice
+        request = LeftoverRequest(
+            slice_.sequence_id,
+            slice_.state.dataset_id,
+            partition_text(slice_.partition),
+            slice_.lease.fence,
+            keep_s,
+            LEFTOVERS_MAX,
+        )
+        found = self.leftovers.capture(request, self.destination.root_uri)
+        return replace(work, leftovers=found)
 
     def _make_durable(self, works: Sequence[WorkOrder], extracted: Sequence[Staged]) -> None:
         """Make outputs durable, once only: if that fails, the attempt fails, and new attempts read again."""
@@ -268,8 +289,7 @@ class TaskRunner:
         ]
 
     def _segments(self, order: TaskOrder, extracted: Staged) -> tuple[Segment, ...]:
-        slice_ = order.slice
-        target = Target(slice_.urn, partition_text(slice_.partition), slice_.sequence_id, order.number)
+        slice_, target = order.slice, _target_of(order)
         segments: list[Segment] = []
         for role in Role:
             outputs = [each for each in extracted.outputs if each.role is role]
@@ -312,6 +332,11 @@ def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) ->
         rows_read=rows_read,
         rows_written=rows_written,
     )
+
+
+def _target_of(order: TaskOrder) -> Target:
+    slice_ = order.slice
+    return Target(slice_.urn, partition_text(slice_.partition), slice_.sequence_id, order.number)
 
 
 def _count_rows(orders: Sequence[TaskOrder]) -> int:

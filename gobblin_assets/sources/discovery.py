@@ -9,7 +9,7 @@ import datetime as dt
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -117,6 +117,12 @@ def write_discovery(path: Path, names: Sequence[str], source: SourceSpec, found_
         "tables": found.tables,
         "found_at": found_at.isoformat(),
     }
+    write_state(path, data)
+    return found
+
+
+def write_state(path: Path, data: Mapping[str, object]) -> None:
+    """Write a state file, all of it or nothing. RejectedError if its folder can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Beside the target, so that the replacement is one rename within a file system.
@@ -135,7 +141,6 @@ def write_discovery(path: Path, names: Sequence[str], source: SourceSpec, found_
         raise RejectedError(
             f"{path} can't be written: {error.strerror}", field="home", hint="Make its folder writable."
         ) from error
-    return found
 
 
 def _read_names(data: object) -> tuple[str, ...]:

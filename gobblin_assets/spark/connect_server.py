@@ -35,6 +35,7 @@ from gobblin_assets.spark.connect_calls import answers
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
+from gobblin_assets.spark.s3 import S3_CAPABILITY, mark_environment
 from gobblin_assets.spark.session import explain_failed_start
 from gobblin_assets.spark.settings import SparkSettings, is_local, plan_conf
 
@@ -59,7 +60,7 @@ _TAKEN: Final = "BindException"
 class ConnectServer:
     """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later one of its id.
 
-    ``capabilities``: the connectors that it was started with.
+    ``capabilities``: the connectors that it was started with. ``s3_mark``: of the variables by which it reaches S3.
     """
 
     url: str
@@ -69,9 +70,14 @@ class ConnectServer:
     conf_digest: str
     log_path: Path
     capabilities: tuple[str, ...] = ()
+    s3_mark: str = ""
 
     def __repr__(self) -> str:
         return f"ConnectServer(port={self.port}, pid={self.pid})"
+
+    def reaches_s3_by(self, environment: Mapping[str, str]) -> bool:
+        """Whether it was started for S3, with the same stores and keys."""
+        return self.s3_mark == mark_environment(environment, self.url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ def start_connect(home: Path, settings: SparkSettings, say: Callable[[str], None
         with _locked(files):
             running = _read(files)
             if running is not None and find_start_mark(running.pid) == running.start_mark:
-                return _keep(files, running, digest, say)
+                return _keep(files, running, digest, settings.capabilities, say)
             check_java()
             _remove_temporary(files)
             for tries in range(1, PORT_TRIES_MAX + 1):
@@ -153,7 +159,9 @@ def stop_connect(home: Path) -> bool:
     return was_running
 
 
-def _keep(files: _Files, running: ConnectServer, digest: str, say: Callable[[str], None]) -> ConnectServer:
+def _keep(
+    files: _Files, running: ConnectServer, digest: str, capabilities: tuple[str, ...], say: Callable[[str], None]
+) -> ConnectServer:
     if not answers(running.url) and time.time() - files.state.stat().st_mtime < START_S_MAX:
         # We hold the lock, so the process that launched it was killed while it was starting.
         _wait(running, say)
@@ -162,9 +170,10 @@ def _keep(files: _Files, running: ConnectServer, digest: str, say: Callable[[str
             f"the Spark Connect server (pid {running.pid}) runs but does not answer (see {running.log_path})",
             hint="Wait, or stop it with: gobblin-assets spark stop",
         )
-    if running.conf_digest != digest:
+    other_keys = S3_CAPABILITY in capabilities and not running.reaches_s3_by(os.environ)
+    if running.conf_digest != digest or other_keys:
         raise RejectedError(
-            f"the server on port {running.port} runs with other settings or another version of Spark",
+            f"the server on port {running.port} runs with other settings, keys or version of Spark",
             field="spark",
             hint="Stop it first: gobblin-assets spark stop",
         )
@@ -207,14 +216,16 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
             cwd=files.folder,
         )
     pid = int(shell.stdout)
+    url = f"sc://{_HOST}:{port}/;token={token}"
     server = ConnectServer(
-        url=f"sc://{_HOST}:{port}/;token={token}",
+        url=url,
         pid=pid,
         port=port,
         start_mark=find_start_mark(pid) or "",
         conf_digest=digest,
         log_path=files.log,
         capabilities=capabilities,
+        s3_mark=mark_environment(os.environ, url) if S3_CAPABILITY in capabilities else "",
     )
     _write(files, server)
     return server
@@ -310,6 +321,7 @@ def _write(files: _Files, server: ConnectServer) -> None:
         "start_mark": server.start_mark,
         "conf_digest": server.conf_digest,
         "capabilities": server.capabilities,
+        "s3_mark": server.s3_mark,
     }
     _write_private(files.state, json.dumps(facts))
 

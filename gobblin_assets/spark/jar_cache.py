@@ -24,8 +24,10 @@ def fetching_alone(conf: Mapping[str, str], say: Callable[[str], None] | None = 
     ``say`` reports a wait for another process. If the cache can't be written, Spark reports it.
     """
     packages = conf.get("spark.jars.packages", "")
+    excluded = conf.get("spark.jars.excludes", "")
     cache = Path(conf.get("spark.jars.ivy", _DEFAULT_CACHE)).expanduser()
-    mark = cache / f"gobblin-fetched-{hashlib.sha256(packages.encode()).hexdigest()[:16]}"
+    asked = f"{packages} without {excluded}" if excluded else packages
+    mark = cache / f"gobblin-fetched-{hashlib.sha256(asked.encode()).hexdigest()[:16]}"
     lock = _open_lock(cache) if packages and not mark.exists() else None
     if lock is None:
         yield

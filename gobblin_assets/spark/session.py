@@ -49,6 +49,8 @@ CONNECT_PORT: Final = 15_002
 _REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+# What the server's gRPC says of a request of which it got a part, as it sometimes does on a busy machine.
+_BROKEN_OFF: Final = "Encountered end-of-stream mid-frame"
 _UNRESOLVED: Final = re.compile(r"unresolved dependency: ([^\s;]+;[^\s:\]]+)")
 _FATAL_LINE: Final = re.compile(r"Exception|[Ee]rror")
 
@@ -79,6 +81,13 @@ def open_session(settings: SparkSettings) -> SparkSession:
         return _open_remote(settings, settings.remote) if settings.remote else _open_classic(settings)
 
 
+class ConnectPatience(DefaultPolicy):
+    """Also repeats what the server could not read: it says so of a request that broke off, and does nothing."""
+
+    def can_retry(self, exception: BaseException) -> bool:
+        return super().can_retry(exception) or _BROKEN_OFF in str(exception)
+
+
 def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
     host, port = parse_address(remote)
     shown = hide_parameters(remote)
@@ -97,7 +106,7 @@ def _open_remote(settings: SparkSettings, remote: str) -> SparkSession:
     try:
         session: SparkSession = SparkSession.builder.remote(remote).create()
         # Nothing has been sent yet: the call that sends the configuration is also repeated within our bounds.
-        patience = DefaultPolicy(max_retries=CONNECT_RETRIES_MAX, max_backoff=CONNECT_BACK_OFF_MS_MAX)
+        patience = ConnectPatience(max_retries=CONNECT_RETRIES_MAX, max_backoff=CONNECT_BACK_OFF_MS_MAX)
         cast("Any", session).client.set_retry_policies([patience])
         session.conf._set_all(  # type: ignore[attr-defined]  # noqa: SLF001  only so are static settings passed over
             configs={**conf, "spark.app.name": settings.app_name}, silent=True

@@ -1,5 +1,6 @@
 """The settings of a Spark session, and the configuration that follows from them."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.registry import scheme_of
+from gobblin_assets.spark.s3 import S3_CAPABILITY, S3_COORDINATES, S3_UNNEEDED, plan_s3_conf
 
 SPARK_VERSION: Final = version("pyspark")
 
@@ -22,11 +25,19 @@ COORDINATES: Final[Mapping[str, str]] = MappingProxyType(
         "mysql": "com.mysql:mysql-connector-j:9.7.0",
         "oracle": "com.oracle.database.jdbc:ojdbc11:23.26.4.0.0",
         "postgres": "org.postgresql:postgresql:42.7.8",
+        S3_CAPABILITY: ",".join(S3_COORDINATES),
         "sqlite": "org.xerial:sqlite-jdbc:3.54.1.0",
         "sqlserver": "com.microsoft.sqlserver:mssql-jdbc:13.6.2.jre11",
     }
 )
-"""Maven coordinates by capability. A session's ``coordinates`` override them and add more."""
+"""Maven coordinates by capability, with commas between several. A session's ``coordinates`` override them and add more.
+"""
+
+EXCLUSIONS: Final[Mapping[str, str]] = MappingProxyType({S3_CAPABILITY: S3_UNNEEDED})
+"""By capability, what its coordinates name and don't need, as group:artifact. Overridden coordinates have none."""
+
+CAPABILITY_BY_SCHEME: Final[Mapping[str, str]] = MappingProxyType({"s3": S3_CAPABILITY})
+"""What Spark needs to read files at URIs of a scheme."""
 
 EXPERIMENTAL: Final = frozenset({"oracle", "sqlserver"})
 """Coordinates for databases that were never tested: they are read by their documentation."""
@@ -52,7 +63,7 @@ SESSION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """For every session, of either kind, where the user gives nothing else."""
 
-_JAR_LISTS: Final = frozenset({"spark.jars", "spark.jars.packages"})
+_JAR_LISTS: Final = frozenset({"spark.jars", "spark.jars.packages", "spark.jars.excludes"})
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _COORDINATE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 # Like Spark's own spark.redaction.regex, but a little wider.
@@ -115,6 +126,12 @@ def plan_jars(packages: Iterable[str], jars: Iterable[str], *, field: str) -> di
     return {key: value for key, value in conf.items() if value}
 
 
+def list_place_capabilities(uris: Iterable[str]) -> list[str]:
+    """The connectors that Spark needs to read files at these places, by the names of ``COORDINATES``."""
+    found = (CAPABILITY_BY_SCHEME.get(scheme_of(uri)) for uri in uris)
+    return sorted({name for name in found if name is not None})
+
+
 def hide_parameters(remote: str) -> str:
     """A Connect URL without its parameters, which hold the token."""
     return remote.partition("/;")[0].rstrip("/")
@@ -128,7 +145,8 @@ def is_secret(key: str) -> bool:
 def plan_conf(settings: SparkSettings) -> dict[str, str]:
     """The whole configuration of a JVM of ours: the user's values over our defaults, then the values that we insist on.
 
-    Looks into ``jars`` only. RejectedError names the field of ``settings`` that can't be met.
+    Looks into ``jars``, and into the environment for what S3 needs. RejectedError names the field of ``settings``, or
+    the variable, that can't be used.
     """
     work_folder = settings.work_folder.absolute()
     conf = {
@@ -142,6 +160,7 @@ def plan_conf(settings: SparkSettings) -> dict[str, str]:
             if is_local(settings.master)
             else {}
         ),
+        **(plan_s3_conf(os.environ, settings.conf) if S3_CAPABILITY in settings.capabilities else {}),
         **settings.conf,
     }
     for key, value in SESSION_CONF.items():
@@ -175,10 +194,15 @@ def is_local(master: str) -> bool:
 
 
 def _plan_jars(settings: SparkSettings) -> dict[str, str]:
-    coordinates = [_get_coordinate(settings, name) for name in settings.capabilities]
+    coordinates = [_get_coordinates(settings, name) for name in settings.capabilities]
     if settings.jars is None:
-        packages = _join(",", settings.conf.get("spark.jars.packages"), *coordinates)
-        return {"spark.jars.packages": packages} if packages else {}
+        built_in = [name for name in settings.capabilities if name not in settings.coordinates]
+        unneeded = [EXCLUSIONS[name] for name in built_in if name in EXCLUSIONS]
+        planned = {
+            "spark.jars.packages": _join(",", settings.conf.get("spark.jars.packages"), *coordinates),
+            "spark.jars.excludes": _join(",", settings.conf.get("spark.jars.excludes"), *unneeded),
+        }
+        return {key: value for key, value in planned.items() if value}
     jars = sorted(str(path) for path in settings.jars.absolute().glob("*.jar"))
     if not jars or any("," in jar for jar in jars):
         raise RejectedError(
@@ -189,7 +213,7 @@ def _plan_jars(settings: SparkSettings) -> dict[str, str]:
     return {"spark.jars": _join(",", settings.conf.get("spark.jars"), *jars)}
 
 
-def _get_coordinate(settings: SparkSettings, capability: str) -> str:
+def _get_coordinates(settings: SparkSettings, capability: str) -> str:
     known = {**COORDINATES, **settings.coordinates}
     if capability not in known:
         raise RejectedError(
@@ -197,7 +221,7 @@ def _get_coordinate(settings: SparkSettings, capability: str) -> str:
             field="spark.capabilities",
             hint="Correct it, or give its Maven coordinate under spark.coordinates.",
         )
-    if not _COORDINATE.fullmatch(known[capability]):
+    if not all(_COORDINATE.fullmatch(each) for each in known[capability].split(",")):
         raise RejectedError(
             f"expected group:artifact:version, found {known[capability]!r}",
             field=f"spark.coordinates.{capability}",

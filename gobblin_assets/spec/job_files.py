@@ -12,6 +12,9 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job, parse_job
 from gobblin_assets.spec.job_spec import JobSpec
 
+AnyJob = JobOptions | Mapping[str, object] | str | Path
+"""A job of any kind, its options, or the path of its file."""
+
 JOBS_VARIABLE: Final = "GOBBLIN_JOBS"
 
 _DEFAULT_JOBS: Final = "demo/*.yaml"
@@ -30,6 +33,11 @@ def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
 def read_job_file(path: Path) -> JobSpec:
     """``read_any_job_file`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
     return parse_job(read_any_job_file(path))
+
+
+def read_any_job(job: AnyJob) -> JobOptions:
+    """RejectedError names the file, or the field in it."""
+    return read_any_job_file(Path(job)) if isinstance(job, str | Path) else parse_any_job(job)
 
 
 def read_any_job_file(path: Path) -> JobOptions:
@@ -65,7 +73,7 @@ def place_destination(options: Mapping[str, object], folder: Path) -> dict[str, 
     return placed
 
 
-def require_distinct_jobs(jobs: Sequence[JobSpec], files: Sequence[str] = ()) -> None:
+def require_distinct_jobs(jobs: Sequence[JobOptions], files: Sequence[str] = ()) -> None:
     """RejectedError for two jobs of one name: they would share history, watermarks and files. ``files``: where from."""
     places = files or [job.destination for job in jobs]
     seen: dict[str, str] = {}

@@ -2,10 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.spec.event_sinks import EventSinkSpec, require_distinct_names
 from gobblin_assets.spec.spec_model import DAY_S, Moment, SpecModel
 
 
@@ -35,7 +36,9 @@ class LeaseSpec(SpecModel):
 class StreamSpec(SpecModel):
     """The pace of a stream, of `gobblin-assets stream` and of run configuration's `stream_s`: whichever comes first."""
 
-    publish_every_s: float = Field(10.0, gt=0, allow_inf_nan=False, description="Publish new records this often.")
+    publish_every_s: float = Field(
+        10.0, gt=0, allow_inf_nan=False, description="Publish new records this often; of copies: begin a run."
+    )
     records_max: int = Field(
         1_000_000, ge=1, description="Publish at once when this many records wait; a publication has at most this many."
     )
@@ -85,6 +88,15 @@ class JobOptions(SpecModel):
     log: LogSpec = LogSpec()
     backfill: Literal["multi_run", "single_run"] = "multi_run"
     description: str | None = None
+    events: tuple[EventSinkSpec, ...] = Field(
+        (), description="Where events of publications are sent, at least once: jsonl, webhook, or a registered kind."
+    )
+
+    @field_validator("events")
+    @classmethod
+    def _names_its_sinks(cls, sinks: tuple[EventSinkSpec, ...]) -> tuple[EventSinkSpec, ...]:
+        require_distinct_names(sinks)
+        return sinks
 
     @property
     def takes_all_partitions(self) -> bool:

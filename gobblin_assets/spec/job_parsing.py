@@ -11,7 +11,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.model.urn import DatasetUrn, Role, parse_job_name, parse_urn
 from gobblin_assets.spec.dataset_rules import check_dataset, check_distinct_urns
 from gobblin_assets.spec.job_kinds import read_options
@@ -144,7 +146,13 @@ def _check_job(spec: JobSpec) -> None:
             field="source.connection",
             hint="Configure the connection as a resource, its password by an environment variable, and name it here.",
         )
-    open_file_system(spec.destination, umask=spec.umask)
+    fs, _root = open_file_system(spec.destination, umask=spec.umask)
+    if spec.compaction is not None and isinstance(fs, HoldsObjects | StagingFiles):
+        raise RejectedError(
+            f"files are compacted where whole directories are renamed, found the scheme {fs.scheme!r}",
+            field="compaction",
+            hint="Leave it out. Fewer, larger files come from fewer publications, or larger `split.work_unit_rows`.",
+        )
     kind = kind_of(spec.source)
     check_words(spec.defaults, "defaults", kind)
     if not spec.datasets and not spec.source.include:

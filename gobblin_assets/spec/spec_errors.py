@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.spec.job_spec import DatasetSpec
 from gobblin_assets.spec.source_spec import SOURCE_KIND_ERROR, SourceSpec, list_dataset_options, list_source_specs
+from gobblin_assets.spec.spec_model import REFUSED
 
 PROBLEMS_SHOWN_MAX: Final = 10
 VALUE_SHOWN_LENGTH_MAX: Final = 80
@@ -30,6 +31,8 @@ def refuse(error: ValidationError, model: type[BaseModel]) -> RejectedError:
     problems: dict[str, tuple[str, str]] = {}
     for detail in details:
         location = _within(model, detail["loc"])
+        if detail["type"] == REFUSED and detail["ctx"]["option"]:
+            location = [*location, detail["ctx"]["option"]]
         problems.setdefault(show_path(location), _explain(detail, location, model))
     (field, (message, hint)), *others = problems.items()
     shown = [f"{path}: {said} {fix}".strip() for path, (said, fix) in others[:PROBLEMS_SHOWN_MAX]]
@@ -59,10 +62,14 @@ def _explain(detail: ErrorDetails, location: Location, model: type[BaseModel]) -
     if detail["type"] == "extra_forbidden":
         *parent, name = location
         return "is not an option.", suggest(str(name), sorted(_options_at(model, parent)))
-    if detail["type"] == SOURCE_KIND_ERROR:
+    if detail["type"] in {SOURCE_KIND_ERROR, REFUSED}:
         return f"{detail['ctx']['said']}.", detail["ctx"]["hint"]
     if detail["type"] == "missing":
         return "is missing.", "Add it."
+    if detail["type"] in {"tuple_type", "list_type"}:
+        return f"expected a list; found {_show(detail['input'], location)}.", _show_as_list(detail["input"], location)
+    if detail["type"] == "string_too_short" and not detail["input"]:
+        return "expected a text, found an empty one.", "Write it, or leave it out."
     expected = detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     found = _show(detail["input"], location)
     return f"expected {expected}; found {found}.", _hint(detail)
@@ -77,9 +84,16 @@ def _hint(detail: ErrorDetails) -> str:
     if detail["type"] in {"enum", "literal_error"} and isinstance(value, str):
         close = difflib.get_close_matches(value, options, n=1)
         return f"Did you mean {close[0]!r}?" if close else "Write one of these."
+    if detail["type"] in {"int_parsing", "int_from_float", "int_type"} and "bytes" in str(detail["loc"][-1]):
+        return "Write a number of bytes, such as 1073741824, or 1e9."
     if detail["type"] == "string_type":
         return "Write it in quotes, as text."
     return "Correct it."
+
+
+def _show_as_list(value: object, location: Location) -> str:
+    is_shown = isinstance(value, str) and not _MAY_HOLD_SECRETS.intersection(map(str, location))
+    return f'Write ["{value}"].' if is_shown and len(str(value)) <= VALUE_SHOWN_LENGTH_MAX else "Write a list."
 
 
 def _show(value: object, location: Location) -> str:

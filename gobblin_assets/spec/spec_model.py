@@ -1,12 +1,25 @@
 """What all parts of a job's specification share."""
 
 import datetime as dt
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
 
 MIB = 1 << 20
 DAY_S = 86_400.0
+
+
+REFUSED: Final = "refused"
+"""The type of pydantic's errors that ``refused`` makes."""
+
+
+def refused(said: str, *, option: str = "", hint: str) -> PydanticCustomError:
+    """An error for a validator to raise, with its own words. ``option``: the name of the option below what is checked.
+
+    ``spec_errors.refuse`` makes a RejectedError of it.
+    """
+    return PydanticCustomError(REFUSED, "{said}", {"said": said, "option": option, "hint": hint})
 
 
 class SpecModel(BaseModel):
@@ -32,5 +45,18 @@ def _refuse_number(value: object) -> object:
         raise ValueError("write it like 2013-01-31")  # noqa: TRY004  pydantic turns only ValueErrors into its own
     return value
 
+
+def _read_whole(value: object) -> object:
+    """YAML takes 1e12 for a text, and 1.0e+12 for a number with a fraction."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_read_whole)]
+"""A whole number, which may be written with an exponent."""
 
 Moment = Annotated[dt.date | dt.datetime, BeforeValidator(_refuse_number)]

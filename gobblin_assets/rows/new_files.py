@@ -1,0 +1,91 @@
+"""The port by which rows become files: new files below one place, each whole once it is finished.
+
+``FilesInDirectory`` makes them in a directory of an attempt, which is published as a whole. ``rows.uploads`` makes them
+as uploads to a store, and ``rows.renamed_files`` as files that are renamed one by one.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.errors import RetryableError
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.rows.footers import count_rows
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRows:
+    """``step``: what publishes the file by itself; None: it is published with its directory."""
+
+    file: DataFile
+    step: CommitStep | None = None
+
+
+class NewFile(Protocol):
+    """A file that is being written. Call ``finish`` or ``discard`` at the end, once."""
+
+    @property
+    def path(self) -> str:
+        """For errors."""
+        ...
+
+    @property
+    def stream(self) -> BinaryIO: ...
+
+    def finish(self, row_count: int) -> FinishedRows:
+        """``row_count``: by the footer that was written."""
+        ...
+
+    def discard(self) -> None:
+        """Give the file up, and raise nothing. What is left of it is removed with its attempt."""
+        ...
+
+
+class NewFiles(Protocol):
+    """Makes files. ``partition_path`` is relative to the place, or ""; a name is unique in the attempt."""
+
+    def create(self, partition_path: str, name: str) -> NewFile: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilesInDirectory:
+    """``NewFiles`` below ``directory`` of ``fs``, which exists."""
+
+    fs: FileSystem
+    directory: str
+
+    def create(self, partition_path: str, name: str) -> NewFile:
+        directory = "/".join(filter(None, (self.directory, partition_path)))
+        if partition_path:
+            self.fs.make_directories(directory)
+        path = f"{directory}/{name}"
+        return _FileInDirectory(self.fs, path, self.fs.create_file(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _FileInDirectory:
+    fs: FileSystem
+    path: str
+    stream: BinaryIO
+
+    def finish(self, row_count: int) -> FinishedRows:
+        return FinishedRows(finish_file(self.fs, self.path, self.stream, row_count))
+
+    def discard(self) -> None:
+        # An error is being raised already: on a full disk, the close fails as well.
+        with suppress(OSError):
+            self.stream.close()
+
+
+def finish_file(fs: FileSystem, path: str, stream: BinaryIO, row_count: int) -> DataFile:
+    """Close the file, and look at what is there now. RetryableError if it is gone, or its footer has other rows."""
+    stream.close()
+    identity = fs.find_identity(path)
+    if identity is None:
+        raise RetryableError(f"{path} is gone, and it was written just now", path=path)
+    found = count_rows(fs, path)
+    if found != row_count:
+        raise RetryableError(f"{path} holds {found:,} rows, and {row_count:,} were written", path=path)
+    return DataFile(path.rpartition("/")[2], identity, found)

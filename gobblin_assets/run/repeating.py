@@ -1,0 +1,98 @@
+"""A stream of a job whose runs are short: the run is repeated until it is told to stop, and finds anew what there is.
+
+A stop takes effect between two runs. What a run could not do is tried by the next one, which first completes what an
+earlier one left open.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.errors import CorruptionError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.partition import AssetPartition
+from gobblin_assets.model.state import DatasetOutcome, WorkingState
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.run_values import DatasetReport, RunReport
+from gobblin_assets.run.streaming import SAME_LINE_S, WaitForStop
+
+RECOVERED_KEPT_MAX: Final = 1_000
+
+_Name = tuple[DatasetUrn, AssetPartition]
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Tells what is not published: once for each reason, again after a while, and when it is over."""
+
+    say: Callable[[str], None]
+    tell: Callable[[DatasetReport], None]
+    monotonic: Callable[[], float]
+    told: dict[_Name, tuple[str | None, float]] = field(default_factory=dict)
+
+    def hear(self, reports: Iterable[DatasetReport]) -> None:
+        """The reports of a whole run. What has gone meanwhile is over too, and is told to nobody."""
+        before, self.told = self.told, {}
+        now_s = self.monotonic()
+        for each in reports:
+            name = each.urn, each.partition
+            text, told_at_s = before.get(name, (None, float("-inf")))
+            if not each.outcome.is_good:
+                is_told = name in before and text == each.error and now_s - told_at_s < SAME_LINE_S
+                self.told[name] = each.error, told_at_s if is_told else now_s
+                if not is_told:
+                    self.say(f"{each.label}: {each.error}")
+                    self.tell(each)
+            elif name in before and each.publication is None:
+                self.tell(each)
+
+
+def repeat_run(
+    run_once: Callable[[], RunReport],
+    wait_for_stop: WaitForStop,
+    *,
+    every_s: float,
+    clock: Clock,
+    say: Callable[[str], None],
+    tell: Callable[[DatasetReport], None],
+) -> RunReport:
+    """Begin a run every ``every_s`` seconds, or when the last one has ended, until ``wait_for_stop`` returns True.
+
+    The report has the last outcome of each partition that there still is. An error of the first run is raised: it is
+    the job's. Later ones are said, and the next run tries again, unless no run could help. What failed is said too, not
+    at each run; ``tell`` then hears of it, and of partitions that are well again without a publication.
+    """
+    latest: dict[_Name, DatasetReport] = {}
+    recovered: list[DatasetReport] = []
+    failures = _Failures(say, tell, clock.monotonic)
+    last: RunReport | None = None
+    while True:
+        begun_s = clock.monotonic()
+        try:
+            report = run_once()
+            latest = {(each.urn, each.partition): _choose_last(latest, each) for each in report.datasets}
+            recovered = [*recovered, *report.recovered][-RECOVERED_KEPT_MAX:]
+            last = report
+            failures.hear(report.datasets)
+        except (RetryableError, OutcomeUnknownError, RejectedError) as error:
+            if last is None:
+                raise
+            say(_describe(error))
+        if wait_for_stop(max(0.0, begun_s + every_s - clock.monotonic())):
+            break
+    if last is None:
+        raise CorruptionError("a stream ended without a run")
+    is_good = all(each.outcome.is_good for each in latest.values())
+    state = WorkingState.COMMITTED if is_good else WorkingState.FAILED
+    return RunReport(last.run_id, state, tuple(latest.values()), tuple(recovered))
+
+
+def _choose_last(latest: dict[_Name, DatasetReport], report: DatasetReport) -> DatasetReport:
+    """A run that did nothing to a partition leaves its last publication as it was."""
+    before = latest.get((report.urn, report.partition))
+    is_same = report.outcome is DatasetOutcome.SKIPPED and before is not None and before.publication is not None
+    return before if before is not None and is_same else report
+
+
+def _describe(error: GobblinError) -> str:
+    return f"{error} The next run tries again."
