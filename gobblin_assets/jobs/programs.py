@@ -1,26 +1,51 @@
-"""How jobs of each kind are run from the environment, by the kind of their specification.
+"""How jobs of each kind are run and shown, by the kind of their specification.
 
 A package whose kind has a specification of its own offers a program by an entry point of the group
 ``gobblin_assets.job_programs``. A kind that writes the options of an ingestion needs none.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gobblin_assets.extensions import Extensions
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
+from gobblin_assets.jobs.file_sets import FileSets, WatchRules
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run.dry_run import PlannedSlice
+from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
+from gobblin_assets.spec.source_spec import SourceSpec
 
 Say = Callable[[str], None]
 Tell = Callable[[DatasetReport], None]
 
 
+class OpenFiles(Protocol):
+    """Gives the file system of a URI, and the root's path in it."""
+
+    def __call__(self, uri: str, *, umask: int | None = None) -> tuple[FileSystem, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunResources:
+    """What a run is given instead of what the environment says. ``connection`` None: the environment's."""
+
+    open_file_system: OpenFiles = open_file_system
+    connection: Any = None
+
+
+FROM_ENVIRONMENT: Final = RunResources()
+
+
 class JobProgram(Protocol):
-    """What commands do with a job. ``job`` is a specification of the program's kind."""
+    """What commands and assets do with a job. ``job`` is a specification of the program's kind."""
 
     def read_datasets(self, job: Any) -> Mapping[DatasetUrn, DatasetOptions]:
         """Every dataset of the job, as written or found. RejectedError for what a person must correct."""
@@ -42,8 +67,72 @@ class JobProgram(Protocol):
         stores: Stores,
         say: Say,
         on_publication: Tell,
+        resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
-        """What a run of the job needs. ``open_spark`` gives the SparkEngine that the command's options describe."""
+        """What a run of the job needs. ``open_spark`` gives the engine that may open a session of Spark."""
+        ...
+
+    def source_of(self, job: Any) -> SourceSpec | None:
+        """The source that the job reads over a connection; None for a job that needs no connection."""
+        ...
+
+    def roles_of(self, job: Any) -> Sequence[Role]:
+        """The roles that are assets of their own, DATA among them."""
+        ...
+
+    def find_discovered(self, job: Any) -> Sequence[str] | None:
+        """The names that `gobblin-assets discover` found for the job's patterns; None without patterns or discovery."""
+        ...
+
+    def declare_datasets(
+        self, job: Any, discovered: Sequence[str] | None, *, searches: bool
+    ) -> Mapping[DatasetUrn, DatasetOptions]:
+        """The datasets that are assets, with their partitions. ``discovered`` as by ``find_discovered``.
+
+        ``searches``: a job that finds its datasets by itself looks for them now, within a bound; else it takes those
+        that were found last. RejectedError for what a person must correct.
+        """
+        ...
+
+    def as_assets(self, job: Any, datasets: Mapping[DatasetUrn, Any]) -> Mapping[DatasetUrn, DatasetOptions]:
+        """Datasets of ``read_datasets`` as ``declare_datasets`` gives them."""
+        ...
+
+    def may_lack_datasets(self, job: Any) -> bool:
+        """Whether the job may have no datasets yet, and find some later."""
+        ...
+
+    def show(self, job: Any, dataset: Any, role: Role) -> ShownAsset:
+        """How one role of a dataset of ``declare_datasets`` looks."""
+        ...
+
+    def list_checks(self, job: Any, dataset: Any) -> Sequence[DeclaredCheck]:
+        """The checks of a dataset, besides the one that says whether it is published."""
+        ...
+
+    def find_watch_rules(self, job: Any) -> WatchRules | None:
+        """How a job of file sets is watched; None for another job."""
+        ...
+
+    def look_at_sets(self, job: Any) -> FileSets:
+        """The file sets that are there now, of a job that has watch rules. RejectedError or RetryableError: unknown."""
+        ...
+
+    def plan_audit(self, job: Any) -> Any:
+        """The job as an audit plans it: all that differs, whatever one run would do of it."""
+        ...
+
+    def judge_audit(self, name: str, planned: PlannedSlice) -> CheckResult:
+        """The result of a check that is an audit, from what a run would do now. Pure."""
+        ...
+
+    @property
+    def repeats_runs(self) -> bool:
+        """Whether a stream of the job repeats short runs, instead of being one run with many publications."""
+        ...
+
+    def plan_stream(self, job: Any) -> Any:
+        """The job as a stream runs it. RejectedError for a job that no stream can follow."""
         ...
 
 

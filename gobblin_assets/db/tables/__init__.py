@@ -12,13 +12,17 @@
     segment           compressed steps of a sequence; once it is DONE, the list of the published files
     planned_move      the watermark moves that a sealed sequence will make when it is finished
     planned_interval  the intervals that it will then write to the ledger
+    event_cursor      up to which version of a dataset a sink of events was told
+    event_failure     failed publications that a sink was told of
     ledger            which interval of which key which sequence published
+    rate_share        who copies under a rate that several drivers keep together, and until when
 
 A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
 """
 
 from gobblin_assets.db.table_metadata import SCHEMA, metadata
 from gobblin_assets.db.tables.destinations import destination
+from gobblin_assets.db.tables.events import event_cursor, event_failure
 from gobblin_assets.db.tables.history import run_dataset
 from gobblin_assets.db.tables.ledger import ledger
 from gobblin_assets.db.tables.log import (
@@ -30,6 +34,7 @@ from gobblin_assets.db.tables.log import (
     segment,
     work_unit,
 )
+from gobblin_assets.db.tables.rates import rate_share
 from gobblin_assets.db.tables.state import dataset, lease, run, watermark_key
 
 __all__ = [
@@ -38,12 +43,15 @@ __all__ = [
     "commit_sequence",
     "dataset",
     "destination",
+    "event_cursor",
+    "event_failure",
     "lease",
     "ledger",
     "metadata",
     "past_sequence",
     "planned_interval",
     "planned_move",
+    "rate_share",
     "run",
     "run_dataset",
     "segment",

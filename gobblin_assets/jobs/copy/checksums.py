@@ -1,27 +1,62 @@
 """CRC32C of whole files, for comparing both sides of a copy."""
 
-from typing import Final
+import os
+from contextlib import closing
+from typing import Final, Protocol
 
 import google_crc32c
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.fs.tree import Tree, TreeEntry
+from gobblin_assets.model.files import FileIdentity
 
 _CHUNK_BYTES: Final = 1 << 20
+_RANGE_BYTES: Final = 8 << 20
 
 
-def compute_checksum(path: str) -> int:
-    """The CRC32C of a file's bytes. RetryableError if it can't be read."""
-    crc = 0
+class Readable(Protocol):
+    def read(self, size_bytes: int, /) -> bytes: ...
+
+
+def compute_checksum(path: str, *, from_disk: bool = False) -> int:
+    """The CRC32C of a file's bytes. RetryableError if it can't be read.
+
+    ``from_disk``: as far as the system can be told so, and of a file that was synced: pages in memory would hide what
+    the disk has instead.
+    """
     try:
         with open(path, "rb", buffering=0) as stream:  # noqa: PTH123  a path for each of a million files is slow
-            while content := stream.read(_CHUNK_BYTES):
-                crc = google_crc32c.extend(crc, content)
+            if from_disk:
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return compute_stream(stream)
     except OSError as error:
         raise RetryableError(f"can't read {path} to compare it: {error.strerror}", path=path) from error
+
+
+def compute_stream(stream: Readable) -> int:
+    """The CRC32C of all bytes that are left."""
+    crc = 0
+    while content := stream.read(_CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, content)
     return crc
 
 
-def checksums_agree(source_root: str, target_root: str, source: TreeEntry, target: TreeEntry) -> bool:
+def checksums_agree(
+    source_tree: Tree, source_root: str, target_tree: Tree, target_root: str, source: TreeEntry, target: TreeEntry
+) -> bool:
     """Whether two files of one length have the same bytes, as far as 32 bits say. Both are read."""
-    return compute_checksum(f"{source_root}/{source.path}") == compute_checksum(f"{target_root}/{target.path}")
+    theirs = _compute_in(source_tree, f"{source_root}/{source.path}", source.identity)
+    return theirs == _compute_in(target_tree, f"{target_root}/{target.path}", target.identity)
+
+
+def _compute_in(tree: Tree, path: str, identity: FileIdentity) -> int:
+    return _compute_ranged(tree, path, identity) if isinstance(tree, RangedFiles) else compute_checksum(path)
+
+
+def _compute_ranged(files: RangedFiles, path: str, identity: FileIdentity) -> int:
+    crc, size_bytes = 0, identity.size_bytes
+    with closing(files.open_ranged(path, identity)) as opened:
+        for position in range(0, size_bytes, _RANGE_BYTES):
+            crc = google_crc32c.extend(crc, opened.read_at(position, min(_RANGE_BYTES, size_bytes - position)))
+    return crc

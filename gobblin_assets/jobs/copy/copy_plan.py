@@ -1,17 +1,20 @@
 """What one copy of a file set does: differences become items to copy, files to remove and directories to have."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.fs.object_tree import UNTOLD
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.run.job_kind import PlannedChange
+from gobblin_assets.model.state import DatasetState
+from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult, PlannedChange, Staged
 
 CONFLICTS_NAMED_MAX: Final = 5
 
@@ -22,10 +25,15 @@ _OWNER_WRITES: Final = 0o200
 class CopyPlan:
     """All that one sequence of a file set does.
 
-    ``source_root``: full path of the file set's directory. ``replaced``: by item number, the identity of the file that
-    stands at the item's path. ``removals`` and ``directories`` have numbers of their own, unique with those of the
+    ``source_root``: path or URI of the file set's directory. ``replaced``: by item number, the identity of the file at
+    the item's path. ``removals`` and ``directories`` have numbers of their own, unique with those of the
     items. Paths are relative to the dataset's directory at the destination; those of origins to ``source_root``.
-    ``waiting``: files and bytes that later runs copy. ``follows_links``: origins may be links to files.
+    ``waiting``: what later runs copy. ``follows_links``: origins may be links to files. ``split_bytes``: a larger file
+    is copied in parts of so many bytes.
+    ``may_be_reused``: a copy by an earlier attempt is as good, if its origin had the planned path, length and time.
+    ``facts``: what the next plan may rely on, once this one is published. ``skipped_count``: directories that were not
+    listed again.
+    ``converters``: the chain of the items' conversions, as ``write_chain`` writes it.
     """
 
     source_root: str
@@ -37,8 +45,13 @@ class CopyPlan:
     directories: tuple[tuple[int, str, Attributes], ...] = ()
     counts: Counter[DifferenceKind] = field(default_factory=Counter)
     changes: tuple[PlannedChange, ...] = ()
-    waiting: tuple[int, int] = (0, 0)
+    waiting: Waiting = field(default_factory=Waiting)
     follows_links: bool = False
+    split_bytes: int | None = None
+    may_be_reused: bool = False
+    facts: Mapping[str, object] = field(default_factory=dict)
+    skipped_count: int = 0
+    converters: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -50,37 +63,32 @@ class CopyPlan:
 
     @property
     def size_bytes(self) -> int:
-        return sum(file.origin.identity.size_bytes for item in self.items for file in item.files)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyBudget:
-    """What one run may copy of a file set; None: everything."""
-
-    files_max: int | None = None
-    bytes_max: int | None = None
-
-    def has_room(self, files: int, size_bytes: int) -> bool:
-        return (self.files_max is None or files <= self.files_max) and (
-            self.bytes_max is None or size_bytes <= self.bytes_max
-        )
+        return sum(file.size_bytes for item in self.items for file in item.files)
 
 
 @dataclass(slots=True)
 class CopyPlanner:
     """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
 
-    ``is_metadata`` says of a path below the file set whether it is published after the others.
+    ``is_metadata`` says of a path below the file set whether it is published after the others. What is copied has room
+    in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file.
+
+    ``has_directories``: whether the destination has any, which must be there before the files.
     """
 
     source_root: str
     place: str
     preserve: Preserve
     is_metadata: Callable[[str], bool]
-    budget: CopyBudget = CopyBudget()
+    budgets: tuple[RunBudget, ...] = ()
+    tiers: Tiers = field(default_factory=Tiers)
     follows_links: bool = False
-    _taken: tuple[int, int] = field(default=(0, 0), init=False)
-    _waiting: tuple[int, int] = field(default=(0, 0), init=False)
+    has_directories: bool = True
+    split_bytes: int | None = None
+    may_be_reused: bool = False
+    converters: str = ""
+    _waiting: Waiting = field(default_factory=Waiting, init=False)
+    _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
@@ -100,6 +108,8 @@ class CopyPlanner:
             self._need(path, Attributes(), "is missing")
         for each in differences:
             self._add(each)
+        for _tier, each in sorted(self._later, key=lambda later: later[0]):
+            self._copy_any(each)
         if self._conflicts:
             raise self._refuse()
         return CopyPlan(
@@ -114,20 +124,39 @@ class CopyPlanner:
             changes=tuple(self._changes),
             waiting=self._waiting,
             follows_links=self.follows_links,
+            split_bytes=self.split_bytes,
+            may_be_reused=self.may_be_reused,
+            converters=self.converters,
         )
 
-    def _take(self, files: int, size_bytes: int) -> bool:
-        """Whether the run copies this too. The first item is always copied: else a large one would wait for ever."""
-        taken_files, taken_bytes = self._taken
-        if taken_files and not self.budget.has_room(taken_files + files, taken_bytes + size_bytes):
-            self._waiting = (self._waiting[0] + files, self._waiting[1] + size_bytes)
+    def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
+        """Whether the run copies this too."""
+        if not all(each.has_room(files, size_bytes) for each in self.budgets):
+            self._waiting.add(self._tier_of(found), files, size_bytes)
             return False
-        self._taken = (taken_files + files, taken_bytes + size_bytes)
+        for each in self.budgets:
+            each.take(files, size_bytes)
         return True
+
+    def _tier_of(self, found: Difference) -> int:
+        files = (entry.path for entry in found.below if entry.kind is EntryKind.FILE)
+        return min(map(self.tiers.tier_of, files), default=self.tiers.tier_of(found.path))
+
+    def _copy_any(self, found: Difference) -> None:
+        if found.kind is DifferenceKind.CREATE_TREE:
+            self._copy_tree(found)
+        else:
+            self._copy(found)
 
     def _add(self, found: Difference) -> None:
         self._counts[found.kind] += 1
         match found.kind:
+            case DifferenceKind.CREATE if not self.has_directories and UNTOLD.search(found.path):
+                self._conflicts.append(f"{found.path!a} has a character that not every store's listings can tell")
+            case (
+                DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES | DifferenceKind.CREATE_TREE
+            ) if self.tiers.globs:
+                self._later.append((self._tier_of(found), found))
             case DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES:
                 self._copy(found)
             case DifferenceKind.CREATE_TREE:
@@ -142,7 +171,7 @@ class CopyPlanner:
                 pass
 
     def _copy(self, found: Difference) -> None:
-        if found.source is None or not self._take(1, found.source.identity.size_bytes):
+        if found.source is None or not self._take(found, 1, found.source.identity.size_bytes):
             return
         number = self._next()
         self._items.append(CopyItem(number, self._path(found.path), (self._file(found.source),)))
@@ -163,7 +192,7 @@ class CopyPlanner:
             for entry in (found.source, *directories):
                 self._need_entry(entry.path, entry, found.why)
             return
-        if not self._take(len(files), sum(entry.identity.size_bytes for entry in files)):
+        if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
         start = len(found.path) + 1
         self._items.append(
@@ -184,6 +213,8 @@ class CopyPlanner:
         self._need(self._path(path), Attributes() if entry is None else self._attributes(entry), why)
 
     def _need(self, path: str, desired: Attributes, why: str) -> None:
+        if not self.has_directories:
+            return
         self._directories.append((self._next(), path, desired))
         self._changes.append(PlannedChange(path, "create", why))
 
@@ -193,7 +224,10 @@ class CopyPlanner:
             self._tell(found.path, "remove", found.why, found.destination.identity.size_bytes)
 
     def _file(self, entry: TreeEntry) -> CopyableFile:
-        return CopyableFile(self._path(entry.path), entry, self.preserve.attributes_of(entry))
+        desired = self.preserve.attributes_of(entry)
+        if isinstance(entry, ConvertedEntry):
+            return CopyableFile(self._path(entry.path), entry.origin, desired, entry.conversion)
+        return CopyableFile(self._path(entry.path), entry, desired)
 
     def _attributes(self, directory: TreeEntry) -> Attributes:
         desired = self.preserve.attributes_of(directory)
@@ -222,6 +256,32 @@ class CopyPlanner:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CopyJudge:
+    """``Judge`` of a copy: nothing of it fails a publication, and its figures are told."""
+
+    plan: CopyPlan
+
+    def gate(self, staged: Sequence[Staged], state: DatasetState) -> tuple[CheckResult, ...]:
+        del staged, state
+        return ()
+
+    def tell(self, staged: Sequence[Staged] | None, error: GobblinError | None) -> tuple[CheckResult, ...]:
+        del staged, error
+        return ()
+
+    def describe(self, staged: Sequence[Staged]) -> Mapping[str, object]:
+        del staged
+        waiting = self.plan.waiting
+        figures = {
+            "replaced": len(self.plan.replaced),
+            "removed": len(self.plan.removals),
+            "waiting": waiting.files.total(),
+            "waiting_bytes": waiting.size_bytes.total(),
+        }
+        return {FIGURES: figures, HAS_ROWS: False}
+
+
 def describe_plan(plan: CopyPlan) -> Iterator[str]:
     """Sentences for the run's log."""
     replaced, same = len(plan.replaced), plan.counts[DifferenceKind.SAME]
@@ -233,6 +293,8 @@ def describe_plan(plan: CopyPlan) -> Iterator[str]:
             f"{new:,} new files, {replaced:,} replaced, {len(plan.removals):,} removed, {same:,} entries the same; "
             f"{plan.size_bytes:,} bytes to copy"
         )
+    if plan.skipped_count:
+        yield f"{plan.skipped_count:,} directories of the source have not changed, and were not listed again"
     if letters := plan.preserve.without_effect:
         yield f"preserve: {', '.join(letters)} mean nothing to this file system"
     if skipped := plan.counts[DifferenceKind.SKIP]:

@@ -14,14 +14,38 @@ from pydantic import Field
 
 from gobblin_assets.jobs.copy.difference import Deletes, LinkPolicy
 from gobblin_assets.jobs.copy.sameness import SameRule
+from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import PackerSpec
-from gobblin_assets.spec.spec_model import DAY_S
+from gobblin_assets.spec.spec_model import DAY_S, SpecModel, Whole
 
 TRASH_KEEP_S: Final = 7 * DAY_S
 
+REUSE_KEEP_S: Final = DAY_S
+
 DELETE_MAX: Final = 1_000
+
+
+class FileSplitSpec(SpecModel):
+    """How large files are copied by several writers at once."""
+
+    bytes_min: Whole = Field(
+        1 << 30,
+        ge=1,
+        description="A larger file is copied in parts of so many bytes, which are checked and put together.",
+    )
+
+
+class CopyRateSpec(SpecModel):
+    """A rate that every job with this name keeps, on all machines together; all of them write the same rate."""
+
+    name: str = Field(min_length=1, max_length=200, description="Jobs that name the same rate share it.")
+    bytes_per_s: float | None = Field(None, gt=0, allow_inf_nan=False, description="Bytes that all of them copy.")
+    files_per_s: float | None = Field(None, gt=0, allow_inf_nan=False, description="Files that all of them copy.")
+    shares: int = Field(
+        1, ge=1, le=1_000, description="So many copies run at once, each with an equal share of the rate; others wait."
+    )
 
 
 class CopyDatasetSpec(DatasetOptions):
@@ -45,36 +69,91 @@ class CopyDatasetSpec(DatasetOptions):
     preserve: str = Field(
         "pt",
         description="Attributes to keep, by Gobblin's letters: u owner, g group, p permission, t time, a access lists, "
-        "x extended attributes; r, b and v mean nothing to a local file system.",
+        "x extended attributes; r, b and v mean nothing to a local file system, and objects have only times.",
     )
     attributes: Literal["leave", "sync"] = Field(
         "leave", description="A file whose attributes alone differ is left, or copied again."
     )
     links: LinkPolicy = Field(LinkPolicy.FAIL, description="Links and special files of the source.")
-    files_per_run_max: int | None = Field(None, ge=1, description="A run copies no more files; the others wait.")
-    bytes_per_run_max: int | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
+    converters: tuple[str | dict[str, Any], ...] = Field(
+        (),
+        description="What becomes of files on the way, step by step: the kinds of converters, or mappings with `kind` "
+        "and options; docs/COPIES.md has them.",
+    )
+    ignore_case: bool = Field(False, description="Refuse names that differ by case only: the destination ignores case.")
+    files_per_run_max: Whole | None = Field(None, ge=1, description="A run copies no more files; the others wait.")
+    bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
+    skip_unchanged_directories: bool = Field(
+        False,
+        description="Do not list a directory of the source again whose modification time stayed since the last "
+        "complete copy. Files that are written in place are then not noticed.",
+    )
+    go_first: tuple[str, ...] = Field(
+        (),
+        description="Globs of files that go first where a run does not copy everything: those of the first glob, then "
+        "those of the second, and so on. A new directory goes with its most urgent file.",
+    )
+    priority: int = Field(
+        0, ge=0, description="File sets of a lower number go first, where the job's budget is not enough for all."
+    )
+    split: FileSplitSpec = FileSplitSpec()
     metadata: tuple[str, ...] = Field(
         ("_SUCCESS", "_SUCCESS.*", "metadata/**"),
         description="Globs of files that are published after all others, because they say that these are there.",
     )
 
 
+class TriggerSpec(SpecModel):
+    """What starts the copy of a file set in Dagster, by the job's sensor ``<job>_new_data_sensor``."""
+
+    marker: str | None = Field(
+        None,
+        min_length=1,
+        description="A file of each set, such as _SUCCESS: a set is copied when the file is there, and again when the "
+        "file has changed. Without it: when a name in the set's directories has come, gone or been replaced.",
+    )
+    interval_s: int = Field(30, ge=5, description="How often the sensor looks.")
+    running: bool = Field(False, description="Whether the sensor runs without being turned on.")
+
+
 class CopySpec(JobOptions):
     """A job that copies files: one source tree, one destination tree, and datasets that are directories of both."""
 
     kind: Literal["distcp"] = Field("distcp", description="What the job does.")
-    source: str = Field(description="Root directory to copy from, an absolute path or a file:// URI.")
+    source: str = Field(
+        description="Root directory to copy from: an absolute path, a file:// URI, or s3://<bucket>/<prefix>."
+    )
+    destination: str = Field(
+        description="Root directory to copy to: an absolute path, a file:// URI, or s3://<bucket>/<prefix>."
+    )
     datasets: tuple[CopyDatasetSpec, ...] = ()
     finder: dict[str, Any] | None = Field(
         None, description="How datasets are found below the source: `kind` (glob, stream, manifest) and its options."
     )
     defaults: CopyDatasetSpec = CopyDatasetSpec()
-    workers: int = Field(4, ge=1, le=256, description="Files that are copied at once.")
+    trigger: TriggerSpec = TriggerSpec()
+    workers: int = Field(4, ge=1, le=256, description="Files that this machine copies at once.")
+    transfer: TransferWay = Field(
+        TransferWay.AUTO,
+        description="Who copies: this machine (local), the executors of Spark (spark), or (auto) the executors where a "
+        "run asks for Spark on several, each of them sees both sides, and the copy is large.",
+    )
     verify: Literal["length", "reread"] = Field(
         "length", description="Before a copy is published: compare lengths, or read it again and compare its CRC32C."
     )
+    files_per_run_max: Whole | None = Field(None, ge=1, description="A run copies no more files of all its file sets.")
+    bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
+    rate: CopyRateSpec | None = Field(None, description="A limit of bytes and files a second, shared with other jobs.")
     trash_keep_s: float = Field(
         TRASH_KEEP_S, ge=0, allow_inf_nan=False, description="How long replaced and removed files are kept, in seconds."
+    )
+
+    reuse_keep_s: float = Field(
+        REUSE_KEEP_S,
+        ge=0,
+        allow_inf_nan=False,
+        description="How long files that a failed or killed run copied are kept, in seconds. The next run takes those "
+        "whose origin has not changed, instead of copying them again. 0: none are kept.",
     )
 
     @property

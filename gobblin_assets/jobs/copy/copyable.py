@@ -21,15 +21,57 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
+class Conversion:
+    """How the bytes of an origin become a file. ``size_bytes``: an estimate of the work.
+
+    ``steps``: the numbers of the converters in the dataset's chain. ``member``: the path in the archive that the last
+    of them unpacks; empty if none does. ``member_steps``: those that take the member. ``parts``: the files and
+    directories that are packed into one archive before ``steps``; empty if the origin is one file.
+    """
+
+    size_bytes: int
+    steps: tuple[int, ...] = ()
+    member: str = ""
+    member_steps: tuple[int, ...] = ()
+    parts: tuple[TreeEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedEntry(TreeEntry):
+    """An entry of a source as it is after conversion. ``origin``: what stands in the source.
+
+    ``identity`` has the origin's time. ``has_length``: whether its length is the file's. ``is_archive``: a directory
+    that one archive fills, which is published whole. ``conversion``: of a file.
+    """
+
+    origin: TreeEntry
+    conversion: Conversion | None = None
+    has_length: bool = False
+    is_archive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CopyableFile:
     """One file to copy. ``path``: its place below the dataset's destination. ``origin.path``: below the source's root.
 
-    ``origin`` is the file as it was planned: one that differs when it is read has changed, and fails.
+    ``origin`` is the file as it was planned: one that differs when it is read has changed, and fails. ``conversion``:
+    what becomes of its bytes; None if they stay.
     """
 
     path: str
     origin: TreeEntry
     desired: Attributes = Attributes()
+    conversion: Conversion | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes to copy; of a file that is converted, about."""
+        return self.origin.identity.size_bytes if self.conversion is None else self.conversion.size_bytes
+
+    @property
+    def archive(self) -> str | None:
+        """The path of the archive from which it is unpacked."""
+        return self.origin.path if self.conversion is not None and self.conversion.member else None
 
 
 @dataclass(frozen=True, slots=True)

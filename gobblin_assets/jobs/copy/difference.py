@@ -7,18 +7,19 @@ Memory does not grow with the trees: it holds the two entries at hand, files who
 come (never more than a path has letters), and at most ``new_tree_entries_max`` entries of a new directory.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.jobs.copy.sameness import Likeness, Sameness, compare_files
 from gobblin_assets.jobs.copy.sorted_entries import CaseNames, SortedEntries
 
 NEW_TREE_ENTRIES_MAX: Final = 10_000
-"""One rename publishes a new directory; a larger one is given in parts."""
+"""One rename publishes a new directory; a larger one is given in parts, unless one archive fills it."""
 
 
 class DifferenceKind(StrEnum):
@@ -80,6 +81,7 @@ class DifferenceRules:
     ``is_ours`` says of a destination's entry whether the job published it; OURS needs it. ``delete_max``: more
     deletions are a RejectedError. ``links``: a tree that follows links gives none, so FOLLOW refuses them as FAIL does.
     ``empty_source``: whether deletions are allowed although the source has no file, because somebody named them.
+    ``skipped``: directories of the source whose files its listing leaves out; it grows while the source is listed.
     """
 
     sameness: Sameness = field(default_factory=Sameness)
@@ -90,6 +92,8 @@ class DifferenceRules:
     links: LinkPolicy = LinkPolicy.FAIL
     ignores_case: bool = False
     new_tree_entries_max: int = NEW_TREE_ENTRIES_MAX
+    skipped: Collection[str] = ()
+    new_tree_file_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
         if self.deletes is Deletes.OURS and self.is_ours is None:
@@ -203,10 +207,12 @@ class _Comparison:
     def _create_directory(self, key: str, directory: TreeEntry) -> Iterator[Difference]:
         """The destination has nothing below ``key``: its listing has gone past it."""
         source = self._source
+        is_archive = isinstance(directory, ConvertedEntry) and directory.is_archive
         source.advance()
         below: list[TreeEntry] = []
         while source.entry is not None and source.key is not None and source.key.startswith(key):
-            if len(below) == self._rules.new_tree_entries_max:
+            is_full = len(below) == self._rules.new_tree_entries_max and not is_archive
+            if is_full or self._is_large(source.entry):
                 source.go_back(below)
                 yield Difference(DifferenceKind.ENSURE_DIRECTORY, directory.path, "is new, and large", directory)
                 return
@@ -219,6 +225,10 @@ class _Comparison:
                 yield self._skip(entry, None)
         kept = tuple(entry for entry in below if entry.kind not in _UNCOPIED)
         yield Difference(DifferenceKind.CREATE_TREE, directory.path, "is new", directory, below=kept)
+
+    def _is_large(self, entry: TreeEntry) -> bool:
+        largest = self._rules.new_tree_file_bytes_max
+        return largest is not None and entry.kind is EntryKind.FILE and entry.identity.size_bytes > largest
 
     def _meet_extra_directory(self, key: str, theirs: TreeEntry) -> Iterator[Difference]:
         """Directories are left; files below them follow."""
@@ -266,7 +276,8 @@ class _Comparison:
     def _skip(self, mine: TreeEntry, theirs: TreeEntry | None) -> Difference:
         """RejectedError unless the policy leaves links and special files out."""
         if self._rules.links is not LinkPolicy.SKIP:
-            follow = " or follow them" if self._rules.links is LinkPolicy.FAIL and mine.kind is EntryKind.LINK else ""
+            may_follow = self._rules.links is LinkPolicy.FAIL and mine.kind is EntryKind.LINK
+            follow = ", `links: follow` to copy what they lead to" if may_follow else ""
             raise RejectedError(
                 f"{mine.path!a} is {_WORDS[mine.kind]} in the source",
                 field="links",
@@ -277,7 +288,8 @@ class _Comparison:
 
     def _refuse_empty_source(self) -> None:
         rules = self._rules
-        if rules.deletes is not Deletes.OFF and not rules.empty_source and not self._source.has_file:
+        has_file = self._source.has_file or bool(rules.skipped)
+        if rules.deletes is not Deletes.OFF and not rules.empty_source and not has_file:
             raise RejectedError(
                 "the source has no file, and files that it lacks would be deleted",
                 field="deletes",

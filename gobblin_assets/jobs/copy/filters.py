@@ -11,7 +11,7 @@ Source: https://rclone.org/filtering/ ("How filter rules are applied to files", 
 ``fs/filter/filter.go``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,8 +91,18 @@ def list_chosen(tree: Tree, root: str, filters: Filters, *, bare_directories: bo
     Of a destination, they must be: else a directory that is there would be taken for a new one. Of a source with
     includes, they would come as empty directories that nobody asked for.
     """
+    return choose_entries(list_within(tree, root, filters), filters, bare_directories=bare_directories)
+
+
+def list_within(tree: Tree, root: str, filters: Filters) -> Iterator[TreeEntry]:
+    """All entries of a tree, but those below directories in which nothing can be chosen."""
+    return tree.list_tree(root, filters.descends if filters.rules else None)
+
+
+def choose_entries(entries: Iterable[TreeEntry], filters: Filters, *, bare_directories: bool) -> Iterator[TreeEntry]:
+    """Of a listing, what ``list_chosen`` gives."""
     bare: list[TreeEntry] = []
-    for entry in tree.list_tree(root, filters.descends if filters.rules else None):
+    for entry in entries:
         while bare and not entry.path.startswith(f"{bare[-1].path}/"):
             bare.pop()
         if entry.kind is not EntryKind.DIRECTORY:

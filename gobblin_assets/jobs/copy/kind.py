@@ -4,25 +4,33 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from gobblin_assets.destinations.named_tree import WORK_NAME
-from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.destinations.claims import WORK_NAME
+from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
+from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
+from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.checksums import checksums_agree
-from gobblin_assets.jobs.copy.copy_plan import CopyBudget, CopyPlan, CopyPlanner, describe_plan
+from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_chain
+from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
+from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
-from gobblin_assets.jobs.copy.filters import Filters, list_chosen, parse_filters
+from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.manifest import list_named
+from gobblin_assets.jobs.copy.memory import UnpackedMemory
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
-from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
+from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
+from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
+from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.interval import Interval
@@ -42,25 +50,40 @@ IsOurs = Callable[[DatasetUrn], Callable[[str, FileIdentity], bool]]
 """For a dataset: whether a file, by its full path and identity, is what the job published there last."""
 
 
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 class CopyTrees(Protocol):
     """Both sides of a copy: full paths of roots, and how their trees are listed."""
 
-    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]: ...
+    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
+        """A tree that lists in byte order of the names that the dataset's converters give."""
+        ...
+
+    def find_source_entry(self, place: str) -> TreeEntry | None:
+        """What stands at a full path of the source; links are not followed."""
+        ...
 
     def open_destination(self, *, hidden: frozenset[str]) -> Tree: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CopyKind:
-    """``JobKind`` of one job. ``root``: the destination's root on ``files``."""
+    """``JobKind`` of one job. ``root``: the destination's root, on ``files``; None: in an object store.
+
+    ``budget``: a run's, for all file sets.
+    """
 
     datasets: Mapping[DatasetUrn, CopyDataset]
     trees: CopyTrees
-    files: NamedFiles
+    files: NamedFiles | None
     root: str
     is_ours: IsOurs
     make_worker: Callable[[], Worker]
     new_id: Callable[[], uuid.UUID]
+    budget: CopyBudget = field(default_factory=CopyBudget)
+    now: Callable[[], dt.datetime] = utc_now
 
     @property
     def urns(self) -> Collection[DatasetUrn]:
@@ -68,8 +91,8 @@ class CopyKind:
 
     @contextmanager
     def open(self, say: Callable[[str], None], requests: Sequence[PlanRequest]) -> Iterator[Session]:
-        del say, requests
-        yield self
+        del say
+        yield CopySession(self, tuple(requests))
 
     def prepare(self) -> None:
         """Nothing of a copy takes over signals."""
@@ -90,10 +113,10 @@ class CopyKind:
     def open_worker(self) -> Worker:
         return self.make_worker()
 
-    def plan(self, request: PlanRequest) -> UnitPlan:
+    def plan(self, request: PlanRequest, shared: SharedPlanning) -> UnitPlan:
         """List both trees and compare them. The mode refresh copies every file again."""
         dataset = self.datasets[request.urn]
-        plan = self._compare(request, dataset, dataset.find_set(request.partition.key))
+        plan = self._compare(request, dataset, dataset.find_set(request.partition.key), shared)
         before = request.state.find_watermark(KEY, request.partition.key or "")
         low = 0 if before is None else int(str(before))
         unit = WorkUnit(
@@ -113,32 +136,74 @@ class CopyKind:
             is_snapshot=False,
             work_units=(unit,),
             payload=plan,
-            notes=tuple(describe_plan(plan)),
-            degraded=_describe_waiting(plan),
+            judge=CopyJudge(plan),
+            notes=(*describe_plan(plan), *self._describe_letters(dataset.spec)),
+            degraded=tuple(plan.waiting.describe(parse_tiers(dataset.spec.go_first), dataset.spec.priority)),
             changes=plan.changes,
+            partition_facts=plan.facts,
         )
 
-    def _compare(self, request: PlanRequest, dataset: CopyDataset, file_set: FileSet) -> CopyPlan:
+    def _compare(
+        self, request: PlanRequest, dataset: CopyDataset, file_set: FileSet, shared: SharedPlanning
+    ) -> CopyPlan:
         spec = dataset.spec
         filters = parse_filters(include=spec.include, exclude=spec.exclude, filters=spec.filters)
+        chain = _open_converters(spec, file_set)
         source, source_root = self.trees.open_source(spec)
         source_root = _join(source_root, dataset.found.source, file_set.directory)
         place = _join(dataset.found.destination, file_set.directory)
-        missing = self._find_missing(dataset.found.destination, file_set.directory)
+        files = self.files
+        missing = [] if files is None else self._find_missing(files, dataset.found.destination, file_set.directory)
         hidden = frozenset() if place else frozenset({WORK_NAME})
         target = self.trees.open_destination(hidden=hidden)
+        # An archive of all files has a name that was chosen for itself.
+        on_target = Filters() if chain.packer is not None else filters
         standing: Iterator[TreeEntry] = iter(())
         # A plan for people comes before the first run, which makes the root.
-        if not missing and self.files.find_entry(self.root) is not None:
-            standing = _list(target, _join(self.root, place), file_set, filters, is_source=False)
+        if not missing and (files is None or files.find_entry(self.root) is not None):
+            standing = _list(target, _join(self.root, place), file_set, on_target, is_source=False)
         planner = CopyPlanner(
-            *(source_root, file_set.directory, parse_preserve(spec.preserve), _metadata_of(spec.metadata)),
-            budget=CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max),
+            source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
+            *(file_set.directory, self._preserve_of(spec), _metadata_of(spec.metadata)),
+            budgets=(RunBudget(CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max)), shared.budget),
+            tiers=parse_tiers(spec.go_first),
             follows_links=spec.links is LinkPolicy.FOLLOW,
+            has_directories=files is not None,
+            split_bytes=self._find_split_bytes(source, spec),
+            # Writers to stores and over a network keep no journals.
+            may_be_reused=self._writes_files and _may_be_reused(request, spec),
+            converters=write_chain(spec.converters),
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
-        listed = _list(source, source_root, file_set, filters, is_source=True)
-        return planner.plan(missing, compare_trees(listed, standing, rules))
+        memory = DirectoryMemory(request, dataset, file_set, shared.directories)
+        unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
+        unchanged = UnchangedDirectories(
+            *(source, memory.read(), self.trees.find_source_entry), partial(self._stands, _join(self.root, place))
+        )
+        listed_at = self.now()
+        if chain.steps:
+            find_standing = partial(self._find_standing, target, _join(self.root, place), rules)
+            listed = _list_converted(
+                ConvertedListing(
+                    *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
+                    rules.sameness.mtime_precision_ns,
+                    follows_links=spec.links is LinkPolicy.FOLLOW,
+                ),
+                source,
+            )
+        else:
+            listed = _list(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
+        differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
+        plan = planner.plan(missing, differences)
+        facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
+        return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+
+    def _stands(self, target_root: str, path: str) -> bool:
+        if self.files is None:
+            # A name in a store has no directory that could be looked at by itself.
+            return False
+        entry = self.files.find_entry(f"{target_root}/{path}")
+        return entry is not None and entry.kind is EntryKind.DIRECTORY
 
     def _rules_of(
         self,
@@ -150,8 +215,9 @@ class CopyKind:
         target_root: str,
         file_set: FileSet,
     ) -> DifferenceRules:
-        preserve = parse_preserve(spec.preserve)
+        preserve = self._preserve_of(spec)
         rule = SameRule.NEVER if request.mode is Mode.REFRESH else spec.same
+        agree = partial(checksums_agree, source, source_root, target, target_root)
         is_ours = None
         if spec.deletes is Deletes.OURS:
             published = self.is_ours(request.urn)
@@ -160,7 +226,7 @@ class CopyKind:
             sameness=Sameness(
                 rule,
                 max(source.mtime_precision_ns, target.mtime_precision_ns),
-                partial(checksums_agree, source_root, target_root) if rule is SameRule.CHECKSUM else None,
+                agree if rule is SameRule.CHECKSUM else None,
                 preserve.attributes_of if spec.attributes == "sync" else None,
             ),
             deletes=Deletes.ALL if file_set.files else spec.deletes,
@@ -168,10 +234,54 @@ class CopyKind:
             delete_max=spec.delete_max,
             empty_source=bool(file_set.files),
             links=spec.links,
-            new_tree_entries_max=NEW_DIRECTORY_ENTRIES_MAX,
+            ignores_case=spec.ignore_case,
+            # In a store each file is published by itself.
+            new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
+            new_tree_file_bytes_max=self._find_split_bytes(source, spec),
         )
 
-    def _find_missing(self, destination: str, directory: str) -> list[str]:
+    def _preserve_of(self, spec: CopyDatasetSpec) -> Preserve:
+        """What of the job's letters the destination can keep."""
+        preserve = parse_preserve(spec.preserve)
+        files: object = self.files
+        return preserve.without_owners() if isinstance(files, StagingFiles) else preserve
+
+    def _find_split_bytes(self, source: Tree, spec: CopyDatasetSpec) -> int | None:
+        """What is read by ranges, converted, or written over a network, is copied whole by one writer."""
+        if isinstance(source, RangedFiles) or not self._writes_files or spec.converters:
+            return None
+        return spec.split.bytes_min
+
+    @property
+    def _writes_files(self) -> bool:
+        """Whether writers write at the destination by the operating system's calls."""
+        return self.files is not None and not isinstance(self.files, StagingFiles)
+
+    def _describe_letters(self, spec: CopyDatasetSpec) -> Iterator[str]:
+        letters = parse_preserve(spec.preserve).letters - self._preserve_of(spec).letters
+        if letters:
+            yield f"preserve: {', '.join(sorted(letters))} have no effect, since the destination can't keep them"
+        source, _root = self.trees.open_source(spec)
+        if isinstance(source, RangedFiles):
+            unread = self._preserve_of(spec).list_unread(has_owners=source.has_owners)
+            if unread:
+                yield f"preserve: {', '.join(unread)} have no effect, since the source has no such attributes"
+
+    def _find_standing(
+        self, target: Tree, root: str, rules: DifferenceRules, directory: str
+    ) -> Sequence[TreeEntry] | None:
+        """A directory with all below it, by paths below ``root``. None: it is not there, or times tell too little."""
+        sameness = rules.sameness
+        if self.files is None or sameness.rule is SameRule.NEVER or sameness.desired is not None:
+            return None
+        place = _join(root, directory)
+        top = self.files.find_entry(place)
+        if top is None or top.kind is not EntryKind.DIRECTORY:
+            return None
+        below = (replace(entry, path=f"{directory}/{entry.path}") for entry in target.list_tree(place))
+        return (replace(top, path=directory), *below)
+
+    def _find_missing(self, files: NamedFiles, destination: str, directory: str) -> list[str]:
         """The directories that lead from the root to the file set and are not there, relative to the dataset's.
 
         The dataset's own directory is "", those above it begin with ``..``.
@@ -181,7 +291,7 @@ class CopyKind:
         parts = _join(destination, directory).split("/") if destination or directory else []
         for depth in range(1, len(parts) + 1):
             place = _join(self.root, *parts[:depth])
-            entry = self.files.find_entry(place)
+            entry = files.find_entry(place)
             if entry is None:
                 below = parts[of_dataset:depth]
                 missing.append("/".join(below) if depth >= of_dataset else "/".join([".."] * (of_dataset - depth)))
@@ -194,6 +304,54 @@ class CopyKind:
         return missing
 
 
+class CopySession:
+    """One run's view of both sides. ``requests`` are those that the run makes.
+
+    Where the run has a budget for all file sets, those of a lower priority number are planned before the others,
+    whatever is asked for first.
+    """
+
+    def __init__(self, kind: CopyKind, requests: Sequence[PlanRequest]) -> None:
+        self._kind = kind
+        self._shared = SharedPlanning(RunBudget(kind.budget))
+        self._planned: dict[tuple[DatasetUrn, str | None], UnitPlan | GobblinError] = {}
+        by_priority = sorted(requests, key=lambda each: kind.datasets[each.urn].spec.priority)
+        self._before = by_priority if kind.budget.is_bounded else []
+
+    def open_worker(self) -> Worker:
+        return self._kind.open_worker()
+
+    def plan(self, request: PlanRequest) -> UnitPlan:
+        wanted = (request.urn, request.partition.key)
+        while wanted not in self._planned and self._before:
+            each = self._before.pop(0)
+            self._planned[each.urn, each.partition.key] = self._try(each)
+        found = self._planned.pop(wanted, None) or self._try(request)
+        if isinstance(found, GobblinError):
+            raise found
+        return found
+
+    def _try(self, request: PlanRequest) -> UnitPlan | GobblinError:
+        before = self._shared.budget.taken
+        try:
+            return self._kind.plan(request, self._shared)
+        except GobblinError as error:
+            # What is refused copies nothing: its share is for the others.
+            self._shared.budget.taken = before
+            return error
+
+
+def _may_be_reused(request: PlanRequest, spec: CopyDatasetSpec) -> bool:
+    """Whether length and time tell one version of a file from another, as the job sees it.
+
+    Access lists and extended attributes change without the time, so that files which keep them are copied again; so are
+    all files of a dataset with converters, because no journal says what became of them.
+    """
+    unseen = {PreserveLetter.ACCESS_LISTS, PreserveLetter.EXTENDED}
+    is_compared_by_time = spec.same is SameRule.MTIME and request.mode is not Mode.REFRESH
+    return is_compared_by_time and not spec.converters and not parse_preserve(spec.preserve).letters & unseen
+
+
 def _list(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_source: bool) -> Iterator[TreeEntry]:
     if not file_set.files:
         yield from list_chosen(tree, root, filters, bare_directories=not (is_source and filters.has_includes))
@@ -202,11 +360,31 @@ def _list(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_sour
     yield from list_named(tree, root, wanted, required=is_source)
 
 
-def _describe_waiting(plan: CopyPlan) -> tuple[str, ...]:
-    files, size_bytes = plan.waiting
-    if not files:
-        return ()
-    return (f"{files:,} files of {size_bytes:,} bytes wait for later runs (files_per_run_max, bytes_per_run_max)",)
+def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
+    """RejectedError if this machine, or the file set, can't do with them."""
+    chain = open_chain(spec.converters)
+    if chain.steps and file_set.files:
+        raise RejectedError(
+            "a manifest names files as they are, and converters would give them other names",
+            field="converters",
+            hint="Find the dataset by its directory, and choose its files by filters.",
+        )
+    chain.prepare()
+    return chain
+
+
+def _know_nothing(_directory: str) -> None:
+    """Nobody knows by which options what stands was unpacked: the archive is read."""
+
+
+def _list_converted(listing: ConvertedListing, source: Tree) -> Iterator[TreeEntry]:
+    """What is packed is chosen by its names before that; everything else by its names after conversion."""
+    filters = listing.filters
+    entries = list_within(source, listing.root, filters)
+    if listing.chain.packer is not None:
+        chosen = choose_entries(entries, filters, bare_directories=not filters.has_includes)
+        return listing.list_entries(chosen)
+    return choose_entries(listing.list_entries(entries), filters, bare_directories=not filters.has_includes)
 
 
 def _metadata_of(globs: Sequence[str]) -> Callable[[str], bool]:

@@ -4,27 +4,41 @@ import datetime as dt
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
 from pydantic import ValidationError
 
-from gobblin_assets.destinations.named_tree import WORK_NAME
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.posix_tree import PosixTree
-from gobblin_assets.fs.registry import open_file_system, scheme_of
+from gobblin_assets.fs.registry import (
+    is_object_store,
+    is_only_source,
+    open_file_system,
+    open_object_store,
+    scheme_of,
+)
+from gobblin_assets.fs.source_trees import open_tree
+from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.tree import Tree
+from gobblin_assets.jobs.copy.bounded_tree import BoundedTree
+from gobblin_assets.jobs.copy.budgets import parse_tiers
+from gobblin_assets.jobs.copy.converters.chain import open_chain
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, FileSet
+from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
 from gobblin_assets.jobs.copy.difference import LinkPolicy
 from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.finders import open_finder
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.sameness import SameRule
+from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
+from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter, parse_preserve
-from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.partition import PartitionKind, PartitionWindow
 from gobblin_assets.model.urn import DatasetUrn, parse_job_name, parse_urn
 from gobblin_assets.spec.job_options import PartitionsSpec
+from gobblin_assets.spec.partition_keys import boundary_of
 from gobblin_assets.spec.spec_errors import refuse
 
 _NOT_FOR_DEFAULTS: Final = ("urn", "path", "to")
@@ -42,6 +56,10 @@ class CopyDataset:
         for each in self.found.file_sets:
             if each.key == (key or ""):
                 return each
+        if not self.found.file_sets:
+            raise RejectedError(
+                f"the source has nothing of {self.found.name} now", field="source", hint="Look whether it was removed."
+            )
         known = ", ".join(each.key for each in self.found.file_sets[:20]) or "none"
         raise RejectedError(
             f"{self.found.name} has no file set {key!r}",
@@ -59,9 +77,13 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
         raise refuse(error, CopySpec) from None
     parse_job_name(spec.job)
     _check_places(spec)
+    if spec.trigger.marker is not None:
+        _check_path(spec.trigger.marker, "trigger.marker")
     for name in _NOT_FOR_DEFAULTS:
         if getattr(spec.defaults, name) is not None:
             raise RejectedError("belongs to one dataset", field=f"defaults.{name}", hint="Take it out of the defaults.")
+    if spec.rate is not None and spec.rate.bytes_per_s is None and spec.rate.files_per_s is None:
+        raise RejectedError("limits nothing", field="rate", hint="Write bytes_per_s, files_per_s, or both.")
     if spec.finder is not None:
         if spec.datasets:
             raise RejectedError(
@@ -69,33 +91,92 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
                 field="finder",
                 hint="Let the finder find them; options for all of them go under defaults.",
             )
-        open_finder(spec.finder)
+        _check_partitions(spec.defaults.partitions, open_finder(spec.finder))
         _check_dataset(spec.defaults, "defaults")
-    _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(_list_written(spec))])
+    written = _list_written(spec)
+    _check_network(spec, written)
+    _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(written)])
     return spec
 
 
-def find_copy_datasets(spec: CopySpec, now: dt.datetime) -> dict[DatasetUrn, CopyDataset]:
+def _check_network(spec: CopySpec, written: Sequence[CopyDatasetSpec]) -> None:
+    """What is for local and mounted file systems only."""
+    over_network = [
+        field
+        for field, uri in (("source", spec.source), ("destination", spec.destination))
+        if is_object_store(uri) or is_over_network(uri)
+    ]
+    datasets = (spec.defaults, *written)
+    if over_network and any(each.converters for each in datasets):
+        raise RejectedError(
+            f"files are converted between local and mounted file systems only, and the {over_network[0]} is none",
+            field="converters",
+            hint="Copy them to a file system as they are, and from there with converters.",
+        )
+    if over_network and spec.transfer is TransferWay.SPARK:
+        raise RejectedError(
+            f"Spark copies between file systems that its executors mount, and the {over_network[0]} is none",
+            field="transfer",
+            hint="Write `transfer: auto`, or leave it out.",
+        )
+    if is_object_store(spec.source) and any(each.skip_unchanged_directories for each in datasets):
+        raise RejectedError(
+            "a bucket's directories have no times",
+            field="skip_unchanged_directories",
+            hint="Leave it out: each object is listed.",
+        )
+    if is_only_source(spec.source) and any(each.skip_unchanged_directories for each in datasets):
+        raise RejectedError(
+            f"the times of directories of {scheme_of(spec.source)} are too coarse to tell that nothing changed",
+            field="skip_unchanged_directories",
+            hint="Leave it out: each directory is listed.",
+        )
+
+
+def find_copy_datasets(
+    spec: CopySpec, now: dt.datetime, *, entries_max: int | None = None
+) -> dict[DatasetUrn, CopyDataset]:
     """The datasets of the job, as written or as its finder finds them now. ``now`` is aware.
 
+    ``entries_max``: a finder that would look at more entries is a RejectedError; None: it may look at all.
     RejectedError if links make one root lie inside the other.
     """
-    (_fs, source), (_to, root) = open_file_system(spec.source), open_file_system(spec.destination)
-    _require_distinct(os.path.realpath(source), os.path.realpath(root))
+    _require_distinct(
+        *(
+            (store, os.path.realpath(path) if store == "file://" else path)
+            for store, path in (_place_at(spec.source), _place_at(spec.destination))
+        )
+    )
     if spec.finder is None:
         return {
             DatasetUrn(str(each.urn)): CopyDataset(each, _place_of(each, "datasets")) for each in _list_written(spec)
         }
-    tree, root = open_source_tree(spec.source, spec.defaults)
-    found = open_finder(spec.finder).find_datasets(tree, root, now)
+    whole, root = open_source_tree(spec.source, spec.defaults)
+    tree = whole if entries_max is None else BoundedTree(whole, entries_max)
+    found = _between_bounds(spec.defaults.partitions, open_finder(spec.finder).find_datasets(tree, root, now))
     _require_apart(found)
     return {parse_urn(each.name): CopyDataset(_with_sets(spec.defaults, each), each) for each in found}
 
 
-def open_source_tree(source: str, spec: CopyDatasetSpec) -> tuple[PosixTree, str]:
-    """The tree to copy from, and its root. Where another copy's destination is the source, its work stays out."""
-    _fs, root = open_file_system(source)
-    return PosixTree("source", hidden=frozenset({WORK_NAME}), follow_links=spec.links is LinkPolicy.FOLLOW), root
+def open_source_tree(source: str, spec: CopyDatasetSpec) -> tuple[Tree, str]:
+    """The tree to copy from, and its root. Where another copy's destination is the source, its work stays out.
+
+    Its listings have the order of the names that the converters give.
+    """
+    chain = open_chain(spec.converters)
+    follows = spec.links is LinkPolicy.FOLLOW
+    order = chain.sort_key_of if chain.steps else None
+    try:
+        return open_tree(source, "source", hidden=frozenset({WORK_NAME}), follow_links=follows, order=order)
+    except RejectedError as error:
+        if error.field != "destination":
+            raise
+        # File systems know their roots as destinations.
+        raise RejectedError(_said_in(error), field="source", hint=error.hint) from error
+
+
+def _said_in(error: RejectedError) -> str:
+    return error.message.removeprefix(f"{error.field}: ")
 
 
 def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
@@ -124,12 +205,29 @@ def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
     return datasets
 
 
+def _between_bounds(partitions: PartitionsSpec, found: Sequence[CopyableDataset]) -> list[CopyableDataset]:
+    """Without the windows before the first partition and after the last, and datasets that have no others."""
+    if partitions.start is None:
+        return list(found)
+    start = boundary_of(partitions, partitions.start)
+    end = None if partitions.end is None else boundary_of(partitions, partitions.end)
+
+    def is_between(window: PartitionWindow | None) -> bool:
+        return window is None or (window.start >= start and (end is None or window.end <= end))
+
+    kept = [replace(each, file_sets=tuple(s for s in each.file_sets if is_between(s.window))) for each in found]
+    return [each for each in kept if each.file_sets]
+
+
 def _with_sets(defaults: CopyDatasetSpec, found: CopyableDataset) -> CopyDatasetSpec:
-    """The options of a found dataset: with named file sets, these are its partitions."""
-    update: dict[str, object] = {"urn": found.name, "path": found.source, "to": found.destination}
-    if any(each.key for each in found.file_sets):
-        keys = tuple(each.key for each in found.file_sets)
-        update["partitions"] = PartitionsSpec(kind=PartitionKind.STATIC, keys=keys)
+    keys = tuple(each.key for each in found.file_sets)
+    return dataset_of(defaults, found.name, found.source, found.destination, keys if any(keys) else ())
+
+
+def dataset_of(defaults: CopyDatasetSpec, urn: str, path: str, to: str, keys: Sequence[str]) -> CopyDatasetSpec:
+    """The options of a found dataset: with named file sets, ``keys``, these are its partitions."""
+    kind = PartitionKind.STATIC if keys else PartitionKind.NONE
+    update = {"urn": urn, "path": path, "to": to, "partitions": PartitionsSpec(kind=kind, keys=tuple(keys))}
     return defaults.model_copy(update=update)
 
 
@@ -137,6 +235,11 @@ def _place_of(dataset: CopyDatasetSpec, where: str) -> CopyableDataset:
     for name in ("path", "to"):
         _check_path(str(getattr(dataset, name)), f"{where}.{name}")
     return CopyableDataset(str(dataset.urn), str(dataset.path), str(dataset.to), (FileSet(""),))
+
+
+def without_sets(dataset: CopyDatasetSpec) -> CopyableDataset:
+    """A dataset that was found before, and is not there now."""
+    return CopyableDataset(str(dataset.urn), str(dataset.path), str(dataset.to), ())
 
 
 def _check_path(path: str, field: str) -> None:
@@ -155,19 +258,47 @@ def _check_path(path: str, field: str) -> None:
 
 
 def _check_places(spec: CopySpec) -> None:
-    if scheme_of(spec.source) != "file":
-        raise RejectedError(
-            f"expected an absolute path or a file:// URI, found the scheme {scheme_of(spec.source)!r}",
-            field="source",
-            hint="Mount the source, and name the directory.",
-        )
-    (_fs, source), (_to, root) = open_file_system(spec.source), open_file_system(spec.destination)
-    _require_distinct(source, root)
+    open_source_tree(spec.source, spec.defaults)
+    open_file_system(spec.destination)
+    _require_distinct(_place_at(spec.source), _place_at(spec.destination))
+    if is_object_store(spec.destination):
+        _refuse_for_objects(spec)
 
 
-def _require_distinct(source: str, destination: str) -> None:
-    """RejectedError for two roots of which one lies inside the other, as their paths are written."""
-    for inner, outer, field in ((destination, source, "destination"), (source, destination, "source")):
+def _refuse_for_objects(spec: CopySpec) -> None:
+    """RejectedError for options that only copies to files have."""
+    datasets = [(f"datasets[{n}].converters", each.converters) for n, each in enumerate(spec.datasets)]
+    for field, value in [("rate", spec.rate), ("defaults.converters", spec.defaults.converters), *datasets]:
+        if value:
+            raise RejectedError(
+                "expected none where the destination is a bucket",
+                field=field,
+                hint="Take it out, or copy to a directory.",
+            )
+
+
+def is_over_network(uri: str) -> bool:
+    """Whether files are read and written there through calls of a client, and not of the operating system."""
+    if is_object_store(uri):
+        return False
+    return is_only_source(uri) or isinstance(open_file_system(uri)[0], StagingFiles)
+
+
+def _place_at(uri: str) -> tuple[str, str]:
+    """What tells one store or file system from another, and the path there, as it is written."""
+    if is_object_store(uri):
+        return f"{scheme_of(uri)}://", open_object_store(uri, "source")[1]
+    if is_only_source(uri):
+        return f"{scheme_of(uri)}://", "/"  # never a destination's
+    files, path = open_file_system(uri)
+    return files.to_uri(""), path
+
+
+def _require_distinct(source: tuple[str, str], destination: tuple[str, str]) -> None:
+    """RejectedError for two roots of which one lies inside the other."""
+    if source[0] != destination[0]:
+        return
+    for inner, outer, field in ((destination[1], source[1], "destination"), (source[1], destination[1], "source")):
         if PurePosixPath(inner).is_relative_to(outer):
             raise RejectedError(
                 f"{inner} lies inside {outer}", field=field, hint="Copy between two trees that lie apart."
@@ -175,19 +306,81 @@ def _require_distinct(source: str, destination: str) -> None:
 
 
 def _check_dataset(dataset: CopyDatasetSpec, where: str) -> None:
+    if where != "defaults" and dataset.partitions.kind is not PartitionKind.NONE:
+        raise RejectedError(
+            "the partitions of a copy are file sets, which a finder finds",
+            field=f"{where}.partitions",
+            hint="Write a finder, and the partitions under defaults; or leave them out.",
+        )
     try:
         parse_filters(include=dataset.include, exclude=dataset.exclude, filters=dataset.filters)
+        parse_tiers(dataset.go_first)
         for number, text in enumerate(dataset.metadata):
             parse_glob(text, field=f"metadata[{number}]")
         preserve = parse_preserve(dataset.preserve)
+        open_chain(dataset.converters)
     except RejectedError as error:
-        said = error.message.removeprefix(f"{error.field}: ")
-        raise RejectedError(said, field=f"{where}.{error.field}", hint=error.hint) from error
+        raise RejectedError(_said_in(error), field=f"{where}.{error.field}", hint=error.hint) from error
+    if dataset.same is SameRule.CHECKSUM and dataset.converters:
+        raise RejectedError(
+            "the bytes of both sides are not to be the same where converters change them",
+            field=f"{where}.same",
+            hint="Write `same: mtime`: a converted file has the time of its origin.",
+        )
+    if dataset.converters and "split" in dataset.model_fields_set:
+        raise RejectedError(
+            "a file that is converted is read from its beginning to its end",
+            field=f"{where}.split",
+            hint="Leave it out, or give the files that are converted a dataset of their own.",
+        )
+    if dataset.converters and dataset.skip_unchanged_directories:
+        raise RejectedError(
+            "directories are listed by the names that converters give, each time",
+            field=f"{where}.skip_unchanged_directories",
+            hint="Leave it out.",
+        )
+    by_time = (
+        dataset.same is SameRule.MTIME and dataset.attributes == "leave" and dataset.links is not LinkPolicy.FOLLOW
+    )
+    if dataset.skip_unchanged_directories and (not by_time or dataset.converters):
+        raise RejectedError(
+            "files that are not looked at can't be treated as `same`, `attributes`, `links` or `converters` ask for",
+            field=f"{where}.skip_unchanged_directories",
+            hint="Leave it out, or these options as they are by default (mtime, leave, fail or skip, none).",
+        )
     if dataset.same is SameRule.MTIME and PreserveLetter.MODIFICATION_TIME not in preserve.letters:
         raise RejectedError(
             "files are compared by their times, and the copies would not keep them",
             field=f"{where}.preserve",
             hint="Add t to preserve, or write `same: checksum`.",
+        )
+
+
+def _check_partitions(partitions: PartitionsSpec, finder: DatasetFinder) -> None:
+    """Partitions that a job wants for found file sets. RejectedError names what its finder can't give."""
+    kind, field = partitions.kind, "defaults.partitions"
+    if kind is PartitionKind.STATIC:
+        raise RejectedError(
+            "the keys of found file sets are found", field=f"{field}.kind", hint="Leave it out, or write dynamic."
+        )
+    if not kind.is_time:
+        return
+    if not isinstance(finder, StreamDatasetFinder) or finder.dates.kind is not kind:
+        gives = f"{finder.dates.kind} ones" if isinstance(finder, StreamDatasetFinder) else "no windows of time"
+        raise RejectedError(
+            f"expected file sets that are {kind} windows, and the finder gives {gives}",
+            field=f"{field}.kind",
+            hint="Write a finder of the kind stream with a pattern for these windows.",
+        )
+    if partitions.start is None:
+        raise RejectedError(
+            "expected a start, found none", field=f"{field}.start", hint="Give the date of the first window."
+        )
+    if partitions.zone != finder.dates.zone.key:
+        raise RejectedError(
+            f"expected the finder's zone {finder.dates.zone.key}, found {partitions.zone}",
+            field=f"{field}.zone",
+            hint="Write the same zone in both places.",
         )
 
 

@@ -1,14 +1,23 @@
-"""Copies as commands run them."""
+"""Copies as commands run them, and as assets show them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from gobblin_assets.destinations.named_tree import work_root_of
+from gobblin_assets.destinations.claims import work_root_of
+from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
+from gobblin_assets.jobs.copy.audit import SIDES_AGREE, judge_sides, plan_audit
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.declaring import as_assets, declare_copies, find_within_bound
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
-from gobblin_assets.jobs.programs import Say, Tell
-from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.jobs.copy.shown_datasets import show_copy
+from gobblin_assets.jobs.copy.transfer.choice import SparkSessions
+from gobblin_assets.jobs.copy.watched_sets import CopySets
+from gobblin_assets.jobs.file_sets import WatchRules
+from gobblin_assets.jobs.programs import FROM_ENVIRONMENT, RunResources, Say, Tell
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run.dry_run import PlannedSlice
+from gobblin_assets.run.job_kind import CheckResult
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import RunPorts
 from gobblin_assets.run.stores import Stores
@@ -30,14 +39,70 @@ class CopyProgram:
         self,
         job: CopySpec,
         datasets: Mapping[DatasetUrn, CopyDatasetSpec],
-        open_spark: Callable[[], object],
+        open_spark: Callable[[], SparkSessions],
         stores: Stores,
         say: Say,
         on_publication: Tell,
+        resources: RunResources = FROM_ENVIRONMENT,
     ) -> AbstractContextManager[RunPorts]:
-        """Copies need no Spark."""
-        del datasets, open_spark
-        return open_copy_run(job, stores, say, on_publication)
+        """Spark starts only for a copy that goes to it. Copies need no connection."""
+        del resources
+        return open_copy_run(job, stores, say, on_publication, open_spark(), known=datasets)
+
+    def source_of(self, job: CopySpec) -> None:
+        """Both sides are named by their roots."""
+        del job
+
+    def roles_of(self, job: CopySpec) -> Sequence[Role]:
+        del job
+        return [Role.DATA]
+
+    def find_discovered(self, job: CopySpec) -> None:
+        """What finders find is read by ``declare_datasets``."""
+        del job
+
+    def declare_datasets(
+        self, job: CopySpec, discovered: Sequence[str] | None, *, searches: bool
+    ) -> Mapping[DatasetUrn, CopyDatasetSpec]:
+        del discovered
+        return declare_copies(job, searches=searches)
+
+    def as_assets(
+        self, job: CopySpec, datasets: Mapping[DatasetUrn, CopyDatasetSpec]
+    ) -> Mapping[DatasetUrn, CopyDatasetSpec]:
+        return as_assets(job, datasets)
+
+    def may_lack_datasets(self, job: CopySpec) -> bool:
+        return job.finder is not None
+
+    def show(self, job: CopySpec, dataset: CopyDatasetSpec, role: Role) -> ShownAsset:
+        del role
+        return show_copy(job, dataset)
+
+    def list_checks(self, job: CopySpec, dataset: CopyDatasetSpec) -> Sequence[DeclaredCheck]:
+        del job, dataset
+        return [SIDES_AGREE]
+
+    def find_watch_rules(self, job: CopySpec) -> WatchRules:
+        trigger = job.trigger
+        return WatchRules(trigger.interval_s, trigger.running, finds_datasets=job.finder is not None)
+
+    def look_at_sets(self, job: CopySpec) -> CopySets:
+        return CopySets(job, find_within_bound(job))
+
+    def plan_audit(self, job: CopySpec) -> CopySpec:
+        return plan_audit(job)
+
+    def judge_audit(self, name: str, planned: PlannedSlice) -> CheckResult:
+        return judge_sides(name, planned)
+
+    @property
+    def repeats_runs(self) -> bool:
+        """Both sides are listed anew each time."""
+        return True
+
+    def plan_stream(self, job: CopySpec) -> CopySpec:
+        return job
 
 
 PROGRAM: Final = CopyProgram()

@@ -1,75 +1,183 @@
 """The parts that a run of a copy needs, from the environment."""
 
 import datetime as dt
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from gobblin_assets.commit.published.current import list_current
-from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.destinations.named_tree import NamedTree
+from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.named_files import require_named_files
-from gobblin_assets.fs.posix_tree import PosixTree
-from gobblin_assets.fs.registry import open_file_system
-from gobblin_assets.fs.tree import Tree
+from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
+from gobblin_assets.fs.registry import is_object_store, open_file_system
+from gobblin_assets.fs.source_trees import open_tree
+from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.fs.tree import Tree, TreeEntry
+from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
-from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets, open_source_tree
+from gobblin_assets.jobs.copy.known_files import KnownFiles
+from gobblin_assets.jobs.copy.object_targets import FindKnown, ObjectTargets
+from gobblin_assets.jobs.copy.parsing import (
+    CopyDataset,
+    find_copy_datasets,
+    is_over_network,
+    open_source_tree,
+    without_sets,
+)
+from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessions
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
+from gobblin_assets.jobs.copy.transfer.port import TransferWay
+from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.upload_worker import REQUESTS_PER_WORKER, UploadWorker, open_planned
 from gobblin_assets.jobs.copy.worker import CopyWorker
-from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.clock import Clock, SystemClock
 from gobblin_assets.model.files import FileIdentity
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.run_values import DatasetReport, RunPorts
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.state.rate_shares import SharedRate
 
 
 @dataclass(frozen=True, slots=True)
-class PosixCopyTrees:
-    """``CopyTrees`` on local disks and mounted file systems."""
+class CopyTreesByUri:
+    """``CopyTrees``, as the job names both sides."""
 
     job: CopySpec
 
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         return open_source_tree(self.job.source, spec)
 
+    def find_source_entry(self, place: str) -> TreeEntry | None:
+        fs, _root = open_file_system(self.job.source)
+        return require_named_files(fs).find_entry(place)
+
     def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return PosixTree("destination", hidden=hidden)
+        return open_tree(self.job.destination, "destination", hidden=hidden, follow_links=False)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCopyTrees:
+    """``CopyTrees`` with the destination in an object store."""
+
+    job: CopySpec
+    objects: ObjectFiles
+    find_known: FindKnown
+
+    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
+        return open_source_tree(self.job.source, spec)
+
+    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
+        return ObjectTargets(self.objects, self.find_known, hidden)
+
+    def find_source_entry(self, place: str) -> TreeEntry | None:
+        fs, _root = open_file_system(self.job.source)
+        return require_named_files(fs).find_entry(place)
 
 
 @contextmanager
 def open_copy_run(
-    job: CopySpec, stores: Stores, say: Callable[[str], None], on_publication: Callable[[DatasetReport], None]
+    job: CopySpec,
+    stores: Stores,
+    say: Callable[[str], None],
+    on_publication: Callable[[DatasetReport], None],
+    spark: SparkSessions | None = None,
+    *,
+    known: Mapping[DatasetUrn, CopyDatasetSpec] = MappingProxyType({}),
 ) -> Iterator[RunPorts]:
-    """What a run of ``job`` needs. Its datasets are found now."""
+    """What a run of ``job`` needs. Its datasets are found now; of ``known``, those that are gone have no file sets.
+
+    ``spark`` None: nothing is copied by Spark.
+    """
     fs, root = open_file_system(job.destination)
     clock = SystemClock()
-    datasets = list_copy_datasets(job)
-    files = require_named_files(fs)
-    destination = NamedTree(
-        *(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id),
-        keep_s=job.trash_keep_s,
-        places={urn: each.found.destination for urn, each in datasets.items()},
-    )
-    with LocalTransfer() as transfer:
+    gone = {urn: CopyDataset(spec, without_sets(spec)) for urn, spec in known.items()}
+    datasets = {**gone, **list_copy_datasets(job)}
+    place = (JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
+    places = {urn: each.found.destination for urn, each in datasets.items()}
+    rate = _open_rate(job, stores, clock, say)
+    destination: Destination
+    with LocalTransfer() as local:
+        if isinstance(fs, HoldsObjects):
+            objects = NamedObjects(*place, keep_s=job.trash_keep_s, places=places)
+            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say)
+        else:
+            files, published = require_named_files(fs), KnownFiles(stores.published, JobName(job.job))
+            reuse_s = 0.0 if isinstance(files, StagingFiles) else job.reuse_keep_s
+            destination = NamedTree(*place, keep_s=job.trash_keep_s, places=places, reuse_s=reuse_s)
+            # Executors have no access to stores and clusters: what gives it stays in this process.
+            is_far = is_object_store(job.source) or is_over_network(job.source) or is_over_network(job.destination)
+            way = TransferWay.LOCAL if is_far else job.transfer
+            transfer = ChosenTransfer(way, local, spark, say)
+            kind = CopyKind(
+                *(datasets, CopyTreesByUri(job), files, root, find_published_by(published)),
+                lambda: CopyWorker(
+                    *(files, transfer, clock, say),
+                    workers=job.workers,
+                    rereads=job.verify == "reread",
+                    rate=rate,
+                    journals=job.reuse_keep_s > 0,
+                ),
+                clock.new_id,
+                CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
+            )
         yield RunPorts(
             stores=stores,
             destination=destination,
             open_file_system=open_file_system,
-            kind=CopyKind(
-                datasets,
-                PosixCopyTrees(job),
-                files,
-                root,
-                find_published_by(stores.published, JobName(job.job)),
-                lambda: CopyWorker(*(files, transfer, clock, say), workers=job.workers, rereads=job.verify == "reread"),
-                clock.new_id,
-            ),
-            interrupt=lambda _attempt: None,
+            kind=kind,
+            interrupt=_interrupt_nothing if spark is None else spark.interrupt,
             clock=clock,
             say=say,
             on_publication=on_publication,
+            events=open_events(job, stores, clock, say),
         )
+
+
+def _copy_to_objects(
+    job: CopySpec,
+    objects: ObjectFiles,
+    destination: NamedObjects,
+    stores: Stores,
+    datasets: Mapping[DatasetUrn, CopyDataset],
+    say: Callable[[str], None],
+) -> CopyKind:
+    clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
+
+    def find_known(root: str) -> Mapping[str, FileIdentity]:
+        """What the log says was published there last."""
+        places = ((urn, destination.place_of(urn)) for urn in datasets)
+        inside = [urn for urn, place in places if root == place or root.startswith(f"{place}/")]
+        return known.find(inside[0]) if len(inside) == 1 else ChainMap(*(dict(known.find(urn)) for urn in inside))
+
+    return CopyKind(
+        datasets=datasets,
+        trees=ObjectCopyTrees(job, objects, find_known),
+        files=None,
+        root=destination.root,
+        is_ours=find_published_by(known),
+        make_worker=lambda: UploadWorker(
+            objects, destination.place_of, open_planned, clock, say, requests=job.workers * REQUESTS_PER_WORKER
+        ),
+        new_id=clock.new_id,
+        budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
+    )
+
+
+def _open_rate(job: CopySpec, stores: Stores, clock: Clock, say: Callable[[str], None]) -> SharedCopyRate | None:
+    if job.rate is None:
+        return None
+    rate = SharedRate(job.rate.name, job.rate.bytes_per_s, job.rate.files_per_s, job.rate.shares)
+    return SharedCopyRate(stores.rate_shares, rate, clock, say, ttl_s=job.lease.ttl_s)
+
+
+def _interrupt_nothing(_attempt: AttemptRecord) -> None:
+    return
 
 
 def list_copy_datasets(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
@@ -77,17 +185,15 @@ def list_copy_datasets(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
     return find_copy_datasets(job, dt.datetime.now(dt.UTC))
 
 
-def find_published_by(published: PublishedFiles, job: JobName) -> IsOurs:
+def find_published_by(known: KnownFiles) -> IsOurs:
     """Ask the log which files the job published last; once for a dataset."""
 
     def of_dataset(urn: DatasetUrn) -> Callable[[str, FileIdentity], bool]:
-        found = published.find(job, urn, role=Role.DATA)
-        files = list_current(() if found is None else found.segments)
-        current = {file.path: file.identity for _segment, file in files}
+        current = known.find(urn)
 
         def is_ours(path: str, identity: FileIdentity) -> bool:
-            known = current.get(path)
-            return known is not None and known.matches(identity)
+            found = current.get(path)
+            return found is not None and found.matches(identity)
 
         return is_ours
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.fs.tree import TreeEntry
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 
 _US_NS: Final = 1_000
 _MS_NS: Final = 1_000_000
@@ -58,9 +58,13 @@ class Sameness:
 
 
 def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness) -> tuple[Likeness, str]:
-    """How alike two files of one path are, and why, as the rest of a sentence about the source's file."""
+    """How alike two files of one path are, and why, as the rest of a sentence about the source's file.
+
+    The length of a file that is converted is not known, and not compared.
+    """
     mine, theirs = source.identity, destination.identity
-    if mine.size_bytes != theirs.size_bytes:
+    has_length = not isinstance(source, ConvertedEntry) or source.has_length
+    if has_length and mine.size_bytes != theirs.size_bytes:
         return Likeness.CONTENT_DIFFERS, f"length {theirs.size_bytes} became {mine.size_bytes}"
     match sameness.rule:
         case SameRule.NEVER:
@@ -79,7 +83,7 @@ def compare_files(source: TreeEntry, destination: TreeEntry, sameness: Sameness)
             if -apart_ns >= sameness.mtime_precision_ns:
                 later = spell_nanoseconds(-apart_ns)
                 return Likeness.CONTENT_DIFFERS, f"the destination's is newer by {later}: both sides shall be equal"
-            same = "length and modification time are the same"
+            same = "length and modification time are the same" if has_length else "modification time is the same"
     if sameness.desired is not None:
         wanted = sameness.desired(source)
         changes = ", ".join(_attribute_changes(wanted, destination, sameness.mtime_precision_ns))

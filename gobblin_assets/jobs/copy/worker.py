@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +15,18 @@ from gobblin_assets.destinations.named_outputs import (
     NamedOutput,
     ParentDirectory,
 )
-from gobblin_assets.errors import ErrorFamily, GobblinError, RejectedError, RetryableError
+from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.named_files import NamedFiles
-from gobblin_assets.jobs.copy.checksums import compute_checksum
+from gobblin_assets.fs.staging import StagingFiles
+from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
+from gobblin_assets.jobs.copy.reuse import find_finished
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
+from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
 from gobblin_assets.jobs.copy.transfer.local import bins_max_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
@@ -30,9 +35,15 @@ from gobblin_assets.run.progress import LINE_EVERY_S, MIB
 
 FAILURES_NAMED_MAX: Final = 5
 
+_MAY_BE_TRIED_AGAIN: Final = frozenset({ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN})
+
 
 class CopyWorker:
-    """``Worker`` with any transfer. ``rereads``: whether each copy is read again and compared by its CRC32C."""
+    """``Worker`` with any transfer.
+
+    ``rereads``: whether each copy is read again and compared by its CRC32C. ``journals``: whether writers leave what a
+    later attempt needs to use their files. ``rate``: of which each copy takes a share; None: no limit.
+    """
 
     def __init__(
         self,
@@ -43,6 +54,8 @@ class CopyWorker:
         *,
         workers: int,
         rereads: bool,
+        rate: SharedCopyRate | None = None,
+        journals: bool = False,
     ) -> None:
         self._files = files
         self._transfer = transfer
@@ -50,13 +63,16 @@ class CopyWorker:
         self._say = say
         self._workers = workers
         self._rereads = rereads
+        self._rate = rate
+        self._journals = journals
 
     def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
-        """Writers end with this process."""
-        del tag, plans
-        return None
+        items = [item for plan in plans for item in copy_plan_of(plan).items]
+        return self._transfer.describe_interruption(tag, items)
 
     def cancel(self, tag: str) -> None:
+        if self._rate is not None:
+            self._rate.cancel(tag)
         self._transfer.cancel(tag)
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
@@ -76,43 +92,81 @@ class CopyWorker:
                 _make_directory(files, f"{attempt}/{DIRECTORIES}/{number}", desired)
             results = self._copy(order, plan)
             outputs = _describe(plan, results)
+        if self._rereads:
+            # Only what was synced can be read from the disk.
+            self._read_again(attempt, results)
         return Staged((Output(Role.DATA, attempt, "", (), outputs),) if outputs else (), rows_read=0)
 
     def _copy(self, order: WorkOrder, plan: CopyPlan) -> Mapping[str, FileResult]:
         """The results of all files and directories, by their staged paths. Raises if one of them failed."""
-        bins = plan_bins(plan.items, bins_max_of(self._workers)) if plan.items else ()
+        bins = plan_bins(plan.items, bins_max_of(self._workers), plan.split_bytes) if plan.items else ()
         for found in bins:
             self._files.make_directory(f"{order.directory}/{found.writer}")
+        journals = self._journals and plan.may_be_reused
+        finished = find_finished(self._files, order.leftovers, self._say) if plan.may_be_reused else {}
         transfer_order = TransferOrder(
             source_root=plan.source_root,
-            attempt=order.directory,
+            attempt=self._files.to_uri(order.directory) if isinstance(self._files, StagingFiles) else order.directory,
             bins=bins,
             workers=self._workers,
             tag=order.tag,
-            checksum=self._rereads,
+            checksum=self._rereads or journals,
             preserve=plan.preserve,
-            on_progress=_Lines(order.plan.urn, plan, self._clock, self._say).tell,
+            on_progress=CopyLines(order.plan.urn, plan, self._clock, self._say).tell,
             follows_links=plan.follows_links,
+            split_bytes=plan.split_bytes,
+            journals=journals,
+            finished=finished,
+            converters=plan.converters,
         )
         results: dict[str, FileResult] = {}
         failed: list[FileResult] = []
-        for batch in self._transfer.copy(transfer_order) if bins else ():
+        for batch in self._transfer_at_rate(transfer_order) if bins else ():
             for each in batch:
                 results[each.staged_path] = each
                 if each.failure is not None:
                     failed.append(each)
+        self._settle_taken(order, plan, finished, results)
         if failed:
-            raise _failure_of(failed)
-        if self._rereads:
-            self._read_again(order.directory, results)
+            raise failure_of_files(failed)
         return results
+
+    def _transfer_at_rate(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
+        if self._rate is None:
+            yield from self._transfer.copy(order)
+            return
+        with self._rate.share(order.tag, lambda: self._transfer.cancel(order.tag)) as rate:
+            yield from self._transfer.copy(replace(order, rate=rate))
+
+    def _settle_taken(
+        self,
+        order: WorkOrder,
+        plan: CopyPlan,
+        finished: Mapping[str, FinishedFile],
+        results: Mapping[str, FileResult],
+    ) -> None:
+        """Say what was taken from earlier attempts, and make it durable that it is no longer there."""
+        by_inode = {each.inode: each for each in finished.values()}
+        inodes = [each.identity.inode for each in results.values() if each.identity and not each.is_directory]
+        taken = [by_inode[inode] for inode in inodes if inode in by_inode]
+        if taken:
+            self._files.sync_directories({each.path.rpartition("/")[0] for each in taken})
+            self._say(
+                f"{order.plan.urn}: {len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
+            )
 
     def _read_again(self, attempt: str, results: Mapping[str, FileResult]) -> None:
         for path, each in results.items():
-            if not each.is_directory and compute_checksum(f"{attempt}/{path}") != each.checksum:
+            if not each.is_directory and self._checksum_of(f"{attempt}/{path}") != each.checksum:
                 raise RetryableError(
                     f"{each.path} was written, and reads differently", hint="Look at the disk.", path=each.path
                 )
+
+    def _checksum_of(self, path: str) -> int:
+        if isinstance(self._files, StagingFiles):
+            with self._files.open_input(path) as stream:
+                return compute_stream(stream)
+        return compute_checksum(path, from_disk=True)
 
 
 def copy_plan_of(plan: UnitPlan) -> CopyPlan:
@@ -125,6 +179,9 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
     """Nobody sees it before it is published, so its owner and mode may be set after it was made."""
     if not files.make_directory(path):
         raise RetryableError(f"{path} is there already, and only this attempt makes it", path=path)
+    if isinstance(files, StagingFiles):
+        files.set_attributes(path, desired.mode, None)
+        return
     try:
         if desired.owner is not None or desired.group is not None:
             owner, group = (-1 if each is None else each for each in (desired.owner, desired.group))
@@ -183,18 +240,21 @@ def _identity_of(result: FileResult) -> FileIdentity:
     return result.identity
 
 
-def _failure_of(failed: Sequence[FileResult]) -> GobblinError:
-    """One error for all files that failed: retryable if all of them are."""
+def failure_of_files(failed: Sequence[FileResult]) -> GobblinError:
+    """One error for all files that failed: the gravest. What is only staged may be tried again, happened or not."""
     failures = [each.failure for each in failed if each.failure is not None]
     shown = "; ".join(f"{each.path}: {each.failure.message}" for each in failed[:FAILURES_NAMED_MAX] if each.failure)
     more = f" and {len(failures) - FAILURES_NAMED_MAX:,} more" if len(failures) > FAILURES_NAMED_MAX else ""
     message = f"{len(failures):,} files could not be copied: {shown}{more}"
-    if all(failure.family is ErrorFamily.RETRYABLE for failure in failures):
+    families = {failure.family for failure in failures}
+    if ErrorFamily.CORRUPTION in families:
+        return CorruptionError(message, hint="Nothing of this file set was published.")
+    if families <= _MAY_BE_TRIED_AGAIN:
         return RetryableError(message, hint="Nothing of this file set was published.")
     return RejectedError(message, field="source", hint="Nothing of this file set was published. Correct these files.")
 
 
-class _Lines:
+class CopyLines:
     """Progress of one copy, at most a line every few seconds."""
 
     def __init__(self, label: str, plan: CopyPlan, clock: Clock, say: Callable[[str], None]) -> None:

@@ -18,13 +18,14 @@ from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
 from gobblin_assets.jobs.ingest.read_ahead import reading_ahead
-from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.urn import Role
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
 from gobblin_assets.rows.arrow_types import arrow_schema, schema_to_json
 from gobblin_assets.rows.arrow_writer import RollingWriter
+from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
+from gobblin_assets.rows.new_files import FilesInDirectory, FinishedRows, NewFiles
 from gobblin_assets.rows.schema_merge import parse_schema
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.sources.arrow_port import ArrowReader
@@ -96,7 +97,7 @@ class ArrowWorker:
         units = [[unit for unit in task.order.units if not unit.is_empty] for task in tasks]
         for task, wanted in zip(tasks, units, strict=True):
             if wanted:
-                self._fs.make_directories(task.directory)
+                self._fs.make_directories(task.directory if task.order.names is None else task.order.directory)
         futures = [
             [self._pool.submit(self._write, task, unit, running) for unit in wanted]
             for task, wanted in zip(tasks, units, strict=True)
@@ -120,8 +121,8 @@ class ArrowWorker:
                 running.interrupting(rows.interrupt),
                 reading_ahead(rows.batches) as batches,
                 RollingWriter(
-                    self._fs,
-                    task.directory,
+                    self._open_files(task),
+                    "",
                     f"part-{unit.number:05d}-{task.order.attempt_id}",
                     arrow_schema(task.reader.columns),
                     rows_max=task.file_rows_max,
@@ -143,12 +144,18 @@ class ArrowWorker:
             raise
         return _Written(writer.files, row_count, position)
 
+    def _open_files(self, task: "_Task") -> NewFiles:
+        order = task.order
+        if order.names is None:
+            return FilesInDirectory(self._fs, task.directory)
+        return open_role_files(self._fs, order.directory, order.names)
+
 
 @dataclass(frozen=True, slots=True)
 class _Written:
     """``row_count``: the rows that the source gave, counted as they passed."""
 
-    files: tuple[DataFile, ...]
+    files: tuple[FinishedRows, ...]
     row_count: int
     position: HighestPosition
 
@@ -181,9 +188,11 @@ class _Task:
     def describe(self, written: Sequence[_Written]) -> Staged:
         high = highest_of([each.position for each in written])
         require_below(self.order, high)
-        files = tuple(file for each in written for file in each.files)
+        files = [file for each in written for file in each.files]
+        steps = tuple(each.step for each in files if each.step is not None)
+        output = Output(Role.DATA, self.directory, "", tuple(each.file for each in files), steps)
         return Staged(
-            outputs=(Output(Role.DATA, self.directory, "", files),) if files else (),
+            outputs=(output,) if files else (),
             rows_read=sum(each.row_count for each in written),
             file_schemas={Role.DATA: self.schema.jsonValue()},
             columns=dict(self.reader.columns),

@@ -7,7 +7,8 @@ rows of each; if a converter may remove rows, the remaining rows are counted aga
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,11 +20,13 @@ from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.jobs.ingest.attempt_checks import position_columns, require_below, require_readable
 from gobblin_assets.model.urn import Role
+from gobblin_assets.rows.attempt_files import ALONE, AttemptPlace, open_attempt_files
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
-from gobblin_assets.rows.failed_rows import look_at_failed, sample_quarantine
+from gobblin_assets.rows.failed_rows import look_at_failed, read_heads, sample_quarantine
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.late_rows import without_published
+from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.rows.parquet_writer import (
@@ -41,6 +44,7 @@ from gobblin_assets.rows.row_quality import (
     split_rows,
 )
 from gobblin_assets.rows.row_samples import RowFailures
+from gobblin_assets.rows.task_writer import TaskWrite, write_by_tasks
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.slices import partition_text
 from gobblin_assets.sources.port import read_plan_of
@@ -54,16 +58,18 @@ from gobblin_assets.spark.errors import is_server_gone, spark_families
 
 _DATA_DIRECTORY: Final = "files"
 _SHARED_DIRECTORY: Final = "shared"
-# The name of the only share, where an order is read alone.
-_ALONE: Final = ""
 
 
 class SparkExtractor:
     """``Worker`` over one session, which all tasks of a run share."""
 
-    def __init__(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles) -> None:
+    def __init__(
+        self, spark: SparkSession, fs: FileSystem, published: PublishedFiles, *, umask: int | None = None
+    ) -> None:
+        """``umask``: of ``fs``, for tasks that open it themselves."""
         self._spark = spark
         self._fs = fs
+        self._umask = umask
         self._published = published
         self._cancellation: Cancellation = open_cancellation(spark)
         self._identity = find_session_identity(spark)
@@ -77,7 +83,7 @@ class SparkExtractor:
 
     def do(self, order: WorkOrder) -> Staged:
         if not order.units:
-            return self._describe(order, (), _Written(None, {}, self._plan_schemas(order)), rows_read=0)
+            return self._describe(order, (), _Written(None, {}, self._plan_schemas(order), ()), rows_read=0)
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
@@ -85,13 +91,9 @@ class SparkExtractor:
         )
         high = None if written.observed is None else written.observed.high
         require_below(order, high)
-        writer = read_plan_of(order.plan).spec.writer
-        directories = tuple(
-            Output(role, found.path, published_path(role, path, writer), found.files)
-            for found in collect_output(self._fs, directory)
-            for role, path in [parse_role_path(found.partition_path)]
-        )
-        return self._describe(order, directories, written, rows_read=written.row_counts[_ALONE])
+        found = collect_output(self._fs, directory) if order.names is None else written.directories
+        share = [(each.partition_path, each) for each in found]
+        return self._describe(order, share, written, rows_read=written.row_counts[ALONE])
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
         """One write into the first attempt's directory; then a rename gives each attempt its share."""
@@ -99,7 +101,8 @@ class SparkExtractor:
         if first.plan.sharing is None:
             return [self.do(order) for order in orders]
         directory = f"{first.directory}/{_SHARED_DIRECTORY}"
-        self._fs.make_directories(first.directory)
+        for order in orders if first.names is not None else (first,):
+            self._fs.make_directories(order.directory)
         parts = [(read_plan_of(order.plan), order.units) for order in orders]
 
         def read() -> tuple[DataFrame, Mapping[str, int]]:
@@ -108,15 +111,16 @@ class SparkExtractor:
 
         written = self._write_explained(orders, read, directory)
         shares: dict[str, list[tuple[str, WrittenDirectory]]] = {}
-        for found in collect_output(self._fs, directory):
+        for found in collect_output(self._fs, directory) if first.names is None else written.directories:
             name, partition_path = parse_share_path(found.partition_path)
             shares.setdefault(name, []).append((partition_path, found))
         extracted = [self._hand_out(order, directory, shares.pop(_share_of(order), []), written) for order in orders]
         if others := (shares.keys() | written.row_counts.keys()) - {_share_of(order) for order in orders}:
             raise CorruptionError(f"a read of {len(orders)} datasets gave rows of others: {', '.join(sorted(others))}")
-        # A rename is durable when both of its directories are synced; the engine syncs the target directories.
-        self._fs.sync_directories([directory])
-        self._fs.remove_tree(directory)
+        if first.names is None:
+            # A rename is durable when both of its directories are synced; the engine syncs the target directories.
+            self._fs.sync_directories([directory])
+            self._fs.remove_tree(directory)
         return extracted
 
     def _plan_schemas(self, order: WorkOrder) -> Mapping[Role, t.StructType]:
@@ -135,34 +139,50 @@ class SparkExtractor:
         share: Sequence[tuple[str, WrittenDirectory]],
         written: "_Written",
     ) -> Staged:
+        if share and order.names is None:
+            share = self._take_share(order, shared, share)
+        return self._describe(order, share, written, rows_read=written.row_counts.get(_share_of(order), 0))
+
+    def _take_share(
+        self, order: WorkOrder, shared: str, share: Sequence[tuple[str, WrittenDirectory]]
+    ) -> list[tuple[str, WrittenDirectory]]:
+        """Move the order's files into its own attempt, and say where they are then."""
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
-        if share:
-            self._fs.make_directories(order.directory)
-            source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
-            outcome = self._fs.rename_no_replace(source, directory)
-            if outcome is not RenameOutcome.RENAMED:
-                # The process that took the dataset over has moved the files while this process slept.
-                raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
-        directories = []
-        for path, found in share:
-            role, inner = parse_role_path(path)
-            place = f"{directory}/{path}" if path else directory
-            partition_path = published_path(role, inner, read_plan_of(order.plan).spec.writer)
-            directories.append(Output(role, place, partition_path, found.files))
-        rows_read = written.row_counts.get(_share_of(order), 0)
-        return self._describe(order, tuple(directories), written, rows_read=rows_read)
+        self._fs.make_directories(order.directory)
+        source = f"{shared}/{SHARE_COLUMN}={_share_of(order)}"
+        if self._fs.rename_no_replace(source, directory) is not RenameOutcome.RENAMED:
+            # The process that took the dataset over has moved the files while this process slept.
+            raise RetryableError(f"{order.plan.urn}: what was written is gone: {source}", path=source)
+        return [(path, replace(found, path=f"{directory}/{path}" if path else directory)) for path, found in share]
 
     def _describe(
-        self, order: WorkOrder, directories: tuple[Output, ...], written: "_Written", *, rows_read: int
+        self,
+        order: WorkOrder,
+        share: Sequence[tuple[str, WrittenDirectory]],
+        written: "_Written",
+        *,
+        rows_read: int,
     ) -> Staged:
+        """``share``: the directories of the order, each with its path below the share."""
         spec = read_plan_of(order.plan).spec
+        placed = [(*parse_role_path(path), found) for path, found in share]
+        outputs = tuple(
+            Output(role, found.path, published_path(role, path, spec.writer), found.files, found.steps)
+            for role, path, found in placed
+        )
+        aside = written.schemas.get(Role.QUARANTINE)
+        heads = (
+            read_heads(self._fs, outputs, aside, spec)
+            if order.names is None
+            else (head for role, _path, found in placed if role is Role.QUARANTINE for head in found.heads)
+        )
         return Staged(
-            outputs=directories,
+            outputs=outputs,
             rows_read=rows_read,
             file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
             columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
             observed_high=None if written.observed is None else written.observed.high,
-            samples=sample_quarantine(self._fs, directories, written.schemas.get(Role.QUARANTINE), spec),
+            samples=sample_quarantine(heads, aside, spec),
         )
 
     def _write_explained(self, orders: Sequence[WorkOrder], read: "_Read", directory: str) -> "_Written":
@@ -171,7 +191,7 @@ class SparkExtractor:
             raise RetryableError("Spark's server is gone", hint="The next run starts where this one did.")
         try:
             with self._cancellation.tagged(order.tag):
-                return self._write(orders, *read(), self._fs.to_uri(directory))
+                return self._write(orders, *read(), directory)
         except RetryableError as error:
             # The write's error says only that it failed; its cause may say why, and what to correct.
             cause = error.__cause__ or error
@@ -201,7 +221,7 @@ class SparkExtractor:
         return add_output_partitions(frame, spec.writer, dataset=order.plan.urn, now=order.started_at)
 
     def _write(
-        self, orders: Sequence[WorkOrder], raw: DataFrame, given: Mapping[str, int] | None, uri: str
+        self, orders: Sequence[WorkOrder], raw: DataFrame, given: Mapping[str, int] | None, directory: str
     ) -> "_Written":
         order = orders[0]
         spec = read_plan_of(order.plan).spec
@@ -209,24 +229,43 @@ class SparkExtractor:
         divided, partition_columns = self._divide(order, frame)
         split = _split(divided, order)
         require_readable(orders, split.schemas.values())
-        writer = spec.writer
-        write_parquet(
-            split.frame,
-            uri,
-            partition_columns=(*split.partition_columns, *partition_columns),
-            file_rows_max=plan_file_rows_max(
-                divided.schema, file_bytes_max=writer.file_bytes_max, file_rows_max=writer.file_rows_max
-            ),
-            compression=writer.compression,
+        rows_max = plan_file_rows_max(
+            divided.schema, file_bytes_max=spec.writer.file_bytes_max, file_rows_max=spec.writer.file_rows_max
         )
+        columns = (*split.partition_columns, *partition_columns)
+        if order.names is None:
+            write_parquet(
+                split.frame,
+                self._fs.to_uri(directory),
+                partition_columns=columns,
+                file_rows_max=rows_max,
+                compression=spec.writer.compression,
+            )
+            found: Sequence[WrittenDirectory] = ()
+        else:
+            place = self._fs.to_uri(directory)
+            tasks = TaskWrite(self._open_files(orders, place), columns, rows_max, spec.writer.compression)
+            found = write_by_tasks(split.frame, tasks, dataset=order.plan.urn, place=place)
         seen = observed.get()
         if given is None:
-            counts = {_ALONE: _count(split.frame) if seen is None else seen.row_count}
+            counts = {ALONE: _count(split.frame) if seen is None else seen.row_count}
         elif all(link.where is None and link.function is None for link in spec.converters):
             counts = dict(given)
         else:
             counts = _count_shares(split.frame)
-        return _Written(seen, counts, split.schemas)
+        return _Written(seen, counts, split.schemas, found)
+
+    def _open_files(self, orders: Sequence[WorkOrder], place: str) -> Callable[[], NewFiles]:
+        """What a task calls to make its files."""
+        is_shared = len(orders) > 1
+        places = {
+            _share_of(order) if is_shared else ALONE: AttemptPlace(
+                order.directory, order.names, read_plan_of(order.plan).spec.writer
+            )
+            for order in orders
+            if order.names is not None
+        }
+        return partial(open_attempt_files, place, self._umask, places, is_shared=is_shared)
 
     def _observed(self, order: WorkOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
         """The rows to publish, observed once: of two nested observations Connect may give back only the outer one.
@@ -300,11 +339,15 @@ _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``row_counts``: how many rows should be in the files, by share; ``_ALONE`` is the only share of one order."""
+    """``row_counts``: how many rows should be in the files, by share; ``ALONE`` is the only share of one order.
+
+    ``directories``: what tasks finished, where the tasks wrote the files themselves.
+    """
 
     observed: Observed | None
     row_counts: Mapping[str, int]
     schemas: Mapping[Role, t.StructType]
+    directories: Sequence[WrittenDirectory]
 
 
 def _count(frame: DataFrame) -> int:

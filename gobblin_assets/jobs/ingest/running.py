@@ -12,11 +12,14 @@ from pathlib import Path
 
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
+from gobblin_assets.jobs.ingest.engine_port import Connection, Engine
 from gobblin_assets.jobs.ingest.kind import IngestKind
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.jobs.programs import OpenFiles
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -120,23 +123,26 @@ def open_source(job: JobSpec) -> Source:
 def open_run(
     job: JobSpec,
     datasets: Mapping[DatasetUrn, DatasetSpec],
-    engine: SparkEngine,
+    engine: Engine,
     stores: Stores,
     say: _Say,
     on_publication: Callable[[DatasetReport], None],
+    *,
+    open_files: OpenFiles = open_file_system,
+    connection: Connection | None = None,
 ) -> Iterator[RunPorts]:
-    """What a run of ``job`` needs."""
-    fs, root = open_file_system(job.destination, umask=job.umask)
+    """What a run of ``job`` needs. ``connection`` None: that of the environment."""
+    fs, root = open_files(job.destination, umask=job.umask)
     clock = SystemClock()
     yield RunPorts(
         stores=stores,
         destination=open_destination(
-            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
+            DestinationRequest(JobName(job.job), job.destination, fs, root, stores, open_files, clock.new_id)
         ),
-        open_file_system=open_file_system,
+        open_file_system=open_files,
         kind=IngestKind(
             datasets,
-            open_source(job),
+            open_source(job) if connection is None else connection.open_source(job),
             lambda: engine.get_session(job),
             lambda: engine.open_extractor(job, stores),
             lambda: engine.open_rewriter(job, datasets),
@@ -146,6 +152,7 @@ def open_run(
         clock=clock,
         say=say,
         on_publication=on_publication,
+        events=open_events(job, stores, clock, say),
     )
 
 

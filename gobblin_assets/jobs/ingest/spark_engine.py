@@ -20,14 +20,16 @@ from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
-from gobblin_assets.spark.settings import SparkSettings, merge_jars
+from gobblin_assets.spark.settings import SparkSettings, list_place_capabilities, merge_jars
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
 
 class _SparkWork(Protocol):
     """The module ``spark_work``."""
 
-    def SparkExtractor(self, spark: SparkSession, fs: FileSystem, published: PublishedFiles) -> Worker: ...  # noqa: N802  a class of the module
+    def SparkExtractor(  # noqa: N802  a class of the module
+        self, spark: SparkSession, fs: FileSystem, published: PublishedFiles, *, umask: int | None = None
+    ) -> Worker: ...
 
     def SparkRewriter(  # noqa: N802  the same
         self, spark: SparkSession, fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]
@@ -79,9 +81,10 @@ class SparkEngine:
         return self._session is not None
 
     def settings(self, job: JobSpec | None = None) -> SparkSettings:
-        """The settings of the session, with the connectors of ``job``."""
+        """The settings of the session, with the connectors of ``job``: of its source, and of its destination."""
         jobs = [] if job is None else [job]
-        needed = list_capabilities(jobs, os.environ)
+        places = list_place_capabilities(each.destination for each in jobs)
+        needed = [*list_capabilities(jobs, os.environ), *places]
         folder = Path(self.work_folder) if self.work_folder is not None else read_settings().home / "spark"
         return SparkSettings(
             work_folder=folder.expanduser().absolute(),
@@ -106,7 +109,7 @@ class SparkEngine:
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads WorkUnits and writes them into the job's staging."""
         fs, _root = open_file_system(job.destination, umask=job.umask)
-        return _import_spark().SparkExtractor(self.get_session(job), fs, stores.published)
+        return _import_spark().SparkExtractor(self.get_session(job), fs, stores.published, umask=job.umask)
 
     def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
         """The rewriter of the job's published rows, for compaction."""

@@ -1,5 +1,6 @@
 """The part of ``SparkEngine`` that needs Spark's own modules: the engine imports it when it first needs them."""
 
+import os
 from collections.abc import Callable, Iterable
 
 from gobblin_assets.commit.sequence import AttemptRecord
@@ -8,6 +9,7 @@ from gobblin_assets.jobs.ingest.rewriter import SparkRewriter
 from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.cancellation import interrupt_described
+from gobblin_assets.spark.s3 import S3_CAPABILITY
 from gobblin_assets.spark.session import open_session, runs_spark_itself
 
 __all__ = ["SparkExtractor", "SparkRewriter", "find_warm", "interrupt_attempt", "open_session", "runs_spark_itself"]
@@ -23,17 +25,22 @@ def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
 
 
 def find_warm(needed: Iterable[str], say: Callable[[str], None]) -> str | None:
-    """The URL of GOBBLIN_HOME's warm server, if it answers and has these connectors."""
+    """The URL of GOBBLIN_HOME's warm server, if it answers, and has these connectors and the same stores."""
     server = connect_server.find(read_settings().home)
     if server is None:
         return None
-    missing = sorted(set(needed) - set(server.capabilities))
+    wanted = set(needed)
+    missing = sorted(wanted - set(server.capabilities))
     if missing:
-        options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
-        say(
-            f"Spark: a session of this process, since the warm server has no connector for {', '.join(missing)}; "
-            f"to use it: gobblin-assets spark stop, then spark start {options}"
-        )
-        return None
-    say(f"Spark: the warm Connect server on port {server.port}")
-    return server.url
+        why = f"has no connector for {', '.join(missing)}"
+    elif S3_CAPABILITY in wanted and not server.reaches_s3_by(os.environ):
+        why = "was started with other variables of S3 (GOBBLIN_S3_…, AWS_…)"
+    else:
+        say(f"Spark: the warm Connect server on port {server.port}")
+        return server.url
+    options = " ".join(f"--capability {name}" for name in (*server.capabilities, *missing))
+    say(
+        f"Spark: a session of this process, since the warm server {why}; "
+        f"to use it: gobblin-assets spark stop, then spark start {options}"
+    )
+    return None

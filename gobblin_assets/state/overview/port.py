@@ -16,6 +16,7 @@ from gobblin_assets.model.watermark import Watermark
 class DatasetLine:
     """A dataset now. Files are those of active segments, of all roles; ``rows`` are those of the data role.
 
+    Both are None at given names, where later files replace earlier ones: `gobblin-assets verify` counts those.
     ``open_state`` and ``open_sequence``: the publication that is open, if any. ``held_by`` has a live lease.
     """
 
@@ -23,9 +24,9 @@ class DatasetLine:
     urn: DatasetUrn
     version: int
     partitions: int
-    rows: int
-    files: int
-    file_bytes: int
+    rows: int | None
+    files: int | None
+    file_bytes: int | None
     open_state: str | None
     open_sequence: uuid.UUID | None
     held_by: str | None
@@ -140,6 +141,15 @@ class AttemptLine:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class KeptLine:
+    """A finished sequence at given names: since when it is, and until when it keeps what it replaced or removed."""
+
+    sequence_id: uuid.UUID
+    done_at: dt.datetime
+    kept_until: dt.datetime
+
+
 class Overview(Protocol):
     """Implemented by ``overview.postgres``. None stands for all jobs, all datasets."""
 
@@ -155,6 +165,10 @@ class Overview(Protocol):
         self, job: JobName | None, urn: DatasetUrn | None, *, with_ended: bool, limit: int
     ) -> Sequence[SequenceLine]:
         """Newest first. Without ``with_ended``: those that have not ended, BUILDING ones included."""
+        ...
+
+    def list_kept(self, job: JobName, urn: DatasetUrn) -> Sequence[KeptLine]:
+        """Of publications at names that are always new, none. After its time a cleanup may come at any moment."""
         ...
 
     def list_runs(self, job: JobName | None, *, limit: int) -> Sequence[RunLine]:

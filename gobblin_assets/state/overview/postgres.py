@@ -15,6 +15,7 @@ from gobblin_assets.model.watermark import Watermark, parse_watermark
 from gobblin_assets.state.overview.port import (
     AttemptLine,
     DatasetLine,
+    KeptLine,
     LedgerLine,
     RunDatasetLine,
     RunLine,
@@ -27,14 +28,16 @@ _DATASETS: Final = text(f"""
            (SELECT count(DISTINCT k.partition)
               FROM gobblin.watermark_key k JOIN gobblin.ledger l USING (key_id)
              WHERE k.dataset_id = d.dataset_id AND l.active) AS partitions,
-           coalesce(f.row_count, 0) AS rows, coalesce(f.file_count, 0) AS files,
-           coalesce(f.file_bytes, 0) AS file_bytes,
+           CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.row_count, 0) END AS rows,
+           CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.file_count, 0) END AS files,
+           CASE WHEN f.is_at_given_names THEN NULL ELSE coalesce(f.file_bytes, 0) END AS file_bytes,
            o.state AS open_state, o.sequence_id AS open_sequence, l.owner AS held_by,
            r.outcome AS last_outcome, r.error AS last_error, r.ended_at AS last_ended_at
       FROM gobblin.dataset d
       LEFT JOIN LATERAL (
                SELECT sum(g.row_count) FILTER (WHERE g.role = 'data')::bigint AS row_count,
-                      sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes
+                      sum(g.file_count)::bigint AS file_count, sum(g.file_bytes)::bigint AS file_bytes,
+                      bool_or(s.details ? 'slots_keep_s') AS is_at_given_names
                  FROM gobblin.segment g JOIN gobblin.commit_sequence s USING (sequence_id)
                 WHERE g.dataset_id = d.dataset_id AND g.sealed AND g.retired_by IS NULL AND s.state = 'DONE'
            ) f ON true
@@ -80,6 +83,13 @@ _SEQUENCES: Final = text(f"""
 """)
 
 _RUN_COLUMNS: Final = "run_id, job, state, owner, dagster_run_id, started_at, ended_at, error, figures"
+
+_KEPT: Final = text("""
+    SELECT s.sequence_id, s.done_at,
+           s.done_at + make_interval(secs => CAST(s.details ->> 'slots_keep_s' AS double precision)) AS kept_until
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE d.job = :job AND d.urn = :urn AND s.state = 'DONE' AND s.details ? 'slots_keep_s'
+""")
 
 _RUNS: Final = text(f"""
     SELECT {_RUN_COLUMNS} FROM gobblin.run
@@ -131,6 +141,9 @@ class PostgresOverview:
     ) -> Sequence[SequenceLine]:
         rows = self._read(_SEQUENCES, job=job, urn=urn, with_ended=with_ended, limit=limit)
         return [SequenceLine(**row._mapping) for row in rows]  # noqa: SLF001  the same
+
+    def list_kept(self, job: JobName, urn: DatasetUrn) -> Sequence[KeptLine]:
+        return [KeptLine(**row._mapping) for row in self._read(_KEPT, job=job, urn=urn)]  # noqa: SLF001  the same
 
     def list_runs(self, job: JobName | None, *, limit: int) -> Sequence[RunLine]:
         return [_run_line(row) for row in self._read(_RUNS, job=job, limit=limit)]

@@ -1,7 +1,15 @@
 """The stores between runs, in Postgres. Every statement uses the database's clock."""
 
 from gobblin_assets.state.postgres.datasets import PostgresDatasetStore
+from gobblin_assets.state.postgres.events import PostgresEventStore
 from gobblin_assets.state.postgres.leases import PostgresLeaseStore
+from gobblin_assets.state.postgres.rate_shares import PostgresRateShareStore
 from gobblin_assets.state.postgres.runs import PostgresRunStore
 
-__all__ = ["PostgresDatasetStore", "PostgresLeaseStore", "PostgresRunStore"]
+__all__ = [
+    "PostgresDatasetStore",
+    "PostgresEventStore",
+    "PostgresLeaseStore",
+    "PostgresRateShareStore",
+    "PostgresRunStore",
+]

@@ -14,8 +14,9 @@ from queue import SimpleQueue
 from typing import Final
 
 from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
+from gobblin_assets.jobs.copy.transfer.pacing import copy_at_rate
 from gobblin_assets.jobs.copy.transfer.wire import MessageBuffer, send_message
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin
+from gobblin_assets.jobs.copy.transfer.writing import BinWork
 
 _INPUT: Final = 0
 _OUTPUT: Final = 1
@@ -40,7 +41,7 @@ def serve() -> None:
     while True:
         number, work = orders.get()
         sink = BatchingSink(number, send)
-        copy_bin(work, sink)
+        copy_at_rate(work, sink)
         sink.finish()
 
 

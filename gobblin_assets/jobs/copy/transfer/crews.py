@@ -8,7 +8,8 @@ from queue import Queue
 from typing import Final, Protocol
 
 from gobblin_assets.jobs.copy.transfer.batches import BatchingSink, RowBatch
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, copy_bin
+from gobblin_assets.jobs.copy.transfer.pacing import copy_at_rate
+from gobblin_assets.jobs.copy.transfer.writing import BinWork
 
 _WAITING_BATCHES: Final = 4
 """For each thread; more would only take memory while nobody takes the results."""
@@ -84,7 +85,7 @@ class ThreadCrew:
                 except IndexError:
                     return
                 sink = BatchingSink(number, self._send)
-                copy_bin(pack(), sink)
+                copy_at_rate(pack(), sink)
                 sink.finish()
         except _StoppedError:
             return

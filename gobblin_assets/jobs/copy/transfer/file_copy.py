@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -17,14 +18,32 @@ from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, Re
 from gobblin_assets.fs.posix_errors import translate_error
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.transfer.attributes import ExtendedAttributes, apply_attributes, read_extended
-from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, Moved, ShrunkError, move_bytes, read_whole, write_all
+from gobblin_assets.jobs.copy.transfer.moving import (
+    CHUNK_BYTES,
+    Moved,
+    ShrunkError,
+    move_bytes,
+    move_range,
+    read_whole,
+    write_all,
+)
 
 # Without O_NONBLOCK, opening a pipe that took the file's name would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RANGED: Final = "gobblin_assets.jobs.copy.transfer.ranged_copy"
+_FILL: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE_OF_NEW: Final = 0o666
+_MODE_OF_FILLED: Final = 0o600
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ELOOP, errno.ENXIO})
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM})
+
+
+PackedPart = tuple[str, bool, int, int | None, int | None, int | None]
+"""Of a file or directory that is packed: path, whether it is a directory, size, inode, mtime and mode."""
+
+PackedConversion = tuple[tuple[int, ...], str, tuple[int, ...], tuple[PackedPart, ...]]
+"""A Conversion as plain values: its steps, member, member's steps and parts."""
 
 
 class PlannedFile(NamedTuple):
@@ -36,6 +55,8 @@ class PlannedFile(NamedTuple):
     inode: int | None
     mtime_ns: int | None
     desired: Attributes
+    tag: str | None = None
+    conversion: PackedConversion | None = None
 
 
 class CopyOptions(NamedTuple):
@@ -56,12 +77,16 @@ StagedFile = tuple[int, int, int, int | None]
 
 
 def copy_file(source: str, file: PlannedFile, target: str, options: CopyOptions, moved: Moved) -> StagedFile:
-    """Copy the planned file at ``source`` to the new name ``target``; both are full paths.
+    """Copy the planned file at ``source``, a full path or a store's URI, to the new name ``target``, a full path.
 
     RetryableError: the source is gone or has changed, space is missing, or the writer's directory is gone.
     RejectedError: a right is missing. ConflictError: something is at ``target``. What an error leaves at ``target``
     does not count. Errors of ``moved`` pass through.
     """
+    if source[0] != "/":
+        # What reads stores is imported where a source is one: each copying process waits for its imports.
+        staged: StagedFile = import_module(_RANGED).copy_ranged(source, file, target, options, moved)
+        return staged
     if file.size_bytes <= CHUNK_BYTES:
         return _copy_small(source, file, target, options, moved)
     return _copy_large(source, file, target, options, moved)
@@ -74,17 +99,17 @@ def _copy_small(source: str, file: PlannedFile, target: str, options: CopyOption
         try:
             content = read_whole(descriptor, file.size_bytes)
             extended = _read_extended(descriptor, options)
-            _require_planned(os.fstat(descriptor), file, source, "since it was planned")
+            require_planned(os.fstat(descriptor), file, source, "since it was planned")
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _source_error(error, source) from error
+        raise source_error(error, source) from error
 
     def write(out: int) -> int | None:
         write_all(out, content)
         return google_crc32c.value(content) if options.checksum else None
 
-    staged = _make_file(source, file, target, extended, write)
+    staged = make_file(source, file, target, extended, write)
     moved(file.size_bytes)
     return staged
 
@@ -94,27 +119,98 @@ def _copy_large(source: str, file: PlannedFile, target: str, options: CopyOption
         descriptor = os.open(source, options.read_flags)
         try:
             before = os.fstat(descriptor)
-            _require_planned(before, file, source, "since it was planned")
+            require_planned(before, file, source, "since it was planned")
             extended = _read_extended(descriptor, options)
 
             def write(out: int) -> int | None:
                 checksum = move_bytes(descriptor, out, before, moved, checksum=options.checksum)
-                _require_planned(os.fstat(descriptor), file, source, "while it was read")
+                require_planned(os.fstat(descriptor), file, source, "while it was read")
                 return checksum
 
-            return _make_file(source, file, target, extended, write)
+            return make_file(source, file, target, extended, write)
         finally:
             os.close(descriptor)
     except ShrunkError as error:
         raise _changed(source, "while it was read") from error
     except OSError as error:
-        raise _source_error(error, source) from error
+        raise source_error(error, source) from error
 
 
-def _make_file(
+def copy_part(
+    source: str, file: PlannedFile, target: str, bounds: tuple[int, int], options: CopyOptions, moved: Moved
+) -> StagedFile:
+    """Copy the bytes of ``bounds`` into the file ``target``, which is there with its whole size and zeros.
+
+    Others write to other parts. Returns the part's size and CRC32C, and the inode of ``target``; errors as
+    ``copy_file``.
+    """
+    try:
+        descriptor = os.open(source, options.read_flags)
+        try:
+            before = os.fstat(descriptor)
+            require_planned(before, file, source, "since it was planned")
+            try:
+                out = os.open(target, _FILL)
+                try:
+                    checksum = move_range(descriptor, out, before, bounds, moved, checksum=options.checksum)
+                    found = os.fstat(out)
+                finally:
+                    os.close(out)
+            except OSError as error:
+                raise _target_error(error, source, target) from error
+            require_planned(os.fstat(descriptor), file, source, "while it was read")
+        finally:
+            os.close(descriptor)
+    except ShrunkError as error:
+        raise _changed(source, "while it was read") from error
+    except OSError as error:
+        raise source_error(error, source) from error
+    return bounds[1] - bounds[0], found.st_ino, found.st_mtime_ns, checksum
+
+
+def make_sized(source: str, file: PlannedFile, target: str) -> None:
+    """Make the file that parts are copied into. Only its owner may open it until ``finish_parts``."""
+    try:
+        out = os.open(target, _CREATE, _MODE_OF_NEW if file.desired.mode is None else _MODE_OF_FILLED)
+        try:
+            os.ftruncate(out, file.size_bytes)
+        finally:
+            os.close(out)
+    except OSError as error:
+        raise _target_error(error, source, target) from error
+
+
+def finish_parts(source: str, file: PlannedFile, target: str, checksum: int | None, options: CopyOptions) -> StagedFile:
+    """Set the attributes of a file of which all parts were copied, and look once more at its source."""
+    try:
+        descriptor = os.open(source, options.read_flags)
+        try:
+            extended = _read_extended(descriptor, options)
+            require_planned(os.fstat(descriptor), file, source, "while it was read")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise source_error(error, source) from error
+    try:
+        out = os.open(target, _FILL)
+        try:
+            found = apply_attributes(out, target, file.desired, extended)
+        finally:
+            os.close(out)
+    except OSError as error:
+        raise _target_error(error, source, target) from error
+    if found.st_size != file.size_bytes:
+        raise RetryableError(f"wrote {file.size_bytes:,} bytes to {target}, which has {found.st_size:,}", path=target)
+    return found.st_size, found.st_ino, found.st_mtime_ns, checksum
+
+
+def make_file(
     source: str, file: PlannedFile, target: str, extended: ExtendedAttributes, write: Callable[[int], int | None]
 ) -> StagedFile:
-    """Make the file, let ``write`` fill it, and set its attributes. The name must be free, and its parent be there."""
+    """Make the file, let ``write`` fill it, and set its attributes. The name must be free, and its parent be there.
+
+    A file that is converted has the size that ``write`` gave it.
+    """
     desired = file.desired
     try:
         out = os.open(target, _CREATE, _MODE_OF_NEW if desired.mode is None else desired.mode & 0o777)
@@ -131,7 +227,7 @@ def _make_file(
             os.close(out)
     except OSError as error:
         raise _target_error(error, source, target) from error
-    if found.st_size != file.size_bytes:
+    if file.conversion is None and found.st_size != file.size_bytes:
         raise RetryableError(f"wrote {file.size_bytes:,} bytes to {target}, which has {found.st_size:,}", path=target)
     return found.st_size, found.st_ino, found.st_mtime_ns, checksum
 
@@ -142,7 +238,7 @@ def _read_extended(descriptor: int, options: CopyOptions) -> ExtendedAttributes:
     return ()
 
 
-def _require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
+def require_planned(found: os.stat_result, file: PlannedFile, source: str, when: str) -> None:
     if (
         found.st_size != file.size_bytes
         or (file.inode is not None and found.st_ino != file.inode)
@@ -156,7 +252,7 @@ def _changed(source: str, when: str) -> RetryableError:
     return RetryableError(f"{source} changed {when}", hint="The next plan sees it as it is then.", path=source)
 
 
-def _source_error(error: OSError, source: str) -> GobblinError:
+def source_error(error: OSError, source: str) -> GobblinError:
     if error.errno in _GONE:
         return RetryableError(f"{source} is gone since it was planned", hint="The next plan sees that.", path=source)
     if error.errno in _FORBIDDEN:

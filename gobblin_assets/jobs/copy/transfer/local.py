@@ -1,20 +1,24 @@
 """The transfer on this machine: by threads or by processes, as the plan needs them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Self
 
 from gobblin_assets.errors import RetryableError
+from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.batches import RowBatch
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.crews import Crew, LostBin, ThreadCrew
+from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions
+from gobblin_assets.jobs.copy.transfer.journal import FinishedFile, work_guid_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter
 from gobblin_assets.jobs.copy.transfer.process_crew import ProcessCrew
 from gobblin_assets.jobs.copy.transfer.processes import ProcessPool
 from gobblin_assets.jobs.copy.transfer.results import count_reported, list_lost, list_results
-from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item
+from gobblin_assets.jobs.copy.transfer.splits import SplitFiles, staged_split
+from gobblin_assets.jobs.copy.transfer.writing import BinWork, pack_item, pack_part
 
 READY_FILES_MIN: Final = 2_000
 """From so many small files on, processes that are there already are faster than threads."""
@@ -40,7 +44,7 @@ def needs_processes(bins: Sequence[Bin], workers: int, files_min: int) -> bool:
         return False
     items = [item for found in bins for item in found.items]
     file_count = sum(len(item.files) for item in items)
-    size_bytes = sum(file.origin.identity.size_bytes for item in items for file in item.files)
+    size_bytes = sum(file.size_bytes for item in items for file in item.files)
     return file_count >= files_min and size_bytes < THREAD_FILE_BYTES_MIN * file_count
 
 
@@ -71,13 +75,15 @@ class LocalTransfer:
         self._pool.close()
 
     def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
+        splits = SplitFiles(order.source_root, order.attempt, options_of(order), order.bins)
+        splits.make()
         crew = self._gather(order)
         with self._lock:
             self._running[order.tag] = crew
             if order.tag in self._cancelled:
                 crew.stop()
         try:
-            yield from _take_results(order, crew)
+            yield from _take_results(order, crew, splits)
             with self._lock:
                 is_cancelled = order.tag in self._cancelled
             if is_cancelled:
@@ -87,6 +93,11 @@ class LocalTransfer:
             with self._lock:
                 del self._running[order.tag]
 
+    def describe_interruption(self, tag: str, items: Sequence[CopyItem]) -> Mapping[str, object] | None:
+        """Writers end with this process."""
+        del tag, items
+        return None
+
     def cancel(self, tag: str) -> None:
         with self._lock:
             self._cancelled.add(tag)
@@ -95,33 +106,64 @@ class LocalTransfer:
             crew.stop()
 
     def _gather(self, order: TransferOrder) -> Crew:
-        works = [partial(_plan_work, order, found) for found in order.bins]
+        works = [partial(plan_work, order, found) for found in order.bins]
         files_min = READY_FILES_MIN if self._pool.has_idle() else COLD_FILES_MIN
         if needs_processes(order.bins, order.workers, files_min):
             return ProcessCrew(self._pool, works, order.workers)
         return ThreadCrew(works, order.workers)
 
 
-def _plan_work(order: TransferOrder, found: Bin) -> BinWork:
+def plan_work(order: TransferOrder, found: Bin) -> BinWork:
+    """What the bin's writer needs to know, whichever way the order is copied."""
+    items = tuple(pack_item(item) for item in found.items)
+    parts = tuple(pack_part(part, staged_split(order.attempt, part.item.number)) for part in found.parts)
+    # A plain tuple, which ``marshal`` takes.
+    wanted = options_of(order)
+    options = (wanted.checksum, wanted.access_lists, wanted.extended, wanted.follows_links)
+    writers = min(order.workers, len(order.bins))
+    rate = (_part_of(order.rate.bytes_per_s, writers), _part_of(order.rate.files_per_s, writers))
+    finished = {guid: (*each,) for guid, each in _find_finished(order, found).items()}
+    directory = f"{order.attempt}/{found.writer}"
+    return BinWork(
+        order.source_root, directory, options, items, order.journals, finished, parts, rate, order.converters
+    )
+
+
+def _part_of(per_s: float | None, writers: int) -> float | None:
+    return None if per_s is None else per_s / writers
+
+
+def options_of(order: TransferOrder) -> CopyOptions:
+    """What the order wants of each file besides its bytes."""
     kept = order.preserve.letters
     extended = PreserveLetter.EXTENDED in kept
-    options = (order.checksum, PreserveLetter.ACCESS_LISTS in kept, extended, order.follows_links)
-    items = tuple(pack_item(item) for item in found.items)
-    return BinWork(order.source_root, f"{order.attempt}/{found.writer}", options, items)
+    return CopyOptions(order.checksum, PreserveLetter.ACCESS_LISTS in kept, extended, order.follows_links)
 
 
-def _take_results(order: TransferOrder, crew: Crew) -> Iterator[tuple[FileResult, ...]]:
+def _find_finished(order: TransferOrder, found: Bin) -> dict[str, FinishedFile]:
+    """What earlier attempts finished of the bin's files, by work guid."""
+    if not order.finished:
+        return {}
+    guids = (
+        work_guid_of(order.source_root, file.origin.path, file.origin.identity, file.desired)
+        for item in found.items
+        for file in item.files
+    )
+    return {guid: order.finished[guid] for guid in guids if guid is not None and guid in order.finished}
+
+
+def _take_results(order: TransferOrder, crew: Crew, splits: SplitFiles) -> Iterator[tuple[FileResult, ...]]:
     reported = [0 for _ in order.bins]
     files = failed = moved_bytes = 0
     for report in crew.reports():
         found = order.bins[report.bin]
         match report:
             case RowBatch():
-                results = list_results(found, report.rows)
+                results = list_results(found, report.rows, splits)
                 reported[report.bin] += count_reported(report.rows)
                 moved_bytes += report.moved_bytes
             case LostBin():
-                results = list_lost(found, reported[report.bin], report.reason)
+                results = list_results(found, list_lost(found, reported[report.bin], report.reason), splits)
         for result in results:
             if result.failure is not None:
                 failed += 1

@@ -47,35 +47,44 @@ def move_bytes(source: int, out: int, found: os.stat_result, moved: Moved, *, ch
 
     Parts that a sparse source does not hold stay holes. ShrunkError if the source ends early.
     """
-    size_bytes = found.st_size
-    is_sparse = found.st_blocks * _STAT_BLOCK_BYTES < size_bytes
-    crc, position = 0, 0
-    os.posix_fadvise(source, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    for begin, end in _find_data(source, size_bytes) if is_sparse else [(0, size_bytes)]:
+    crc = move_range(source, out, found, (0, found.st_size), moved, checksum=checksum)
+    if found.st_blocks * _STAT_BLOCK_BYTES < found.st_size:
+        # The end may be a hole, which nothing was written to.
+        os.ftruncate(out, found.st_size)
+    return crc
+
+
+def move_range(
+    source: int, out: int, found: os.stat_result, bounds: tuple[int, int], moved: Moved, *, checksum: bool
+) -> int | None:
+    """Move the bytes from ``bounds[0]`` to before ``bounds[1]`` to the same place; ``out`` has zeros there."""
+    position, stop = bounds
+    is_sparse = found.st_blocks * _STAT_BLOCK_BYTES < found.st_size
+    crc = 0
+    os.posix_fadvise(source, position, stop - position, os.POSIX_FADV_SEQUENTIAL)
+    for begin, end in _find_data(source, position, stop) if is_sparse else [bounds]:
         if checksum:
             crc = _add_zeros(crc, begin - position)
             crc = _move_checked(source, out, begin, end, crc, moved)
         else:
             _move_by_kernel(source, out, begin, end, moved)
         position = end
-    if position < size_bytes:
-        os.ftruncate(out, size_bytes)
-        crc = _add_zeros(crc, size_bytes - position) if checksum else crc
-    return crc if checksum else None
+    return _add_zeros(crc, stop - position) if checksum else None
 
 
-def _find_data(source: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+def _find_data(source: int, position: int, stop: int) -> Iterator[tuple[int, int]]:
     """The parts that are not holes. Where a file system does not tell, all is one part."""
-    position = 0
-    while position < size_bytes:
+    while position < stop:
         try:
             begin = os.lseek(source, position, os.SEEK_DATA)
             end = os.lseek(source, begin, os.SEEK_HOLE)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return
-            begin, end = position, size_bytes
-        yield begin, min(end, size_bytes)
+            begin, end = position, stop
+        if begin >= stop:
+            return
+        yield begin, min(end, stop)
         position = end
 
 

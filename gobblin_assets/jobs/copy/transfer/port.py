@@ -1,13 +1,24 @@
 """The order to copy, the results, and the port that each way to copy implements."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
+from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import Bin
+from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED, Preserve
 from gobblin_assets.model.files import FileIdentity
+
+
+class TransferWay(StrEnum):
+    """Where files are copied: by this machine, by Spark's executors, or by whichever the run has reason for."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +64,31 @@ def unheard_progress(_progress: TransferProgress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """Bytes and files a second that may be copied; None: as many as can."""
+
+    bytes_per_s: float | None = None
+    files_per_s: float | None = None
+
+
+UNLIMITED: Final = Rate()
+
+
+@dataclass(frozen=True, slots=True)
 class TransferOrder:
-    """Copy the bins' items from below ``source_root`` into ``attempt``, both full paths.
+    """Copy the bins' items from below ``source_root``, a full path or a store's URI, into ``attempt``, a full path
+    or the URI of one.
 
     ``<attempt>/<bin.writer>`` is there for each bin, and empty. The file item ``n`` becomes ``<bin.writer>/<n>``, and a
     file of the directory item ``n`` lies below ``<bin.writer>/<n>/``. ``workers``: how many bins are copied at a time.
     ``checksum``: whether the CRC32C of each file is wanted. ``preserve``: only access lists and extended attributes of
     files are read from the source; the rest is in the items. ``tag`` names the work for a later ``cancel``.
     ``on_progress`` is called by the thread that takes the results. ``follows_links``: the plan gave links as what they
-    lead to; otherwise a link at a planned file's name fails the file.
+    lead to; otherwise a link at a planned file's name fails the file. ``journals``: writers say in a journal which
+    files are finished; it needs ``checksum``. ``finished``: by work guid, files of earlier attempts that writers take
+    instead of copying, if they are still as they were finished. ``split_bytes``: the bins were planned with it, and
+    whoever plans them anew does the same; a file that several writers fill becomes ``splits/<n>``. ``rate``: of all
+    writers together; each keeps an equal part. ``converters``: the chain of the items' conversions.
     """
 
     source_root: str
@@ -73,6 +100,11 @@ class TransferOrder:
     preserve: Preserve = NOTHING_PRESERVED
     on_progress: Callable[[TransferProgress], None] = unheard_progress
     follows_links: bool = False
+    journals: bool = False
+    finished: Mapping[str, FinishedFile] = field(default_factory=dict)
+    split_bytes: int | None = None
+    rate: Rate = UNLIMITED
+    converters: str = ""
 
 
 class Transfer(Protocol):
@@ -82,7 +114,15 @@ class Transfer(Protocol):
         """Batches of results, as they come; each file and each directory item of the order has exactly one.
 
         A file that can't be copied is a result. RetryableError if the work was cancelled, or if no writer could be
-        started. Once the iterator is exhausted, closed, or has raised, nothing writes to the attempt any more.
+        started. Once the iterator is exhausted, closed, or has raised, nobody writes to what was reported, and nothing
+        new appears in the attempt.
+        """
+        ...
+
+    def describe_interruption(self, tag: str, items: Sequence[CopyItem]) -> Mapping[str, object] | None:
+        """What another process needs to end the copy of ``items`` under ``tag``, as JSON, before it begins.
+
+        None: the copy ends with this process.
         """
         ...
 

@@ -24,6 +24,8 @@ class PreserveLetter(StrEnum):
 
 
 _UNKNOWN_TO_POSIX: Final = (PreserveLetter.REPLICATION, PreserveLetter.BLOCK_SIZE, PreserveLetter.VERSION)
+_OF_OWNERS: Final = (PreserveLetter.OWNER, PreserveLetter.GROUP)
+_OF_THE_SYSTEM: Final = (PreserveLetter.ACCESS_LISTS, PreserveLetter.EXTENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,18 @@ class Preserve:
     @property
     def without_effect(self) -> tuple[PreserveLetter, ...]:
         return tuple(letter for letter in _UNKNOWN_TO_POSIX if letter in self.letters)
+
+    def list_unread(self, *, has_owners: bool) -> tuple[PreserveLetter, ...]:
+        """Those that somebody asked for, and that files which are read by ranges don't have.
+
+        The permission is not among them: the default asks for it.
+        """
+        unread = _OF_THE_SYSTEM if has_owners else (*_OF_OWNERS, *_OF_THE_SYSTEM)
+        return tuple(letter for letter in unread if letter in self.letters)
+
+    def without_owners(self) -> "Preserve":
+        """What a file system keeps that has names of owners, and no numbers."""
+        return Preserve(self.letters - frozenset((*_OF_OWNERS, *_OF_THE_SYSTEM)))
 
     def attributes_of(self, origin: TreeEntry) -> Attributes:
         """What the copy of ``origin`` gets. Access lists and extended attributes are read while the file is copied."""

@@ -1,22 +1,34 @@
 """Results of rows: what the numbers of a row stand for in its bin."""
 
 from collections.abc import Iterable
-from itertools import islice
 
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.jobs.copy.copyable import CopyItem
 from gobblin_assets.jobs.copy.transfer.bins import Bin
 from gobblin_assets.jobs.copy.transfer.file_copy import StagedFile
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult
+from gobblin_assets.jobs.copy.transfer.splits import SPLITS, SplitFiles
 from gobblin_assets.jobs.copy.transfer.writing import ITEM_ITSELF, FailureText, ResultRow
 from gobblin_assets.model.files import FileIdentity
 
 
-def list_results(found: Bin, rows: Iterable[ResultRow]) -> tuple[FileResult, ...]:
-    writer = found.writer
-    return tuple(
-        [_result_of(writer, found.items[item], entry, staged, failure) for item, entry, staged, failure in rows]
-    )
+def list_results(found: Bin, rows: Iterable[ResultRow], splits: SplitFiles) -> tuple[FileResult, ...]:
+    """The results of the rows. Of a file that several writers fill: when its last part was reported."""
+    writer, count = found.writer, len(found.items)
+    if not found.parts:
+        return tuple(
+            [_result_of(writer, found.items[item], entry, staged, failure) for item, entry, staged, failure in rows]
+        )
+    results = []
+    for item, entry, staged, failure in rows:
+        if item < count:
+            results.append(_result_of(writer, found.items[item], entry, staged, failure))
+            continue
+        part = found.parts[item - count]
+        whole = splits.take(part, staged, failure)
+        if whole is not None:
+            results.append(_result_of(SPLITS, part.item, 0, *whole))
+    return tuple(results)
 
 
 def count_reported(rows: Iterable[ResultRow]) -> int:
@@ -24,11 +36,12 @@ def count_reported(rows: Iterable[ResultRow]) -> int:
     return sum(entry >= ITEM_ITSELF for _item, entry, _staged, _failure in rows)
 
 
-def list_lost(found: Bin, reported: int, reason: str) -> tuple[FileResult, ...]:
-    """A failed result for each file and directory item of the bin but the first ``reported``, in a writer's order."""
+def list_lost(found: Bin, reported: int, reason: str) -> list[ResultRow]:
+    """A row of failure for each file, directory item and part of the bin but the first ``reported``, in their order."""
     failure = (ErrorFamily.RETRYABLE.value, reason)
-    owed = ((item, entry) for item in found.items for entry in _entries_of(item))
-    return tuple(_result_of(found.writer, item, entry, None, failure) for item, entry in islice(owed, reported, None))
+    owed = [(number, entry) for number, item in enumerate(found.items) for entry in _entries_of(item)]
+    owed += [(number, 0) for number in range(len(found.items), len(found.items) + len(found.parts))]
+    return [(number, entry, None, failure) for number, entry in owed[reported:]]
 
 
 def _entries_of(item: CopyItem) -> Iterable[int]:

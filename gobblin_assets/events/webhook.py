@@ -1,0 +1,96 @@
+"""A sink that posts batches of events: ``{"events": [...]}``; any 2xx answer says that the receiver has them.
+
+The URL and the token may be secrets. So neither is ever a part of an error or a line, except the host of a URL that the
+job itself names.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError, LocationValueError
+
+from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.events.sinks import Event
+from gobblin_assets.spec.event_sinks import EventSinkSpec
+
+CONNECT_S_MAX: Final = 5.0
+READ_S_MAX: Final = 10.0
+TRIES_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """``label``: what errors call it."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    label: str
+
+    def send(self, events: Sequence[Event]) -> None:
+        body = json.dumps({"events": list(events)}).encode()
+        timeout = urllib3.Timeout(connect=CONNECT_S_MAX, read=READ_S_MAX)
+        said = "no answer"
+        for _try in range(TRIES_MAX):
+            try:
+                with urllib3.PoolManager(timeout=timeout, retries=False) as pool:
+                    # A redirect could take the token elsewhere. What an answer says besides, it may say slowly.
+                    answer = pool.request(
+                        *("POST", self.url), body=body, headers=self.headers, redirect=False, preload_content=False
+                    )
+                    status = answer.status
+                    answer.close()
+            except LocationValueError:
+                raise _is_no_url(self.label) from None
+            except HTTPError as error:
+                # Without its text, which has the URL.
+                said = type(error).__name__
+                continue
+            if 200 <= status < 300:
+                return
+            said = f"status {status}"
+            if status < 500:
+                break
+        raise RetryableError(f"{self.label} does not take events ({said})", hint="Look at the receiver.")
+
+
+def open_webhook(spec: EventSinkSpec) -> Webhook:
+    """RejectedError for a variable that is not set."""
+    url = spec.url if spec.url_env is None else _read(spec.url_env, "url_env")
+    token = None if spec.token_env is None else _read(spec.token_env, "token_env")
+    headers = {"Content-Type": "application/json"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    label = f"the webhook of {spec.url_env}" if spec.url_env else f"the webhook at {urlsplit(str(url)).hostname}"
+    if not _is_url(str(url)):
+        raise _is_no_url(label)
+    return Webhook(str(url), headers, label)
+
+
+def _read(variable: str, option: str) -> str:
+    found = os.environ.get(variable, "").strip()
+    if not found:
+        raise RejectedError(f"the environment variable {variable} is not set", field=f"events.{option}", hint="Set it.")
+    if not found.isascii() or not found.isprintable() or " " in found:
+        raise RejectedError(
+            f"the environment variable {variable} has a character that no request can carry",
+            field=f"events.{option}",
+            hint="Set it to printable ASCII characters without spaces.",
+        )
+    return found
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _is_no_url(label: str) -> RejectedError:
+    return RejectedError(f"{label} is no URL", field="events.url", hint="Write an http:// or https:// URL.")

@@ -1,0 +1,31 @@
+"""What a kind of job says of its datasets as assets, whoever shows them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAsset:
+    """One role of one dataset. ``kinds``: the technologies that people see, at most three.
+
+    ``uri``: where it is published. ``source_name``: its table or topic, for a dataset that is read over a connection.
+    """
+
+    description: str
+    uri: str
+    kinds: frozenset[str]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    source_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredCheck:
+    """A check that a dataset has.
+
+    ``is_audit``: no publication evaluates it; it compares what is published with the source when somebody asks.
+    """
+
+    name: str
+    description: str
+    blocking: bool = False
+    is_audit: bool = False

@@ -1,0 +1,96 @@
+"""What one run may copy, and what goes first where that is not everything."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gobblin_assets.jobs.copy.globs import parse_glob
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBudget:
+    """What one run may copy; None: everything."""
+
+    files_max: int | None = None
+    bytes_max: int | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.files_max is not None or self.bytes_max is not None
+
+
+@dataclass(slots=True)
+class RunBudget:
+    """A budget, and what is taken of it. The first item always has room: else a large one would wait for ever."""
+
+    budget: CopyBudget
+    files: int = 0
+    size_bytes: int = 0
+
+    def has_room(self, files: int, size_bytes: int) -> bool:
+        files_max, bytes_max = self.budget.files_max, self.budget.bytes_max
+        return not self.files or (
+            (files_max is None or self.files + files <= files_max)
+            and (bytes_max is None or self.size_bytes + size_bytes <= bytes_max)
+        )
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """Files and bytes."""
+        return self.files, self.size_bytes
+
+    @taken.setter
+    def taken(self, taken: tuple[int, int]) -> None:
+        self.files, self.size_bytes = taken
+
+    def take(self, files: int, size_bytes: int) -> None:
+        self.files += files
+        self.size_bytes += size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """The order of files under a budget: those of the first glob, those of the second, and so on; then the others."""
+
+    globs: tuple[str, ...] = ()
+    _tier_of: Callable[[str], int] = field(default=lambda _path: 0, repr=False)
+
+    def tier_of(self, path: str) -> int:
+        """From 0; of a path below the file set."""
+        return self._tier_of(path)
+
+    def name(self, tier: int) -> str:
+        return f"`{self.globs[tier]}`" if tier < len(self.globs) else "the others"
+
+
+def parse_tiers(globs: Sequence[str]) -> Tiers:
+    """RejectedError names the glob, such as ``go_first[0]``."""
+    parsed = [parse_glob(text, field=f"go_first[{number}]") for number, text in enumerate(globs)]
+
+    def tier_of(path: str) -> int:
+        return next((tier for tier, glob in enumerate(parsed) if glob.matches(path)), len(parsed))
+
+    return Tiers(tuple(globs), tier_of)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Files and bytes that later runs copy, by tier."""
+
+    files: Counter[int] = field(default_factory=Counter)
+    size_bytes: Counter[int] = field(default_factory=Counter)
+
+    def add(self, tier: int, files: int, size_bytes: int) -> None:
+        self.files[tier] += files
+        self.size_bytes[tier] += size_bytes
+
+    def describe(self, tiers: Tiers, priority: int) -> Iterator[str]:
+        """A sentence for people, if anything waits. ``priority``: that of the file set."""
+        if not self.files:
+            return
+        by_tier = ", ".join(f"{self.files[tier]:,} of {tiers.name(tier)}" for tier in sorted(self.files))
+        yield (
+            f"{self.files.total():,} files of {self.size_bytes.total():,} bytes wait for later runs "
+            f"(files_per_run_max, bytes_per_run_max)"
+            f"{f': {by_tier}' if tiers.globs else ''}{f'; priority {priority}' if priority else ''}"
+        )

@@ -1,0 +1,99 @@
+"""The datasets of a copy as assets: what a finder found, remembered in a file of GOBBLIN_HOME.
+
+Definitions are loaded by servers, and again by each run. A server searches the source, within a bound, and writes down
+what it found; a run reads that, so that it has the assets that the server has. If the source is away, what was found
+before stays.
+"""
+
+import datetime as dt
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.parsing import CopyDataset, dataset_of, find_copy_datasets
+from gobblin_assets.model.partition import PartitionKind
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.settings import make_home, read_settings
+from gobblin_assets.sources.discovery import write_state
+
+FOUND_ENTRIES_MAX: Final = 100_000
+"""A search for datasets looks at no more entries of the source: about two seconds on a local disk."""
+
+_FORMAT: Final = 1
+_LOG: Final = logging.getLogger("gobblin_assets")
+
+Declared = Mapping[DatasetUrn, CopyDatasetSpec]
+
+
+def declare_copies(job: CopySpec, *, searches: bool) -> Declared:
+    """The datasets, each with its partitions. ``searches``: look for them now, as far as that is possible.
+
+    A search that fails is a warning, and gives what was found before; without that, nothing.
+    """
+    if job.finder is None:
+        return {urn: each.spec for urn, each in find_copy_datasets(job, _now()).items()}
+    known = None if searches else _read_found(job)
+    if known is None:
+        try:
+            known = {urn: each.spec for urn, each in find_within_bound(job).items()}
+            _keep_found(job, known)
+        except GobblinError as error:
+            known = _read_found(job)
+            kept = "has none" if known is None else "keeps those that were found before"
+            _LOG.warning("The datasets of %s can't be looked for, and it %s: %s", job.job, kept, error)
+    return as_assets(job, known or {})
+
+
+def find_within_bound(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
+    """The datasets as written, or as the finder finds them now; RejectedError if there is too much to look at."""
+    return find_copy_datasets(job, _now(), entries_max=FOUND_ENTRIES_MAX)
+
+
+def as_assets(job: CopySpec, datasets: Declared) -> Declared:
+    """Found datasets with the partitions that the job wants for named file sets."""
+    wanted = job.defaults.partitions
+    if job.finder is None or wanted.kind is PartitionKind.NONE:
+        return datasets
+    return {
+        urn: each.model_copy(update={"partitions": wanted}) if each.partitions.keys else each
+        for urn, each in datasets.items()
+    }
+
+
+def _keep_found(job: CopySpec, found: Declared) -> None:
+    """Write down what was found, all of it or nothing. RejectedError if the file can't be written."""
+    make_home(read_settings().home)
+    datasets = [[urn, each.path, each.to, list(each.partitions.keys)] for urn, each in found.items()]
+    write_state(_path_of(job), {**_describe_search(job), "datasets": datasets})
+
+
+def _read_found(job: CopySpec) -> Declared | None:
+    """None if there is no file, or it is about another search."""
+    try:
+        written: Any = json.loads(_path_of(job).read_text(encoding="utf-8"))
+        if {name: written.get(name) for name in _describe_search(job)} != _describe_search(job):
+            return None
+        return {
+            DatasetUrn(str(urn)): dataset_of(job.defaults, str(urn), str(path), str(place), tuple(map(str, keys)))
+            for urn, path, place, keys in written["datasets"]
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _describe_search(job: CopySpec) -> dict[str, object]:
+    # As JSON gives it back.
+    finder = json.loads(json.dumps(job.finder, default=str))
+    return {"format": _FORMAT, "source": job.source, "finder": finder}
+
+
+def _path_of(job: CopySpec) -> Path:
+    return read_settings().discovery_path(job.job).with_suffix(".found.json")
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,182 @@
+"""Does the plans of copies to an object store: stages each file as an upload that has all of its parts."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from gobblin_assets.commit.object_attempts import ID_KEY, MTIME_KEY, discard_attempt, expected_etag
+from gobblin_assets.commit.object_steps import object_id
+from gobblin_assets.commit.object_undo import make_mark
+from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName, ObjectToRemove, StagedUpload
+from gobblin_assets.errors import ErrorFamily, GobblinError
+from gobblin_assets.fs.objects import ObjectFiles
+from gobblin_assets.fs.posix_ranged import open_posix_ranged
+from gobblin_assets.fs.source_trees import open_ranged
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan
+from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
+from gobblin_assets.jobs.copy.uploading import OpenedFile, Uploading, UploadOrder, UploadResult
+from gobblin_assets.jobs.copy.worker import CopyLines, copy_plan_of, failure_of_files
+from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.urn import DatasetUrn, Role
+from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
+
+OpenPlanned = Callable[[str, FileIdentity], OpenedFile]
+"""The file at a full path of the source, of the planned identity; links are followed if they were planned to be."""
+
+REQUESTS_PER_WORKER: Final = 4
+"""Requests that are under way at once, for each worker of the job: most of the time they wait for the store."""
+
+
+def open_planned(plan: CopyPlan) -> OpenPlanned:
+    """How the files of a plan are read: by ranges, from a local disk or from a store."""
+    if plan.source_root.startswith("/"):
+        return partial(open_posix_ranged, follow_links=plan.follows_links)
+    return partial(_open_remote, plan.follows_links)
+
+
+def _open_remote(follow_links: bool, uri: str, identity: FileIdentity) -> OpenedFile:  # noqa: FBT001  bound by its caller
+    files, path = open_ranged(uri, "source", follow_links=follow_links)
+    return files.open_ranged(path, identity)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadWorker:
+    """``Worker``. ``place_of``: a dataset's place in the store. ``open_planned`` makes the way to read a plan's files.
+
+    ``requests``: how many are under way at once.
+    """
+
+    files: ObjectFiles
+    place_of: Callable[[DatasetUrn], str]
+    open_planned: Callable[[CopyPlan], OpenPlanned]
+    clock: Clock
+    say: Callable[[str], None]
+    requests: int
+    _cancelled: set[str] = field(default_factory=set)
+
+    def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
+        """The threads end with this process."""
+        del tag, plans
+        return None
+
+    def cancel(self, tag: str) -> None:
+        self._cancelled.add(tag)
+
+    def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
+        return [self.do(order) for order in orders]
+
+    def do(self, order: WorkOrder) -> Staged:
+        plan = copy_plan_of(order.plan)
+        if not order.units:
+            return Staged((), rows_read=0)
+        uploading = Uploading(
+            self.files,
+            order.directory,
+            self.requests,
+            _Moved(CopyLines(order.plan.urn, plan, self.clock, self.say)).add,
+            partial(self._cancelled.__contains__, order.tag),
+        )
+        try:
+            results = uploading.run([*self._list_files(order, plan), *self._list_marks(order, plan)])
+            _require_whole(plan, results)
+        except GobblinError:
+            # The store keeps the bytes of uploads until somebody aborts them; cleanup does, should this fail.
+            with suppress(GobblinError):
+                discard_attempt(self.files, order.directory, self.requests)
+            raise
+        outputs = tuple(_describe(plan, results))
+        return Staged((Output(Role.DATA, order.directory, "", (), outputs),) if outputs else (), rows_read=0)
+
+    def _list_files(self, order: WorkOrder, plan: CopyPlan) -> list[UploadOrder]:
+        root, open_planned = self.place_of(order.plan.urn), self.open_planned(plan)
+        return [
+            UploadOrder(
+                item.number,
+                f"{root}/{item.path}",
+                file.origin.identity.size_bytes,
+                _metadata_of(order.directory, item),
+                partial(open_planned, f"{plan.source_root}/{file.origin.path}", file.origin.identity),
+            )
+            for item in plan.items
+            for file in item.files
+        ]
+
+    def _list_marks(self, order: WorkOrder, plan: CopyPlan) -> list[UploadOrder]:
+        root = self.place_of(order.plan.urn)
+        orders = []
+        for number, path, _identity in plan.removals:
+            mark = make_mark(f"{root}/{path}")
+            metadata = {ID_KEY: object_id(order.directory, str(number))}
+            orders.append(UploadOrder(number, f"{root}/{path}", len(mark), metadata, partial(_Bytes, mark)))
+        return orders
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """``OpenedFile`` of bytes in memory."""
+
+    content: bytes
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        return self.content[offset : offset + size_bytes]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(slots=True)
+class _Moved:
+    """Counts the bytes of all threads, and tells them. A small file is one part."""
+
+    lines: CopyLines
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _moved_bytes: int = 0
+    _parts: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        with self._lock:
+            self._moved_bytes += size_bytes
+            self._parts += 1
+            self.lines.tell(TransferProgress(self._parts, 0, self._moved_bytes))
+
+
+def _metadata_of(staging: str, item: CopyItem) -> dict[str, str]:
+    metadata = {ID_KEY: object_id(staging, str(item.number))}
+    mtime_ns = item.files[0].desired.mtime_ns
+    if mtime_ns is not None:
+        metadata[MTIME_KEY] = str(mtime_ns)
+    return metadata
+
+
+def _require_whole(plan: CopyPlan, results: Mapping[int, UploadResult]) -> None:
+    paths = {item.number: item.path for item in plan.items} | {number: path for number, path, _ in plan.removals}
+    missing = CopyFailure(ErrorFamily.RETRYABLE, "it was not reported")
+    failed = []
+    for number, path in paths.items():
+        found = results.get(number, missing)
+        if isinstance(found, CopyFailure):
+            failed.append(FileResult(number, path, "", failure=found))
+    if failed:
+        raise failure_of_files(failed)
+
+
+def _describe(plan: CopyPlan, results: Mapping[int, UploadResult]) -> list[NamedObject]:
+    outputs: list[NamedObject] = []
+    for item in plan.items:
+        staged = results[item.number]
+        if isinstance(staged, StagedUpload):
+            file = item.files[0]
+            size_bytes = file.origin.identity.size_bytes
+            identity = FileIdentity(size_bytes, None, file.desired.mtime_ns, expected_etag(staged.parts))
+            replaced, is_metadata = plan.replaced.get(item.number), item.number in plan.metadata
+            outputs.append(ObjectAtName(item.path, staged, identity, replaced, is_metadata))
+    for number, path, identity in plan.removals:
+        staged = results[number]
+        if isinstance(staged, StagedUpload):
+            outputs.append(ObjectToRemove(path, staged, identity))
+    return outputs

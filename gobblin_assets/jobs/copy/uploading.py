@@ -1,0 +1,233 @@
+"""How files become uploads to an object store: begun, written down, and filled, by several threads.
+
+A small file takes two requests, its upload and one part; its completion, which publishes it, is the third. Uploads are
+written down in the attempt before their parts are written, some hundred by one request, so that whoever cleans up after
+a dead process finds and aborts them. What a process began and could not write down any more is an upload without bytes;
+the store's own rule for unfinished uploads removes it.
+
+A file that fails because of the store is uploaded once more after the others. If the store fails time after time, all
+ends. Memory is bounded by one part for each thread, and by ``BYTES_WAITING_MAX`` for parts of large files.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Final, Protocol, TypeVar
+
+import google_crc32c
+
+from gobblin_assets.commit.object_attempts import plan_parts, write_uploads
+from gobblin_assets.destinations.object_outputs import StagedUpload
+from gobblin_assets.errors import GobblinError, RejectedError, RetryableError, family_of
+from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
+from gobblin_assets.jobs.copy.transfer.port import CopyFailure
+
+T = TypeVar("T")
+
+WRITTEN_DOWN_TOGETHER_MAX: Final = 100
+"""Uploads in one object of the attempt."""
+
+PARTS_WAITING_MAX: Final = 64
+BYTES_WAITING_MAX: Final = 1 << 30
+"""Parts of large files that are written side by side, but always one. A file of 5 TiB has parts of 525 MiB."""
+
+FAILURES_PER_WORKER_MAX: Final = 2
+"""After so many failures of the store, and no part that was written, it is out of reach."""
+
+
+class OpenedFile(Protocol):
+    """The bytes of one version of a file. RetryableError if it is another version by now."""
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UploadOrder:
+    """One upload. ``path``: of the object that it becomes. ``open`` gives the file that is read, of ``size_bytes``."""
+
+    number: int
+    path: str
+    size_bytes: int
+    metadata: dict[str, str]
+    open: Callable[[], OpenedFile]
+
+
+UploadResult = StagedUpload | CopyFailure
+
+
+@dataclass(slots=True)
+class Uploading:
+    """The uploads of one attempt, for one use. ``moved`` is called with the bytes of each part, by any thread.
+
+    ``is_stopped`` is asked before each request. ``_again``: what the store failed. ``_failures``: since a
+    part was written; ``_said``: by the last.
+    """
+
+    files: ObjectFiles
+    staging: str
+    workers: int
+    moved: Callable[[int], None]
+    is_stopped: Callable[[], bool]
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False)
+    _results: dict[int, UploadResult] = field(default_factory=dict, init=False)
+    _again: dict[int, UploadOrder] = field(default_factory=dict, init=False)
+    _failures: int = field(default=0, init=False)
+    _said: str = field(default="", init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def run(self, orders: Sequence[UploadOrder]) -> dict[int, UploadResult]:
+        """The result of each order, by its number. A file that can't be read or has changed is a result."""
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="upload") as pool:
+            # One worker needs no thread.
+            self._pool = pool if self.workers > 1 else None
+            self._upload_all(orders)
+            again, self._again = self._again, {}
+            self._upload_all([*again.values()])
+        return self._results
+
+    def _upload_all(self, orders: Sequence[UploadOrder]) -> None:
+        self._do_all([partial(self._upload, some) for some in _share_out(self._small(orders), self.workers)])
+        for some in _share_out([each for each in orders if not self._is_small(each)], 1):
+            self._upload_large(some)
+
+    def _do_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Raise the first error, after those that were begun have ended."""
+        if self._pool is None:
+            return [call() for call in calls]
+        futures = [self._pool.submit(call) for call in calls]
+        done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
+        for each in waiting:
+            each.cancel()
+        wait(waiting)
+        for each in done:
+            each.result()
+        return [each.result() for each in futures]
+
+    def _is_small(self, order: UploadOrder) -> bool:
+        return len(plan_parts(order.size_bytes, self.files.part_bytes_min)) == 1
+
+    def _small(self, orders: Sequence[UploadOrder]) -> list[UploadOrder]:
+        return [each for each in orders if self._is_small(each)]
+
+    def _begin(self, orders: Sequence[UploadOrder]) -> list[tuple[UploadOrder, UploadId]]:
+        """Their uploads, which are written down; none if the store fails."""
+        try:
+            uploads = [self._ask(orders, partial(self.files.begin_upload, each.path, each.metadata)) for each in orders]
+            begun = [(each.path, upload) for each, upload in zip(orders, uploads, strict=True)]
+            self._ask(orders, partial(write_uploads, self.files, self.staging, uuid.uuid4().hex, begun))
+        except RetryableError as error:
+            if self.is_over():
+                raise
+            for each in orders:
+                self.fail(each, error)
+            return []
+        return [*zip(orders, uploads, strict=True)]
+
+    def _upload(self, orders: Sequence[UploadOrder]) -> None:
+        for order, upload in self._begin(orders):
+            with self._failing(order):
+                file = order.open()
+                try:
+                    part = self._write(order, upload, file, 1, 0, order.size_bytes)
+                finally:
+                    file.close()
+                self._keep(order, StagedUpload(order.number, upload, (part,)))
+
+    def _upload_large(self, orders: Sequence[UploadOrder]) -> None:
+        """One file after another, the parts of each side by side."""
+        for order, upload in self._begin(orders):
+            with self._failing(order):
+                file = order.open()
+                try:
+                    parts = self._write_parts(order, upload, file)
+                finally:
+                    file.close()
+                self._keep(order, StagedUpload(order.number, upload, tuple(parts)))
+
+    def _write_parts(self, order: UploadOrder, upload: UploadId, file: OpenedFile) -> list[UploadPart]:
+        parts: list[UploadPart] = []
+        calls: list[Callable[[], UploadPart]] = []
+        offset = 0
+        sizes = plan_parts(order.size_bytes, self.files.part_bytes_min)
+        waiting_max = max(1, min(PARTS_WAITING_MAX, BYTES_WAITING_MAX // sizes[0]))
+        for number, size in enumerate(sizes, start=1):
+            calls.append(partial(self._write, order, upload, file, number, offset, size))
+            offset += size
+            if len(calls) == waiting_max or offset == order.size_bytes:
+                parts += self._do_all(calls)
+                calls = []
+        return parts
+
+    def _write(
+        self, order: UploadOrder, upload: UploadId, file: OpenedFile, number: int, offset: int, size: int
+    ) -> UploadPart:
+        self._require_going()
+        content = file.read_at(offset, size) if size else b""
+        crc32c = google_crc32c.value(content)
+        part = self._ask([order], partial(self.files.write_part, order.path, upload, number, content, crc32c))
+        self._failures = 0
+        self.moved(size)
+        return part
+
+    def _ask(self, orders: Sequence[UploadOrder], request: Callable[[], T]) -> T:
+        """A request to the store. If it fails, the files of ``orders`` may be uploaded again."""
+        self._require_going()
+        try:
+            return request()
+        except RetryableError as error:
+            with self._lock:
+                self._failures += 1
+                self._said = error.message
+                self._again.update((each.number, each) for each in orders)
+            raise
+
+    def is_over(self) -> bool:
+        return self.is_stopped() or self._is_out_of_reach()
+
+    def _is_out_of_reach(self) -> bool:
+        return self._failures >= FAILURES_PER_WORKER_MAX * self.workers
+
+    def _require_going(self) -> None:
+        if self.is_stopped():
+            raise RetryableError("the copy was cancelled")
+        if self._is_out_of_reach():
+            raise RetryableError(f"the store failed {self._failures} times in a row, at last so: {self._said}")
+
+    def _keep(self, order: UploadOrder, result: UploadResult) -> None:
+        with self._lock:
+            self._results[order.number] = result
+
+    def _failing(self, order: UploadOrder) -> "_Failing":
+        return _Failing(self, order)
+
+    def fail(self, order: UploadOrder, error: GobblinError) -> None:
+        """The file fails, and the others go on."""
+        self._keep(order, CopyFailure(family_of(error), str(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """Turns the errors that concern one file into its result. A cancelled copy ends all, and a store out of reach."""
+
+    uploading: Uploading
+    order: UploadOrder
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, RetryableError | RejectedError) or self.uploading.is_over():
+            return False
+        self.uploading.fail(self.order, error)
+        return True
+
+
+def _share_out(orders: Sequence[UploadOrder], workers: int) -> list[Sequence[UploadOrder]]:
+    """Batches that are written down together, and at least one for each thread."""
+    size = max(1, min(WRITTEN_DOWN_TOGETHER_MAX, -(-len(orders) // workers)))
+    return [orders[start : start + size] for start in range(0, len(orders), size)]

@@ -1,0 +1,54 @@
+"""The ports that a run of an ingestion takes from whoever starts it: Spark, and the source's connection."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.run.job_kind import Rewriter, Worker
+from gobblin_assets.run.stores import Stores
+from gobblin_assets.sources.port import Source
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+
+
+class Engine(Protocol):
+    """What reads and writes by Spark. Nothing starts before the first use."""
+
+    @property
+    def master(self) -> str | None:
+        """The master that was asked for; None: none was."""
+        ...
+
+    @property
+    def remote(self) -> str | None:
+        """The Connect server that was asked for; None: none was."""
+        ...
+
+    def get_session(self, job: JobSpec | None = None) -> SparkSession:
+        """The session of a run of ``job``; started or connected to at the first call. Any thread may call.
+
+        ``job`` None: it reads nothing, and needs no connector.
+        """
+        ...
+
+    def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
+        """The worker that reads WorkUnits and writes them into staging."""
+        ...
+
+    def open_rewriter(self, job: JobSpec, datasets: Mapping[DatasetUrn, DatasetSpec]) -> Rewriter:
+        """The rewriter of compactions, which writes published rows into staging."""
+        ...
+
+    def interrupt(self, attempt: AttemptRecord) -> None:
+        """End the writes of a dead attempt, as far as that is possible."""
+        ...
+
+
+class Connection(Protocol):
+    """How the source is reached."""
+
+    def open_source(self, job: JobSpec) -> Source:
+        """The job's source over this connection. Nothing is connected to yet."""
+        ...
