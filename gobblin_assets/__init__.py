@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RejectedError,
         RetryableError,
     )
+    from gobblin_assets.events.sinks import FunctionSink, register_event_sink
     from gobblin_assets.fs.registry import register_file_system
     from gobblin_assets.jobs.ingest.running import run_job, run_stream
     from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
@@ -41,6 +42,7 @@ __all__ = [
     "CorruptionError",
     "DatasetReport",
     "FencedError",
+    "FunctionSink",
     "GobblinError",
     "JobSpec",
     "Log",
@@ -57,6 +59,7 @@ __all__ = [
     "read_dataset",
     "read_job_file",
     "register_destination",
+    "register_event_sink",
     "register_file_system",
     "register_job_kind",
     "register_source",
@@ -71,6 +74,7 @@ _MODULES = {
     "CorruptionError": "errors",
     "DatasetReport": "run.run_values",
     "FencedError": "errors",
+    "FunctionSink": "events.sinks",
     "GobblinError": "errors",
     "JobSpec": "spec.job_spec",
     "Log": "run.log",
@@ -87,6 +91,7 @@ _MODULES = {
     "read_dataset": "rows.dataset_reader",
     "read_job_file": "spec.job_files",
     "register_destination": "destinations.registry",
+    "register_event_sink": "events.sinks",
     "register_file_system": "fs.registry",
     "register_job_kind": "spec.job_kinds",
     "register_source": "spec.source_kind",

@@ -16,15 +16,15 @@ import dagster as dg
 
 from gobblin_assets.dagster.code_location import build_definitions
 from gobblin_assets.db.libpq import forget_unasked_variables
-from gobblin_assets.spec.job_files import list_job_files, read_job_file, require_distinct_jobs
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_files import list_job_files, read_any_job_file, require_distinct_jobs
+from gobblin_assets.spec.job_options import JobOptions
 
 
-def read_jobs() -> list[JobSpec]:
+def read_jobs() -> list[JobOptions]:
     """The jobs of the files that GOBBLIN_JOBS names, else of the files in demo/ of the working directory."""
     forget_unasked_variables(os.environ)
     paths = list_job_files(os.environ, Path.cwd())
-    jobs = [read_job_file(path) for path in paths]
+    jobs = [read_any_job_file(path) for path in paths]
     require_distinct_jobs(jobs, list(map(str, paths)))
     return jobs
 

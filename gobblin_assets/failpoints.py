@@ -36,6 +36,11 @@ class Failpoint(StrEnum):
     RECOVERY_STARTED = "recovery_started"
     SEQUENCE_BEGUN = "sequence_begun"
     ATTEMPT_REGISTERED = "attempt_registered"
+    REUSE_MARKED = "reuse_marked"
+    REUSE_CAPTURED = "reuse_captured"
+    FILE_STAGED = "file_staged"
+    FILE_JOURNALED = "file_journaled"
+    CONVERSION_BEGUN = "conversion_begun"
     ATTEMPT_WRITTEN = "attempt_written"
     ATTEMPT_DURABLE = "attempt_durable"
     STAGE_COMMITTED = "stage_committed"
@@ -53,6 +58,7 @@ class Failpoint(StrEnum):
     FINISH_COMMITTED = "finish_committed"
     FINISHED_BEFORE_EVENTS = "finished_before_events"
     EVENTS_BEFORE_CLEANUP = "events_before_cleanup"
+    EVENTS_SENT = "events_sent"
     CLEANUP_MARKED = "cleanup_marked"
     CLEANUP_CAPTURED = "cleanup_captured"
     CLEANUP_REMOVED = "cleanup_removed"
@@ -103,6 +109,7 @@ class ArmedFailpoints:
 
     def __init__(self, text: str, log_path: str | None = None) -> None:
         self._log_path = log_path
+        self._counting = threading.Lock()
         self._seen: Counter[Failpoint] = Counter()
         self._armed: dict[tuple[Failpoint, int], str] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -113,13 +120,16 @@ class ArmedFailpoints:
             self._armed[Failpoint(name), int(count or 1)] = action
 
     def __call__(self, point: Failpoint) -> None:
-        self._seen[point] += 1
-        action = self._armed.get((point, self._seen[point]))
+        with self._counting:
+            # Threads reach points at once, and each count is to be seen by one of them.
+            self._seen[point] += 1
+            seen = self._seen[point]
+        action = self._armed.get((point, seen))
         if action is None:
             return
         if self._log_path is not None:
             with Path(self._log_path).open("a", encoding="utf-8") as log:
-                log.write(f"{point}={action}@{self._seen[point]}\n")
+                log.write(f"{point}={action}@{seen}\n")
         _ACTIONS[action](point)
 
 

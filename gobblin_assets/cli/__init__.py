@@ -58,7 +58,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
         "stream",
         "Follow the topics of the job in JOB_FILE: publish what comes every few seconds, until SIGTERM or Ctrl-C.",
     ),
-    "plan": _in("jobs", "plan", "Show the WorkUnits that `run` would read now."),
+    "plan": _in("jobs", "plan", "Show what `run` would read or copy now."),
     "discover": _in(
         "discovering",
         "discover",
@@ -95,6 +95,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     ),
     "destination": _in("destinations", "destination", "Where each job publishes, as the log remembers it."),
     "trash": _in("trash", "trash", "Files that copies replaced or removed, as long as they are kept."),
+    "events": _in("events", "events", "Events of publications, which a job sends to its sinks."),
     "spark": _in(
         "warm_spark",
         "spark",

@@ -15,7 +15,7 @@ from gobblin_assets.dagster.instance import prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import read_settings
-from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_job_file
+from gobblin_assets.spec.job_files import JOBS_VARIABLE, list_job_files, read_any_job_file
 
 _LOCATION = "gobblin_assets.definitions"
 
@@ -80,7 +80,7 @@ def _require_job_files(arguments: Sequence[str]) -> None:
     loads_ours = _find_option(arguments, "-m", "--module-name") == _LOCATION or _LOCATION in text
     if loads_ours or os.environ.get(JOBS_VARIABLE):
         for path in list_job_files(os.environ, Path.cwd()):
-            read_job_file(path)
+            read_any_job_file(path)
 
 
 def _read_text(path: Path) -> str:

@@ -19,11 +19,12 @@ from gobblin_assets.dagster.reported_runs import ReportedRun
 from gobblin_assets.dagster.reporting import begin_reported_run
 from gobblin_assets.dagster.runless import RunlessEvents
 from gobblin_assets.errors import RejectedError, RetryableError
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.run.announcements import UntoldError
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import read_settings
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.selection import Datasets, Selection
 
 _SILENCE_S: Final = 60.0
@@ -37,6 +38,7 @@ class Telling:
         self, layout: JobLayout, events: ReportedRun | RunlessEvents | None, instance: Instance | None = None
     ) -> None:
         self._layout = layout
+        self._known: Datasets = layout.datasets
         self._events = events
         self._instance = instance
         self._silent_until_s = float("-inf")
@@ -53,13 +55,33 @@ class Telling:
         if events is not None:
             self._try(lambda: events.report_publication(report))
 
+    def hear_datasets(self, datasets: Datasets) -> None:
+        """The job has these datasets now, and had the others before. Only events without a run may follow them."""
+        events, job = self._events, self._layout.job
+        known = {**self._known, **program_of(job).as_assets(job, datasets)}
+        if not isinstance(events, RunlessEvents) or known == self._known:
+            return
+        self._known = known
+        try:
+            self._layout = events.layout = build_layout(job, known, GobblinTranslator())
+        except RejectedError as error:
+            say(f"Dagster can't be told of all datasets: {error}")
+
+    def report_unpublished(self, report: DatasetReport) -> None:
+        """What became of a partition without a publication."""
+        events = self._events
+        if isinstance(events, RunlessEvents):
+            self._try_last(lambda: events.report_unpublished(report))
+
     def end(self, report: RunReport) -> None:
         """What was not published, and that the run is over."""
         events = self._events
         if isinstance(events, ReportedRun):
             self._try_last(lambda: events.end(report))
-        elif events is not None:
-            self._try_last(lambda: events.report_unpublished(report))
+            return
+        for dataset in report.datasets:
+            if dataset.publication is None:
+                self.report_unpublished(dataset)
 
     def report_dead(self, stores: Stores) -> None:
         """That earlier runs of the job died, where no sensor says it."""
@@ -100,7 +122,7 @@ class Telling:
 
 @contextmanager
 def open_run_telling(
-    job: JobSpec, datasets: Datasets, selection: Selection, *, by: str, mode: str
+    job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str
 ) -> Iterator[Telling]:
     """As ``telling.telling_run``."""
     if not selection:
@@ -118,7 +140,7 @@ def open_run_telling(
 
 
 @contextmanager
-def open_event_telling(job: JobSpec, datasets: Datasets, *, by: str) -> Iterator[Telling]:
+def open_event_telling(job: JobOptions, datasets: Datasets, *, by: str) -> Iterator[Telling]:
     """As ``telling.telling_events``."""
     layout = layout_of(job, datasets)
     with _open_instance() as instance:
@@ -129,10 +151,9 @@ def open_event_telling(job: JobSpec, datasets: Datasets, *, by: str) -> Iterator
             telling.close()
 
 
-def layout_of(job: JobSpec, datasets: Datasets) -> JobLayout:
+def layout_of(job: JobOptions, datasets: Datasets) -> JobLayout:
     """The job as it lies in Dagster."""
-    read = {urn: dataset for urn, dataset in datasets.items() if isinstance(dataset, DatasetSpec)}
-    return build_layout(job, read, GobblinTranslator())
+    return build_layout(job, program_of(job).as_assets(job, datasets), GobblinTranslator())
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
 from gobblin_assets.cli.telling import dagster_option, telling_run
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
@@ -187,7 +188,7 @@ def plan(
     remote: str | None,
     as_json: bool,  # noqa: FBT001  the same
 ) -> None:
-    """Show the WorkUnits that `run` would read now. Nothing is read, taken or written."""
+    """Show what `run` would read or copy now. Nothing is read, taken or written."""
     job = read_any_job_file(job_file)
     specs = program_of(job).read_datasets(job)
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
@@ -196,12 +197,13 @@ def plan(
     if as_json:
         print_json(slices)
     else:
-        _print_plan(slices)
+        _print_plan(slices, with_units=not isinstance(job, CopySpec))
     if any(each.error for each in slices):
         click.get_current_context().exit(EXIT_FAILED)
 
 
-def _print_plan(slices: Sequence[PlannedSlice]) -> None:
+def _print_plan(slices: Sequence[PlannedSlice], *, with_units: bool) -> None:
+    """A file set of a copy is one WorkUnit, of which its changes say more."""
     columns = ("dataset", "partition", "mode", "reader", "key", "unit", "task", "interval", "rows (estimated)")
     rows = [
         (
@@ -212,11 +214,12 @@ def _print_plan(slices: Sequence[PlannedSlice]) -> None:
         for each in slices
         for unit in each.units
     ]
-    print_table("WorkUnits", columns, rows)
+    if with_units:
+        print_table("WorkUnits", columns, rows)
     changes = [
         (each.urn, found.action, found.path, found.size_bytes, found.why) for each in slices for found in each.changes
     ]
-    if changes:
+    if changes or not with_units:
         print_table("changes", ("dataset", "action", "path", "bytes", "why"), changes[:CHANGES_SHOWN_MAX])
     if len(changes) > CHANGES_SHOWN_MAX:
         say(f"only the first {CHANGES_SHOWN_MAX:,} of {len(changes):,} changes are shown; --json shows all")

@@ -10,14 +10,13 @@ from gobblin_assets.cli.known_jobs import KnownJob
 from gobblin_assets.cli.telling import telling_events
 from gobblin_assets.run.log import Log
 from gobblin_assets.run.maintenance_run import MaintenanceRun
-from gobblin_assets.spec.job_spec import JobSpec
 
 
 @contextmanager
 def open_maintenance(log: Log, spark: SparkChoice, job: KnownJob) -> Iterator[MaintenanceRun]:
     """A maintenance run of the job. With its file known, Dagster is told of what it finishes."""
     operations = open_operations(log, spark, job.spec)
-    if not isinstance(job.spec, JobSpec) or job.datasets is None:
+    if job.spec is None or job.datasets is None:
         yield MaintenanceRun(operations, log.stores, job.name)
         return
     by = f"gobblin-assets {click.get_current_context().info_name}"

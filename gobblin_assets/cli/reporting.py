@@ -11,12 +11,12 @@ from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import find_named
 from gobblin_assets.dagster.published_checks import load_latest
 from gobblin_assets.dagster.reporting import begin_reported_run, find_untold
-from gobblin_assets.jobs.ingest.running import read_job_datasets
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport
-from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_any_job_file
 
 
 @click.command()
@@ -26,8 +26,8 @@ from gobblin_assets.spec.job_files import read_job_file
 @json_option
 def report(job_file: Path, datasets: Sequence[str], with_told: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
     """Report to Dagster the latest publication of each partition that Dagster does not show yet."""
-    job = read_job_file(job_file)
-    specs = read_job_datasets(job)
+    job = read_any_job_file(job_file)
+    specs = program_of(job).read_datasets(job)
     urns = set(find_named(JobName(job.job), specs, datasets))
     layout = layout_of(job, specs)
     with open_log(say) as log, require_instance() as instance:

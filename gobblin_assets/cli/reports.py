@@ -1,18 +1,28 @@
 """A run's report, as a table of its datasets or as JSON."""
 
+from typing import Final
+
 from gobblin_assets.cli.output import print_json, print_table
 from gobblin_assets.jobs.ingest.quality import SAMPLES
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.run_values import DatasetReport, RunReport
+
+_COLUMNS: Final = ("dataset", "partition", "mode", "outcome", "rows", "files", "watermark before", "after", "note")
+_OF_ROWS: Final = frozenset({"rows", "watermark before", "after"})
 
 
 def print_report(report: RunReport, *, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    columns = ("dataset", "partition", "mode", "outcome", "rows", "files", "watermark before", "after", "note")
     lines = [_line(each, "recovered") for each in report.recovered]
     lines += [_line(each, each.outcome.value) for each in sorted(report.datasets, key=_place)]
+    columns: tuple[str, ...] = _COLUMNS
+    published = [each for each in (*report.recovered, *report.datasets) if each.publication is not None]
+    if published and not any(each.has_rows for each in published):
+        kept = [number for number, name in enumerate(_COLUMNS) if name not in _OF_ROWS]
+        columns = tuple(_COLUMNS[number] for number in kept)
+        lines = [tuple(line[number] for number in kept) for line in lines]
     print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
     samples = [line for each in (*report.recovered, *report.datasets) for line in _sample_lines(each)]
     if samples:
@@ -37,6 +47,18 @@ def _line(report: DatasetReport, outcome: str) -> tuple[object, ...]:
         return report.urn, report.partition.key, None, outcome, None, None, None, None, note
     aside = {role: count for role, count in publication.rows_by_role.items() if role != Role.DATA and count}
     note = "; ".join([*(f"{count:,} rows are {role}" for role, count in aside.items()), *([note] if note else [])])
+    if not report.has_rows:
+        return (
+            report.urn,
+            report.partition.key,
+            publication.mode,
+            outcome,
+            None,
+            publication.file_count,
+            None,
+            None,
+            note,
+        )
     moves = list(publication.watermarks.values())
     before, after = moves[0] if len(moves) == 1 else (None, f"{len(moves)} keys moved" if moves else None)
     return (

@@ -1,4 +1,4 @@
-"""The command that follows topics until it is told to stop."""
+"""The command that follows topics, or repeats copies, until it is told to stop."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +11,19 @@ from gobblin_assets.cli.output import json_option, say
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import named_by_options
-from gobblin_assets.cli.telling import dagster_option, telling_events
-from gobblin_assets.jobs.ingest.running import read_job_datasets
-from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.cli.telling import Listener, dagster_option, telling_events
+from gobblin_assets.jobs.programs import program_of
+from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.run.run_values import RunRequest
-from gobblin_assets.run.runner import stream_request
+from gobblin_assets.run.log import open_log
+from gobblin_assets.run.repeating import repeat_run
+from gobblin_assets.run.run_values import RunReport, RunRequest
+from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.spec.job_files import read_job_file
-from gobblin_assets.spec.selection import select_open_partitions
+from gobblin_assets.run.streaming import SeldomAgain
+from gobblin_assets.spec.job_files import read_any_job_file
+from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.selection import Datasets, select_open_partitions, select_partitions
 
 
 @click.command()
@@ -42,28 +46,66 @@ def stream(
 ) -> None:
     """Follow the topics of the job in JOB_FILE: publish what comes every few seconds, until SIGTERM or Ctrl-C.
 
-    The pace is the job's `stream`, or that of the options. A stop waits for the publication under way; a second one
-    does not, and leaves it to the next run.
+    A job that copies files runs again each time, and finds anew what there is. The pace is the job's `stream`, or that
+    of the options. A stop waits for the publication under way, or the run of a copy; a second one does not, and leaves
+    it to the next run.
     """
-    job = read_job_file(job_file)
-    specs = read_job_datasets(job)
+    written = read_any_job_file(job_file)
     given = {"publish_every_s": every_s, "records_max": records_max}
-    pace = job.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
-    job = plan_stream_job(job.model_copy(update={"stream": pace}))
+    pace = written.stream.model_copy(update={name: value for name, value in given.items() if value is not None})
+    program = program_of(written)
+    job: JobOptions = program.plan_stream(written.model_copy(update={"stream": pace}))
+    specs = program.read_datasets(job)
+    spark = SparkChoice(master, remote)
+    with telling_events(job, specs, by="gobblin-assets stream", is_wanted=with_dagster) as listener:
+        follow = _repeat if program.repeats_runs else _follow
+        report = follow(job, specs, datasets, spark, listener)
+        listener.end(report)
+    print_report(report, as_json=as_json)
+    if report.failed:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _follow(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkChoice, listener: Listener) -> RunReport:
     with named_by_options():
-        selection = select_open_partitions(job, specs, urns=datasets)
-    request = RunRequest(job, selection, mode=Mode.APPEND, by_hand=False)
-    with (
-        telling_events(job, specs, by="gobblin-assets stream", is_wanted=with_dagster) as listener,
-        open_ports(job, specs, SparkChoice(master, remote), listener.report_publication) as ports,
-    ):
+        selection = select_open_partitions(job, specs, urns=urns)
+    request = RunRequest(program_of(job).rules_of(job), selection, mode=Mode.APPEND, by_hand=False)
+    with open_ports(job, specs, spark, listener.report_publication) as ports:
         # Before the signals are ours: a classic session takes SIGINT for itself when it opens.
         ports.kind.prepare()
         stop = StopRequest()
         with heed_stop_signals(say, stop):
             report = stream_request(request, ports, stop.wait)
         listener.report_dead(ports.stores)
-        listener.end(report)
-    print_report(report, as_json=as_json)
-    if report.failed:
-        click.get_current_context().exit(EXIT_FAILED)
+    return report
+
+
+def _repeat(job: JobOptions, specs: Datasets, urns: Sequence[str], spark: SparkChoice, listener: Listener) -> RunReport:
+    """Each run finds the datasets anew."""
+    del specs
+    stop, program, clock = StopRequest(), program_of(job), SystemClock()
+    seldom = SeldomAgain(say, clock.monotonic)
+
+    with open_log(say) as log:
+
+        def run_once() -> RunReport:
+            found = program.read_datasets(job)
+            listener.hear_datasets(found)
+            with named_by_options():
+                selection = select_partitions(job, found, urns=urns, begun_by=None)
+            rules = program.rules_of(job)
+            request = RunRequest(rules, selection, mode=Mode.APPEND, by_hand=False, news_only=True)
+            opened = program.open_run(job, found, spark.open, log.stores, seldom, listener.report_publication)
+            with opened as ports:
+                return run_request(request, ports)
+
+        with heed_stop_signals(say, stop):
+            report = repeat_run(
+                *(run_once, stop.wait),
+                every_s=job.stream.publish_every_s,
+                clock=clock,
+                say=seldom,
+                tell=listener.report_unpublished,
+            )
+        listener.report_dead(log.stores)
+    return report

@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import click
 
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.environment import require_address
 from gobblin_assets.spec.job_options import JobOptions
-from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, Selection
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -41,6 +41,12 @@ class Listener(Protocol):
     def report_publication(self, report: DatasetReport) -> None:
         """UntoldError where Dagster does not take it."""
 
+    def hear_datasets(self, datasets: Datasets) -> None:
+        """The job has these datasets now, and had the others before."""
+
+    def report_unpublished(self, report: DatasetReport) -> None:
+        """What became of a partition without a publication."""
+
     def end(self, report: RunReport) -> None:
         """What was not published, and that the run is over."""
 
@@ -56,6 +62,12 @@ class Nobody:
     def report_publication(self, report: DatasetReport) -> None:
         pass
 
+    def hear_datasets(self, datasets: Datasets) -> None:
+        pass
+
+    def report_unpublished(self, report: DatasetReport) -> None:
+        pass
+
     def end(self, report: RunReport) -> None:
         pass
 
@@ -67,10 +79,12 @@ class _DagsterTelling(Protocol):
     """The module `dagster_telling`."""
 
     def open_run_telling(
-        self, job: JobSpec, datasets: Datasets, selection: Selection, *, by: str, mode: str
+        self, job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str
     ) -> AbstractContextManager[Listener]: ...
 
-    def open_event_telling(self, job: JobSpec, datasets: Datasets, *, by: str) -> AbstractContextManager[Listener]: ...
+    def open_event_telling(
+        self, job: JobOptions, datasets: Datasets, *, by: str
+    ) -> AbstractContextManager[Listener]: ...
 
 
 def _import_telling() -> _DagsterTelling:
@@ -80,20 +94,17 @@ def _import_telling() -> _DagsterTelling:
 def telling_run(
     job: JobOptions, datasets: Datasets, selection: Selection, *, by: str, mode: str, is_wanted: bool
 ) -> AbstractContextManager[Listener]:
-    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done.
-
-    Of a copy, which has no assets yet, nobody is told.
-    """
-    if not isinstance(job, JobSpec):
-        return nullcontext(Nobody())
-    require_address(job.source, os.environ)
+    """A run of its own in Dagster, which fails there if what is done in the block raises; events, if all is done."""
+    source = program_of(job).source_of(job)
+    if source is not None:
+        require_address(source, os.environ)
     if not is_wanted:
         return nullcontext(Nobody())
     return _import_telling().open_run_telling(job, datasets, selection, by=by, mode=mode)
 
 
 def telling_events(
-    job: JobSpec, datasets: Datasets, *, by: str, is_wanted: bool = True
+    job: JobOptions, datasets: Datasets, *, by: str, is_wanted: bool = True
 ) -> AbstractContextManager[Listener]:
     """Events without a run: of what may go on for weeks, and of what finishes others' work."""
     if not is_wanted:

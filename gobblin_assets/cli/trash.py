@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.output import json_option, print_json, print_table, say, to_plain
 from gobblin_assets.commit.trash import Trash
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import DatasetUrn
@@ -26,15 +26,22 @@ def list_trash(job_file: Path | None, job: str | None, datasets: Sequence[str], 
     """List what is kept, newest publications first."""
     known = read_known_job(job_file, job)
     with open_log(say) as log:
-        found = [each for urn in known.find_datasets(log, datasets) for each in _open(log, known).list_files(urn)]
+        urns = known.find_datasets(log, datasets)
+        found = [each for urn in urns for each in _open(log, known).list_files(urn)]
+        kept = {line.sequence_id: line for urn in urns for line in log.overview.list_kept(known.name, urn)}
+    times = [kept[each.sequence_id] for each in found]
     if as_json:
-        print_json(found)
+        whole = [{**to_plain(each), **to_plain(line)} for each, line in zip(found, times, strict=True)]
+        print_json(whole)
         return
     rows = [
-        (each.urn, each.path, "removed" if each.was_removed else "replaced", each.version, each.identity.size_bytes)
-        for each in found
+        (
+            *(each.urn, each.path, "removed" if each.was_removed else "replaced", each.version),
+            *(each.identity.size_bytes, line.done_at, line.kept_until),
+        )
+        for each, line in zip(found, times, strict=True)
     ]
-    print_table("kept files", ("dataset", "path", "was", "by version", "bytes"), rows)
+    print_table("kept files", ("dataset", "path", "was", "by version", "bytes", "at", "kept until"), rows)
 
 
 @trash.command("restore")

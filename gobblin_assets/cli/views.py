@@ -27,7 +27,8 @@ def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option t
     columns = ("job", "dataset", "version", "partitions", "rows", "files", "MiB", "open", "held by", "last run", "at")
     rows = [
         (
-            *(each.job, each.urn, each.version, each.partitions, each.rows, each.files, each.file_bytes / (1 << 20)),
+            *(each.job, each.urn, each.version, each.partitions, each.rows, each.files),
+            None if each.file_bytes is None else each.file_bytes / (1 << 20),
             *(each.open_state, each.held_by, each.last_outcome, each.last_ended_at),
         )
         for each in lines

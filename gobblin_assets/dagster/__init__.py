@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gobblin_assets.dagster.code_location import build_definitions
-    from gobblin_assets.dagster.component import GobblinJobComponent
+    from gobblin_assets.dagster.component import GobblinCopyComponent, GobblinJobComponent
     from gobblin_assets.dagster.factory import build_gobblin_definitions
     from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
     from gobblin_assets.dagster.resources import (
@@ -22,6 +22,7 @@ __all__ = [
     "CommitStoreResource",
     "DatasetTranslation",
     "FileSystemsResource",
+    "GobblinCopyComponent",
     "GobblinJobComponent",
     "GobblinSparkResource",
     "GobblinTranslator",
@@ -38,6 +39,7 @@ _MODULES = {
     "CommitStoreResource": "resources",
     "DatasetTranslation": "naming",
     "FileSystemsResource": "resources",
+    "GobblinCopyComponent": "component",
     "GobblinJobComponent": "component",
     "GobblinSparkResource": "resources",
     "GobblinTranslator": "naming",

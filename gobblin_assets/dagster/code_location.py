@@ -5,18 +5,17 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from gobblin_assets.dagster.environment import resources_from_environment
+from gobblin_assets.dagster.environment import find_database, resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.ports import SPARK_KEY
 from gobblin_assets.dagster.resources import GobblinSparkResource
-from gobblin_assets.jobs.ingest.running import Job, find_discovered, read_job
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.settings import read_settings
-from gobblin_assets.sources.environment import find_shown_kind
-from gobblin_assets.spec.job_files import require_distinct_jobs
+from gobblin_assets.spec.job_files import AnyJob, read_any_job, require_distinct_jobs
 
 
 def build_definitions(
-    jobs: Sequence[Job],
+    jobs: Sequence[AnyJob],
     environment: Mapping[str, str] | None = None,
     *,
     spark: GobblinSparkResource | None = None,
@@ -27,7 +26,7 @@ def build_definitions(
     the environment. RejectedError names the job's field, what was expected and the fix.
     """
     variables = os.environ if environment is None else environment
-    specs = [read_job(job) for job in jobs]
+    specs = [read_any_job(job) for job in jobs]
     require_distinct_jobs(specs)
     resources = resources_from_environment(specs, variables)
     if spark is not None:
@@ -38,9 +37,9 @@ def build_definitions(
         *(
             build_gobblin_definitions(
                 job,
-                discovered=find_discovered(job),
+                discovered=program_of(job).find_discovered(job),
                 discovery_path=settings.discovery_path(job.job),
-                database=find_shown_kind(job.source, variables),
+                database=find_database(job, variables),
             )
             for job in specs
         ),

@@ -1,9 +1,11 @@
-"""The YAML component: a job's specification as ``attributes``, and how its datasets look in Dagster.
+"""The YAML components: a job's specification as ``attributes``, and how its datasets look in Dagster.
 
-The component uses the same model and functions as ``factory``. Our own validation reports faults of the YAML, with the
-field and the fix; the JSON schema is for ``dg``, editors and their completion.
+One is for jobs that read rows, the other for jobs that copy files. Both use the same model and functions as
+``factory``. Our own validation reports faults of the YAML, with the field and the fix; the JSON schema is for ``dg``,
+editors and their completion.
 """
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,27 +21,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from gobblin_assets.dagster.environment import resources_from_environment
+from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder
+from gobblin_assets.dagster.environment import find_database, resources_from_environment
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.dagster.naming import DatasetTranslation, GobblinTranslator, SourceTranslation
 from gobblin_assets.dagster.scaffolding import JobScaffolder
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.jobs.copy.copy_spec import CopySpec
+from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.sources.discovery import find_discovery
-from gobblin_assets.sources.environment import find_shown_kind
 from gobblin_assets.spec.job_files import place_destination
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec
-from gobblin_assets.spec.spec_errors import refuse
+from gobblin_assets.spec.spec_errors import refuse, suggest
 
 
-class ComponentOptions(BaseModel):
-    """The options of a component besides the job's own options."""
+class SurroundingsOptions(BaseModel):
+    """What a component brings for its code location."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    discovered: str | None = Field(
-        None, description="State file of gobblin-assets discover, relative to this file; for source.include."
-    )
     executor: Literal["in_process", "project"] = Field(
         "in_process",
         description="in_process: this job brings the code location's executor; project: the project has its own.",
@@ -48,6 +50,14 @@ class ComponentOptions(BaseModel):
         "component",
         description="component: this job brings the resources that no Python file of the defs folder provides; "
         "project: the project provides all of them.",
+    )
+
+
+class ComponentOptions(SurroundingsOptions):
+    """The options of a component besides the job's own options."""
+
+    discovered: str | None = Field(
+        None, description="State file of gobblin-assets discover, relative to this file; for source.include."
     )
 
 
@@ -77,6 +87,23 @@ class GobblinJobAttributes(BaseModel):
         return _Documented.model_json_schema(schema_generator=_PlainSchema) | {"title": cls.__name__}
 
 
+class _DocumentedCopy(CopySpec, SurroundingsOptions):
+    """The same for copies."""
+
+    translation: str | AssetAttributesModel | None = Field(  # type: ignore[valid-type]  # Dagster derives this model at run time
+        None, description="Key, group, tags, metadata, …; templates see `urn`, `role`, `job`, `dataset` and `spec`."
+    )
+
+
+class GobblinCopyAttributes(GobblinJobAttributes):
+    """The attributes of a copy as they are written."""
+
+    @classmethod
+    def model_json_schema(cls, *_arguments: Any, **_options: Any) -> dict[str, Any]:
+        """The schema of what ``load`` takes."""
+        return _DocumentedCopy.model_json_schema(schema_generator=_PlainSchema) | {"title": cls.__name__}
+
+
 @dg.scaffold_with(JobScaffolder)
 class GobblinJobComponent(dg.Component):
     """Datasets of a source, such as tables of a database or topics of Kafka, as assets, each publication exactly once.
@@ -89,14 +116,14 @@ class GobblinJobComponent(dg.Component):
 
     def __init__(
         self,
-        job: JobSpec,
+        job: JobOptions,
         *,
-        options: ComponentOptions | None = None,
+        options: SurroundingsOptions | None = None,
         translation: TranslatorResolvingInfo | None = None,
         folder: Path | None = None,
     ) -> None:
         self.job = job
-        self.options = options or ComponentOptions.model_validate({})
+        self.options = options or SurroundingsOptions.model_validate({})
         self._translation = translation
         self._folder = folder or Path()
 
@@ -113,17 +140,34 @@ class GobblinJobComponent(dg.Component):
         )
 
     @classmethod
+    def get_options_cls(cls) -> type[SurroundingsOptions]:
+        """The options besides the job's own."""
+        return ComponentOptions
+
+    @classmethod
+    def get_documented_cls(cls) -> type[BaseModel]:
+        """All options, as the schema shows them."""
+        return _Documented
+
+    @classmethod
+    def read_job(cls, options: Mapping[str, object]) -> JobOptions:
+        """The job of these options. RejectedError names the field."""
+        return parse_job(options)
+
+    @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> "GobblinJobComponent":
         """Fill in templates and validate. RejectedError names the field, what was expected and the fix."""
         written = dict(attributes.model_extra or {}) if attributes is not None else {}
         resolution = context.resolution_context.at_path("attributes")
         translation = written.pop("translation", None)
         filled = {key: resolution.at_path(key).resolve_value(value) for key, value in written.items()}
-        options = {key: filled.pop(key) for key in ComponentOptions.model_fields.keys() & filled.keys()}
+        model = cls.get_options_cls()
+        options = {key: filled.pop(key) for key in model.model_fields.keys() & filled.keys()}
+        _refuse_misspelt(filled, cls.get_documented_cls(), model)
         folder = context.path if context.path.is_dir() else context.path.parent
         return cls(
-            parse_job(place_destination(filled, folder)),
-            options=_parse_options(options),
+            cls.read_job(place_destination(filled, folder)),
+            options=_parse_options(options, model),
             translation=_parse_translation(translation, resolution),
             folder=folder,
         )
@@ -135,7 +179,7 @@ class GobblinJobComponent(dg.Component):
             discovery_path=self._discovery_path,
             translator=_ComponentTranslator(self),
             executor=dg.in_process_executor if self.options.executor == "in_process" else None,
-            database=find_shown_kind(self.job.source, os.environ),
+            database=find_database(self.job, os.environ),
         )
         if self.options.resources == "project":
             return built
@@ -158,11 +202,12 @@ class GobblinJobComponent(dg.Component):
 
     @property
     def _discovery_path(self) -> Path | None:
-        return None if self.options.discovered is None else self._folder / self.options.discovered
+        named = self.options.discovered if isinstance(self.options, ComponentOptions) else None
+        return None if named is None else self._folder / named
 
     def _read_discovered(self) -> tuple[str, ...] | None:
-        path = self._discovery_path
-        if path is None:
+        path, job = self._discovery_path, self.job
+        if path is None or not isinstance(job, JobSpec):
             return None
         found = find_discovery(path)
         if found is None:
@@ -171,7 +216,40 @@ class GobblinJobComponent(dg.Component):
                 field="discovered",
                 hint="Run gobblin-assets discover, or correct the path; it is relative to the component's folder.",
             )
-        return found.selected(self.job.source)
+        return found.selected(job.source)
+
+
+@dg.scaffold_with(CopyScaffolder)
+class GobblinCopyComponent(GobblinJobComponent):
+    """Directory trees as assets: files are copied from one tree to another, each file set whole or not at all.
+
+    ``attributes`` are a job of the kind ``distcp``: ``job``, ``source``, ``destination``, ``datasets`` or ``finder``,
+    …, and besides ``translation``, ``executor`` and ``resources``. The rest is as in ``GobblinJobComponent``.
+    """
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        return GobblinCopyAttributes
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        return dg.ComponentTypeSpec(
+            description="Directory trees that are copied, as assets that are published exactly once.",
+            tags=["gobblin", "distcp", "files"],
+            produces=["asset", "asset_check", "job", "sensor"],
+        )
+
+    @classmethod
+    def get_options_cls(cls) -> type[SurroundingsOptions]:
+        return SurroundingsOptions
+
+    @classmethod
+    def get_documented_cls(cls) -> type[BaseModel]:
+        return _DocumentedCopy
+
+    @classmethod
+    def read_job(cls, options: Mapping[str, object]) -> JobOptions:
+        return read_copy({"kind": "distcp", **options})
 
 
 class _ComponentTranslator(GobblinTranslator):
@@ -200,11 +278,21 @@ def _list_provided(context: dg.ComponentLoadContext) -> set[str]:
     return provided
 
 
-def _parse_options(written: Mapping[str, object]) -> ComponentOptions:
+def _refuse_misspelt(
+    filled: Mapping[str, object], documented: type[BaseModel], model: type[SurroundingsOptions]
+) -> None:
+    """RejectedError for a word that means an option of the component: the job's own errors know the job's alone."""
+    known = {field.alias or name for name, field in documented.model_fields.items()}
+    for name in sorted(filled.keys() - known):
+        if difflib.get_close_matches(name, [*model.model_fields, "translation"], n=1):
+            raise RejectedError("is not an option.", field=name, hint=suggest(name, sorted(known)))
+
+
+def _parse_options(written: Mapping[str, object], model: type[SurroundingsOptions]) -> SurroundingsOptions:
     try:
-        return ComponentOptions.model_validate(written)
+        return model.model_validate(written)
     except ValidationError as error:
-        raise refuse(error, ComponentOptions) from None
+        raise refuse(error, model) from None
 
 
 def _parse_translation(written: object, resolution: ResolutionContext) -> TranslatorResolvingInfo | None:

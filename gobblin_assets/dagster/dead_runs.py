@@ -64,7 +64,9 @@ def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: S
     """
     job = JobName(layout.job.job)
     ended = [run for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX) if run.lease_ran_out]
-    with telling(next(iter(layout.specs.values())).key):
+    if not ended:
+        return
+    with telling(dg.AssetKey(job)):
         for run in ended:
             dagster_run = instance.get_run_by_id(run.dagster_run_id)
             if dagster_run is not None and find_stream_s(dagster_run.run_config, job) is None:

@@ -15,7 +15,9 @@ from gobblin_assets.dagster.resources import gobblin_resources
 from gobblin_assets.dagster.resources.connections import SourceConnectionResource, connection_from_environment
 from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.jobs.programs import program_of
+from gobblin_assets.sources.environment import find_shown_kind
+from gobblin_assets.spec.job_options import JobOptions
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
 REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
@@ -24,7 +26,7 @@ _made: Final[list[SourceConnectionResource]] = []
 
 
 def resources_from_environment(
-    jobs: Iterable[JobSpec], environment: Mapping[str, str] | None = None
+    jobs: Iterable[JobOptions], environment: Mapping[str, str] | None = None
 ) -> dict[str, object]:
     """The resources of these jobs, by their resource keys. Nothing connects.
 
@@ -32,9 +34,10 @@ def resources_from_environment(
     """
     variables = os.environ if environment is None else environment
     connections: dict[str, SourceConnectionResource] = {}
-    for job in jobs:
-        name = job.source.connection
-        same = _the_same(connection_from_environment(job.source, variables))
+    sources = [source for job in jobs if (source := program_of(job).source_of(job)) is not None]
+    for source in sources:
+        name = source.connection
+        same = _the_same(connection_from_environment(source, variables))
         if connections.setdefault(name, same) is not same:
             raise RejectedError(
                 f"{name!r} is the connection of sources of different kinds at once",
@@ -42,6 +45,12 @@ def resources_from_environment(
                 hint="Give each a name of its own.",
             )
     return {**_shared(variables.get(MASTER_VARIABLE) or None, bool(variables.get(REMOTE_VARIABLE))), **connections}
+
+
+def find_database(job: JobOptions, environment: Mapping[str, str]) -> str | None:
+    """The kind of database, or the like, that Dagster shows for the job's source; None where it is not known."""
+    source = program_of(job).source_of(job)
+    return None if source is None else find_shown_kind(source, environment)
 
 
 def _the_same(connection: SourceConnectionResource) -> SourceConnectionResource:

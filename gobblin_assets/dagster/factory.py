@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Final, Never
 
 import dagster as dg
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from gobblin_assets.dagster.file_set_sensors import build_set_sensors
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.log_sensors import build_discovery_sensor, build_new_data_sensor
 from gobblin_assets.dagster.materialization import materialize
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.dagster.recovery import build_recovery_job, build_resume_job, recovery_job_name, resume_job_name
 from gobblin_assets.dagster.run_config import GobblinRunConfig
 from gobblin_assets.dagster.sensors import build_recovery_sensor
 from gobblin_assets.dagster.step_log import leave_out_expected_outputs
+from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.job_parsing import parse_any_job
 from gobblin_assets.spec.source_spec import LogSourceSpec
 
 _UNPARTITIONED_NAME: Final = "whole"
@@ -32,7 +34,7 @@ _declared: Final[dict[dg.AssetKey, str]] = {}
 
 
 def build_gobblin_layout(
-    spec: JobSpec | Mapping[str, object],
+    spec: JobOptions | Mapping[str, object],
     *,
     discovered: Sequence[str] | None = None,
     translator: GobblinTranslator | None = None,
@@ -43,8 +45,16 @@ def build_gobblin_layout(
     ``database``: the kind of database of the connection, such as postgres, for Dagster to show.
     RejectedError names the field, what was expected and the fix.
     """
-    job = spec if isinstance(spec, JobSpec) else parse_job(spec)
-    return build_layout(job, resolve_datasets(job, discovered), translator or GobblinTranslator(), database=database)
+    job = spec if isinstance(spec, JobOptions) else parse_any_job(spec)
+    datasets = program_of(job).declare_datasets(job, discovered, searches=not _is_run())
+    return build_layout(job, datasets, translator or GobblinTranslator(), database=database)
+
+
+def _is_run() -> bool:
+    """Whether this process loads the definitions for a run: it then has the assets that its server had found."""
+    if not DefinitionsLoadContext.is_set():
+        return False
+    return DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
 
 
 def build_gobblin_asset_specs(layout: JobLayout) -> list[dg.AssetSpec]:
@@ -70,7 +80,7 @@ def build_gobblin_assets(layout: JobLayout) -> dg.AssetsDefinition:
         description=layout.job.description,
         ins={name: dg.In(dg.Nothing) for name in inputs},
         out=layout.build_outs(),
-        required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, connection_key(layout.job)},
+        required_resource_keys=layout.resource_keys,
     )
     def run_assets(context: dg.AssetExecutionContext, config: GobblinRunConfig) -> Iterator[Never]:
         leave_out_expected_outputs(context)
@@ -120,20 +130,22 @@ def build_gobblin_sensors(
     discovered: Sequence[str] | None = None,
     discovery_path: Path | None = None,
 ) -> list[dg.SensorDefinition]:
-    """The recovery sensor; for logs also a sensor for new data and, if patterns choose the logs, one for discovery.
+    """The recovery sensor; for logs and file sets also a sensor for new data and, if they are found, for discovery.
 
     ``jobs``: the same objects of ``build_gobblin_jobs`` that are in the definitions beside the sensors.
     """
-    sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.job.source
+    sensors, source = [build_recovery_sensor(layout, {job.name for job in jobs})], layout.source
     if isinstance(source, LogSourceSpec):
         sensors.append(build_new_data_sensor(layout, source, jobs))
         if source.include:
             sensors.append(build_discovery_sensor(layout, source, known=discovered or (), path=discovery_path))
+    if (rules := layout.program.find_watch_rules(layout.job)) is not None:
+        sensors += build_set_sensors(layout, rules, jobs)
     return sensors
 
 
 def build_gobblin_definitions(
-    spec: JobSpec | Mapping[str, object],
+    spec: JobOptions | Mapping[str, object],
     *,
     discovered: Sequence[str] | None = None,
     discovery_path: Path | None = None,
@@ -151,7 +163,7 @@ def build_gobblin_definitions(
     layout = build_gobblin_layout(spec, discovered=discovered, translator=translator, database=database)
     jobs = build_gobblin_jobs(layout)
     return dg.Definitions(
-        assets=[build_gobblin_assets(layout), *_choose_declared(layout)],
+        assets=[*([build_gobblin_assets(layout)] if layout.specs else []), *_choose_declared(layout)],
         jobs=[*jobs, build_recovery_job(layout), build_resume_job(layout)],
         sensors=build_gobblin_sensors(layout, jobs, discovered=discovered, discovery_path=discovery_path),
         executor=executor,

@@ -25,6 +25,8 @@ HOME_VARIABLE: Final = "DAGSTER_HOME"
 
 _DRIVER: Final = "postgresql+psycopg2"
 _FOLDER: Final = "dagster"
+# No job has this name: the question only shows whether the storage answers.
+_NO_JOB: Final = "-"
 _CONFIGURATION: Final = "dagster.yaml"
 
 
@@ -79,7 +81,7 @@ def find_instance(
         # Its configuration names the variable; everything that it opens is opened here.
         with _environment(URL_VARIABLE, variables[URL_VARIABLE]):
             instance = dg.DagsterInstance.from_config(variables[HOME_VARIABLE])
-            instance.get_runs_count(dg.RunsFilter(run_ids=[]))
+            instance.get_runs_count(dg.RunsFilter(job_name=_NO_JOB))
     except Exception as error:
         raise RetryableError(
             f"the Dagster instance in {variables[HOME_VARIABLE]} can't be opened: {_in_short(error)}",

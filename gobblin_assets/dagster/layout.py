@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import dagster as dg
 
@@ -19,33 +20,57 @@ from gobblin_assets.dagster.naming import (
     translate_source,
 )
 from gobblin_assets.dagster.partitions import build_partitions_def, list_keys
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.jobs.ingest.quality import DEAD_LETTER_CHECK, QUARANTINE_CHECK, may_have_dead_letters
+from gobblin_assets.jobs.asset_view import DeclaredCheck, ShownAsset
+from gobblin_assets.jobs.ingest.quality import DEAD_LETTER_CHECK, QUARANTINE_CHECK
+from gobblin_assets.jobs.programs import JobProgram, program_of
 from gobblin_assets.model.partition import AssetPartition
-from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.lag_check import LAG_CHECK
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.partition_keys import asset_partition
 from gobblin_assets.spec.source_kind import kind_of
+from gobblin_assets.spec.source_spec import SourceSpec
+
+_PUBLISHED: Final = DeclaredCheck(
+    PUBLISHED_CHECK, "The requested publication is complete; no publication waits for a person."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class JobLayout:
     """``datasets`` holds the full specification of every dataset; ``specs`` one AssetSpec of each dataset and role.
 
-    ``sources``: the upstream external asset of each dataset, if there is one.
+    ``sources``: the upstream external asset of each dataset, if there is one. ``shown``: by dataset and role, as
+    ``specs``.
     """
 
-    job: JobSpec
-    datasets: Mapping[DatasetUrn, DatasetSpec]
+    job: JobOptions
+    datasets: Mapping[DatasetUrn, DatasetOptions]
     partitions: Mapping[DatasetUrn, dg.PartitionsDefinition[str] | None]
     specs: Mapping[tuple[DatasetUrn, Role], dg.AssetSpec]
     sources: Mapping[DatasetUrn, dg.AssetSpec]
+    shown: Mapping[tuple[DatasetUrn, Role], ShownAsset]
+
+    @property
+    def program(self) -> JobProgram:
+        return program_of(self.job)
 
     @property
     def roles(self) -> Sequence[Role]:
-        return list(dict.fromkeys((Role.DATA, *self.job.roles)))
+        return self.program.roles_of(self.job)
+
+    @property
+    def source(self) -> SourceSpec | None:
+        """What the job reads over a connection, if it does."""
+        return self.program.source_of(self.job)
+
+    @property
+    def resource_keys(self) -> set[str]:
+        """The keys of the resources that a run of the job's assets needs."""
+        shared = {STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY}
+        return shared if self.source is None else {*shared, connection_key(self.source)}
 
     def get_key(self, urn: DatasetUrn, role: Role = Role.DATA) -> dg.AssetKey:
         return self.specs[urn, role].key
@@ -54,7 +79,7 @@ class JobLayout:
         return urn in self.datasets
 
     def uri_of(self, urn: DatasetUrn, role: Role) -> str:
-        return path_of(self.job.destination, JobName(self.job.job), urn, role)
+        return self.shown[urn, role].uri
 
     def plan_selection(
         self,
@@ -86,13 +111,23 @@ class JobLayout:
     def build_checks(self) -> dict[str, dg.AssetCheckSpec]:
         """The check specs by output name: the dataset's quality policies, and whether it gets published."""
         checks = {}
-        may_fail_rows = kind_of(self.job.source).has_dead_letters
-        for urn, dataset in self.datasets.items():
+        for urn in self.datasets:
             key = self.get_key(urn)
-            for name, blocking, description in _list_checks(dataset, may_fail_rows=may_fail_rows):
-                checks[check_output_name_of(key, name)] = _build_check(
-                    name, key, self.partitions[urn], blocking=blocking, description=description
-                )
+            for check in self.list_checks(urn):
+                checks[check_output_name_of(key, check.name)] = _build_check(check, key, self.partitions[urn])
+        return checks
+
+    def list_checks(self, urn: DatasetUrn) -> list[DeclaredCheck]:
+        """The checks of a dataset; RejectedError for two of one name."""
+        dataset = self.datasets[urn]
+        checks = [*self.program.list_checks(self.job, dataset), _PUBLISHED]
+        if len({check.name for check in checks}) < len(checks):
+            raise RejectedError(
+                "two quality policies share a name, or one is called "
+                f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK}, {DEAD_LETTER_CHECK} or {LAG_CHECK}",
+                field=f"datasets[{dataset.urn}].quality",
+                hint="Each becomes an asset check: give them names that differ.",
+            )
         return checks
 
     def group_by_partitions(self) -> list[tuple[dg.PartitionsDefinition[str] | None, list[DatasetUrn]]]:
@@ -109,8 +144,8 @@ class JobLayout:
 
 
 def build_layout(
-    job: JobSpec,
-    datasets: Mapping[DatasetUrn, DatasetSpec],
+    job: JobOptions,
+    datasets: Mapping[DatasetUrn, DatasetOptions],
     translator: GobblinTranslator,
     *,
     database: str | None = None,
@@ -119,7 +154,7 @@ def build_layout(
 
     ``database``: of a JDBC connection, where it is known. RejectedError names the dataset and the field.
     """
-    if not datasets:
+    if not datasets and not program_of(job).may_lack_datasets(job):
         raise RejectedError(
             f"the job {job.job!r} has no datasets",
             field="datasets",
@@ -127,18 +162,19 @@ def build_layout(
         )
     name = JobName(job.job)
     partitions = {urn: build_partitions_def(d.partitions, job=name, urn=urn) for urn, d in datasets.items()}
-    kind = kind_of(job.source)
+    program = program_of(job)
+    roles, read = program.roles_of(job), program.source_of(job)
     sources: dict[DatasetUrn, dg.AssetSpec] = {}
+    shown: dict[tuple[DatasetUrn, Role], ShownAsset] = {}
     specs: dict[tuple[DatasetUrn, Role], dg.AssetSpec] = {}
     urns_by_key: dict[dg.AssetKey, list[DatasetUrn]] = {}
     for urn, dataset in datasets.items():
-        source = translate_source(
-            translator, SourceTranslation(job.source, dataset.table or urn, database or kind.shown_as or kind.noun)
-        )
+        shown |= {(urn, role): program.show(job, dataset, role) for role in roles}
+        source = _find_source(read, shown[urn, Role.DATA], translator, database)
         if source is not None:
             sources[urn] = source
-        for role in dict.fromkeys((Role.DATA, *job.roles)):
-            spec = translate(translator, DatasetTranslation(job, urn, dataset, role))
+        for role in roles:
+            spec = translate(translator, DatasetTranslation(job, urn, dataset, role, shown[urn, role]))
             specs[urn, role] = spec.replace_attributes(
                 partitions_def=partitions[urn],
                 skippable=True,
@@ -147,37 +183,31 @@ def build_layout(
             urns_by_key.setdefault(spec.key, []).append(urn)
     require_distinct(urns_by_key)
     require_apart((source.key for source in sources.values()), urns_by_key)
-    return JobLayout(job, datasets, partitions, specs, sources)
+    return JobLayout(job, datasets, partitions, specs, sources, shown)
 
 
-def _list_checks(dataset: DatasetSpec, *, may_fail_rows: bool) -> list[tuple[str, bool, str]]:
-    policies, fraction_max = dataset.quality.rows, dataset.quality.quarantine_fraction_max
-    # Not the optional ones: what they found stands in the rows, and nothing counts it.
-    rows = [(p.name, p.on_failure == "fail", f"Every row: {p.check}") for p in policies if p.on_failure != "optional"]
-    if any(policy.on_failure == "err_file" for policy in policies):
-        rows.append((QUARANTINE_CHECK, True, f"Share of the rows that are set aside: at most {fraction_max:.4g}"))
-    if may_have_dead_letters(dataset, may_fail_rows=may_fail_rows):
-        limit = dataset.quality.dead_letter_fraction_max
-        rows.append((DEAD_LETTER_CHECK, True, f"Share of the records that are dead letters: at most {limit:.4g}"))
-    if dataset.quality.lag_max is not None:
-        rows.append((LAG_CHECK, False, f"Offsets that are not published: at most {dataset.quality.lag_max:,}"))
-    tasks = [(p.name, p.blocking, f"{p.kind} of each published partition") for p in dataset.quality.tasks]
-    published = (PUBLISHED_CHECK, False, "The requested publication is complete; no publication waits for a person.")
-    checks = [*rows, *tasks, published]
-    if len({name for name, _, _ in checks}) < len(checks):
-        raise RejectedError(
-            "two quality policies share a name, or one is called "
-            f"{PUBLISHED_CHECK}, {QUARANTINE_CHECK}, {DEAD_LETTER_CHECK} or {LAG_CHECK}",
-            field=f"datasets[{dataset.urn}].quality",
-            hint="Each becomes an asset check: give them names that differ.",
-        )
-    return checks
+def _find_source(
+    read: SourceSpec | None, shown: ShownAsset, translator: GobblinTranslator, database: str | None
+) -> dg.AssetSpec | None:
+    """The table or topic that a dataset is read from."""
+    if read is None or shown.source_name is None:
+        return None
+    kind = kind_of(read)
+    return translate_source(
+        translator, SourceTranslation(read, shown.source_name, database or kind.shown_as or kind.noun)
+    )
 
 
 def _build_check(
-    name: str, key: dg.AssetKey, partitions: dg.PartitionsDefinition[str] | None, *, blocking: bool, description: str
+    check: DeclaredCheck, key: dg.AssetKey, partitions: dg.PartitionsDefinition[str] | None
 ) -> dg.AssetCheckSpec:
     with warnings.catch_warnings():
         # Partitions of checks are a preview in Dagster; without them, a good month would hide a bad one.
         warnings.simplefilter("ignore", dg.PreviewWarning)
-        return dg.AssetCheckSpec(name, asset=key, description=description, blocking=blocking, partitions_def=partitions)
+        return dg.AssetCheckSpec(
+            check.name,
+            asset=key,
+            description=check.description,
+            blocking=check.blocking,
+            partitions_def=partitions,
+        )

@@ -8,7 +8,7 @@ import datetime as dt
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
@@ -40,6 +40,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.sources.discovery import describe_changes, select_tables, write_discovery
 from gobblin_assets.sources.log_watch import LogNews, LogWatch
 from gobblin_assets.sources.port import SourceRequest
+from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.spec.partition_keys import open_partition
 from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_spec import LogSourceSpec
@@ -72,7 +73,7 @@ def build_new_data_sensor(
         jobs=list(jobs),
         minimum_interval_seconds=rules.interval_s,
         default_status=dg.DefaultSensorStatus.RUNNING if rules.running else dg.DefaultSensorStatus.STOPPED,
-        required_resource_keys={STORES_KEY, connection_key(layout.job)},
+        required_resource_keys={STORES_KEY, connection_key(source)},
         description=f"Asks for runs of the {nouns} of {layout.job.job} that have something new.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -116,7 +117,7 @@ def build_discovery_sensor(
         name=f"{layout.job.job}_discovery_sensor",
         minimum_interval_seconds=DISCOVERY_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        required_resource_keys={connection_key(layout.job)},
+        required_resource_keys={connection_key(source)},
         description=f"Looks for {nouns} that {layout.job.job} should have, or has and are gone.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -161,8 +162,18 @@ def find_busy(
 
 
 def _open_watch(context: dg.SensorEvaluationContext, layout: JobLayout) -> LogWatch:
-    connection: WatchedConnection = getattr(context.resources, connection_key(layout.job))
-    return connection.open_watch(layout.job, timeout_s_max=ANSWER_S_MAX)
+    job = _job_of(layout)
+    connection: WatchedConnection = getattr(context.resources, connection_key(job.source))
+    return connection.open_watch(job, timeout_s_max=ANSWER_S_MAX)
+
+
+def _job_of(layout: JobLayout) -> JobSpec:
+    # Only ingestions have logs, and their layouts hold these two types.
+    return cast("JobSpec", layout.job)
+
+
+def _datasets_of(layout: JobLayout) -> Mapping[DatasetUrn, DatasetSpec]:
+    return cast("Mapping[DatasetUrn, DatasetSpec]", layout.datasets)
 
 
 def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState]) -> list[SourceRequest]:
@@ -177,7 +188,7 @@ def _make_requests(layout: JobLayout, states: Mapping[DatasetUrn, DatasetState])
             by_hand=False,
             spec=spec,
         )
-        for urn, spec in layout.datasets.items()
+        for urn, spec in _datasets_of(layout).items()
     ]
 
 
@@ -213,7 +224,7 @@ def _find_lag_changes(
     """
     found: dict[dg.AssetCheckKey, CheckResult] = {}
     for urn, each in news.items():
-        lag_max = layout.datasets[urn].quality.lag_max
+        lag_max = _datasets_of(layout)[urn].quality.lag_max
         if lag_max is None or urn in busy or isinstance(each, GobblinError):
             continue
         lag = each.lag

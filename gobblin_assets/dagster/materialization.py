@@ -4,31 +4,20 @@ Nothing is written before every selected dataset is known to have the run's part
 as they happen; failures are raised after them, so that they never hide them.
 """
 
-import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import dagster as dg
-from pyspark.sql import SparkSession
 
 from gobblin_assets.dagster.instances import aware_moment, find_latest, telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import build_evaluations, build_materialization, is_recovered
 from gobblin_assets.dagster.outcomes import decide_error, decide_failed
 from gobblin_assets.dagster.partitions import find_run_range
-from gobblin_assets.dagster.ports import (
-    FILE_SYSTEMS_KEY,
-    SPARK_KEY,
-    STORES_KEY,
-    Connection,
-    Engine,
-    FileSystems,
-    connection_key,
-)
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, FileSystems, connection_key
 from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.published_checks import evaluate_published
 from gobblin_assets.dagster.run_config import (
@@ -38,22 +27,18 @@ from gobblin_assets.dagster.run_config import (
     is_by_hand,
     require_stream,
 )
-from gobblin_assets.destinations.registry import DestinationRequest, open_destination
+from gobblin_assets.dagster.spark_start import ToldEngine
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
-from gobblin_assets.jobs.ingest.kind import IngestKind
-from gobblin_assets.jobs.ingest.stream_job import plan_stream_job
+from gobblin_assets.jobs.ingest.engine_port import Engine
+from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.urn import JobName, Role
-from gobblin_assets.run.job_kind import Worker
+from gobblin_assets.model.urn import Role
+from gobblin_assets.run.repeating import repeat_run
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stop_signals import StopRequest, heed_stop_signals
-from gobblin_assets.run.stores import Stores
-from gobblin_assets.run.streaming import WaitForStop
-from gobblin_assets.sources.environment import read_connection
-from gobblin_assets.spec.job_spec import JobSpec
+from gobblin_assets.run.streaming import SeldomAgain, WaitForStop
 from gobblin_assets.spec.selection import Selection
 
 _PAGES_READ_MAX: Final = 1_000
@@ -100,7 +85,7 @@ def materialize(context: dg.AssetExecutionContext, layout: JobLayout, config: Go
     """Run what Dagster selected: assets, else checks alone. Raises as ``materialize_selection``."""
     try:
         if not context.selected_asset_keys:
-            evaluate_published(context, layout, getattr(context.resources, STORES_KEY))
+            evaluate_published(context, layout, getattr(context.resources, STORES_KEY), _open_ports)
             return
         selection = layout.plan_selection(
             context.selected_asset_keys, find_run_range(context.run.tags), context.instance
@@ -123,11 +108,11 @@ def materialize_selection(context: _Context, layout: JobLayout, config: GobblinR
         if not request.selection:
             context.log.info("All of this run's partitions were published by its earlier try.")
             return
-        with _open_ports(context, layout) as ports:
-            if config.stream_s is None:
+        if config.stream_s is not None:
+            report = _follow(context, layout, request, stop, config.stream_s)
+        else:
+            with _open_ports(context, layout) as ports:
                 report = run_request(request, ports)
-            else:
-                report = _follow(request, ports, stop, config.stream_s)
         events = EventLog(layout, context)
         for dataset in report.datasets:
             if dataset.publication is None:
@@ -144,12 +129,39 @@ def materialize_selection(context: _Context, layout: JobLayout, config: GobblinR
         raise outcome
 
 
-def _follow(request: RunRequest, ports: RunPorts, stop: StopRequest, stream_s: float) -> RunReport:
-    # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
-    ports.kind.prepare()
-    # Nothing is said from inside a signal's handler, which may have come between any two steps of a log.
-    with heed_stop_signals(lambda _line: None, stop):
-        return stream_request(request, ports, _until(stop, stream_s))
+def _follow(context: _Context, layout: JobLayout, request: RunRequest, stop: StopRequest, stream_s: float) -> RunReport:
+    if layout.program.repeats_runs:
+        return _repeat(context, layout, request, stop, stream_s)
+    with _open_ports(context, layout) as ports:
+        # Before the signals are heeded: a classic session takes SIGINT for itself when it opens.
+        ports.kind.prepare()
+        with heed_stop_signals(_say_nothing, stop):
+            return stream_request(request, ports, _until(stop, stream_s))
+
+
+def _repeat(context: _Context, layout: JobLayout, request: RunRequest, stop: StopRequest, stream_s: float) -> RunReport:
+    """Each run opens what it needs, and so finds anew what the source has of the selected datasets."""
+    clock = SystemClock()
+    progress = ProgressLog(context.log.info)
+    seldom = SeldomAgain(progress, clock.monotonic)
+    events = EventLog(layout, context)
+
+    def run_once() -> RunReport:
+        with _open_ports(context, layout, seldom) as ports:
+            return run_request(replace(request, news_only=True), ports)
+
+    with closing(progress), heed_stop_signals(_say_nothing, stop):
+        return repeat_run(
+            *(run_once, _until(stop, stream_s)),
+            every_s=request.job.stream.publish_every_s,
+            clock=clock,
+            say=seldom,
+            tell=events.log_checks,
+        )
+
+
+def _say_nothing(_line: str) -> None:
+    """Nothing is said from inside a signal's handler, which may have come between any two steps of a log."""
 
 
 def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
@@ -164,78 +176,42 @@ def _until(stop: StopRequest, stream_s: float) -> WaitForStop:
 
 
 @contextmanager
-def _open_ports(context: _Context, layout: JobLayout) -> Iterator[RunPorts]:
-    job = layout.job
-    stores: Stores = getattr(context.resources, STORES_KEY)
+def _open_ports(context: _Context, layout: JobLayout, say: Callable[[str], None] | None = None) -> Iterator[RunPorts]:
+    """``say`` None: lines go to the run's log, gathered where there are many."""
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
     engine: Engine = getattr(context.resources, SPARK_KEY)
-    connection = _find_connection(context, job)
-    fs, root = file_systems.open(job.destination, umask=job.umask)
+    source = layout.source
+    # A run of a layout that was made at run time may lack it; then it is the environment's.
+    connection = None if source is None else getattr(context.resources, connection_key(source), None)
     progress = ProgressLog(context.log.info)
-    is_ready = threading.Event()
-
-    @contextmanager
-    def starting() -> Iterator[None]:
-        """Wraps a start that takes a new process many seconds without any message of its own."""
-        is_first = not is_ready.is_set()
-        if is_first:
-            context.log.info("Spark starts, or the session that runs already is taken.")
-        yield
-        if is_first:
-            context.log.info("Spark is ready.")
-        is_ready.set()
-
-    def get_session() -> SparkSession:
-        with starting():
-            return engine.get_session(job)
-
-    def open_extractor() -> Worker:
-        with starting():
-            return engine.open_extractor(job, stores)
-
-    ports = RunPorts(
-        stores=stores,
-        destination=open_destination(
-            DestinationRequest(
-                JobName(job.job), job.destination, fs, root, stores, file_systems.open, SystemClock().new_id
-            )
-        ),
-        open_file_system=file_systems.open,
-        kind=IngestKind(
-            layout.datasets,
-            connection.open_source(job),
-            get_session,
-            open_extractor,
-            lambda: engine.open_rewriter(job, layout.datasets),
-            lambda: ArrowWorker(fs),
-        ),
-        interrupt=engine.interrupt,
-        clock=SystemClock(),
-        say=progress,
-        on_publication=EventLog(layout, context).log_publication,
+    say = say or progress
+    opened = layout.program.open_run(
+        layout.job,
+        layout.datasets,
+        lambda: ToldEngine(engine, context.log.info),
+        getattr(context.resources, STORES_KEY),
+        say,
+        EventLog(layout, context).log_publication,
+        RunResources(file_systems.open, connection),
     )
     try:
-        yield ports
+        with opened as ports:
+            yield ports
     finally:
         progress.close()
-
-
-def _find_connection(context: _Context, job: JobSpec) -> Connection:
-    found: Connection | None = getattr(context.resources, connection_key(job), None)
-    return read_connection(job.source, os.environ) if found is None else found
 
 
 def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig, selection: Selection) -> RunRequest:
     tags = context.run.tags
     mode = decide_run_mode(config.mode, tags)
     if config.stream_s is not None:
-        job = plan_stream_job(layout.job)
+        job = layout.program.plan_stream(layout.job)
         record = context.instance.get_run_record_by_id(context.run.run_id)
         # A run may have waited in the queue, or be tried again, when the window that it was made for is over.
         made_at = None if record is None else aware_moment(record.create_timestamp)
         require_stream(config, tags, layout, selection, made_at=made_at)
         return RunRequest(
-            job=job,
+            job=layout.program.rules_of(job),
             selection=selection,
             mode=Mode.APPEND,
             by_hand=False,
@@ -244,7 +220,7 @@ def _plan_request(context: _Context, layout: JobLayout, config: GobblinRunConfig
     if context.retry_number > 0:
         selection = _leave_out_published(context, layout, selection)
     return RunRequest(
-        job=layout.job,
+        job=layout.program.rules_of(layout.job),
         selection=selection,
         mode=mode,
         by_hand=is_by_hand(tags),
@@ -277,6 +253,5 @@ def _log_unpublished(context: _Context, events: EventLog, report: DatasetReport)
     events.log_checks(report)
     for note in report.notes:
         context.log.info("%s [%s]: %s", report.urn, report.partition, note)
-    if report.outcome.is_good:
-        reason = report.error or "no reason"
-        context.log.warning("%s [%s]: %s: %s", report.urn, report.partition, report.outcome.value, reason)
+    if report.outcome.is_good and report.error is not None:
+        context.log.warning("%s [%s]: %s: %s", report.urn, report.partition, report.outcome.value, report.error)

@@ -19,19 +19,23 @@ PUBLISHED_CHECK: Final = "gobblin_published"
 # Dagster compares it to tell whether what lies upstream has changed.
 DATA_VERSION_TAG: Final = "dagster/data_version"
 _KEYS_SHOWN_MAX: Final = 100
+# Figures of copies that belong into a line of the run's log.
+_SUMMARIZED: Final = ("replaced", "removed", "waiting")
 
 
 def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict[str, dg.MetadataValue]:
     """The metadata of one role of one finished sequence. ``report`` has a publication."""
     publication = _publication_of(report)
     row_count = publication.rows_by_role.get(role.value, 0)
-    metadata: dict[str, dg.MetadataValue] = {
-        # In this order: Dagster cuts a long list off, and the first lines are what people look for.
-        "gobblin/rows": dg.MetadataValue.int(row_count),
-    }
+    # In this order: Dagster cuts a long list off, and the first lines are what people look for.
+    metadata: dict[str, dg.MetadataValue] = {}
+    if report.has_rows:
+        metadata["gobblin/rows"] = dg.MetadataValue.int(row_count)
     if role is Role.DATA:
         metadata["gobblin/files"] = dg.MetadataValue.int(publication.file_count)
         metadata["gobblin/bytes"] = dg.MetadataValue.int(publication.file_bytes)
+        if duration_s := report.figures.get("duration_s"):
+            metadata["gobblin/bytes_per_s"] = dg.MetadataValue.float(round(publication.file_bytes / duration_s, 1))
     metadata |= {
         "gobblin/mode": dg.MetadataValue.text(publication.mode.value),
         "gobblin/complete": dg.MetadataValue.bool(publication.complete),
@@ -44,11 +48,12 @@ def describe_publication(report: DatasetReport, role: Role, *, uri: str) -> dict
         return metadata
     if report.lag is not None:
         metadata.update(_describe_lag(report.lag))
-    metadata.update(_describe_watermarks(publication))
     metadata.update(_describe_figures(report.figures))
-    # Of the partition, not of the publication: an append of nothing hides no rows.
-    name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
-    metadata[name] = dg.MetadataValue.int(publication.rows_total)
+    if report.has_rows:
+        metadata.update(_describe_watermarks(publication))
+        # Of the partition, not of the publication: an append of nothing hides no rows.
+        name = "dagster/row_count" if report.partition.key is None else "dagster/partition_row_count"
+        metadata[name] = dg.MetadataValue.int(publication.rows_total)
     if report.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
             dg.TableSchema(
@@ -81,9 +86,10 @@ def _summarize(report: DatasetReport, role: Role) -> str:
     """The line that the run's log shows."""
     publication = _publication_of(report)
     where = report.urn if report.partition.key is None else f"{report.urn} [{report.partition.key}]"
-    what = [f"rows: {publication.rows_by_role.get(role.value, 0):,}"]
+    what = [f"rows: {publication.rows_by_role.get(role.value, 0):,}"] if report.has_rows else []
     if role is Role.DATA:
         what.append(f"files: {publication.file_count:,}")
+        what += [f"{name}: {report.figures[name]:,}" for name in _SUMMARIZED if name in report.figures]
     else:
         where += f", {role.value}"
     told = [

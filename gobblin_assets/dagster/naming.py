@@ -15,13 +15,13 @@ from dagster import DagsterError
 from dagster._check import CheckError
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.path_names import asset_key_of, path_of, source_key_of
+from gobblin_assets.jobs.asset_view import ShownAsset
+from gobblin_assets.model.path_names import asset_key_of, source_key_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
+from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.source_kind import kind_of
 from gobblin_assets.spec.source_spec import SourceSpec
 
-KINDS: Final = frozenset({"spark", "parquet"})
 SOURCES_GROUP: Final = "sources"
 
 _READABLE_LENGTH_MAX: Final = 60
@@ -31,12 +31,16 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class DatasetTranslation:
-    """The data for a translator: one role of one dataset, its defaults applied."""
+    """The data for a translator: one role of one dataset, its defaults applied, and how its kind of job shows it.
 
-    job: JobSpec
+    Of an ingestion, ``job`` is a JobSpec and ``dataset`` a DatasetSpec; of a copy, a CopySpec and a CopyDatasetSpec.
+    """
+
+    job: JobOptions
     urn: DatasetUrn
-    dataset: DatasetSpec
+    dataset: DatasetOptions
     role: Role
+    shown: ShownAsset
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +82,15 @@ class GobblinTranslator:
         return dg.AssetSpec(
             key=dg.AssetKey(list(asset_key_of(job, urn, data.role))),
             group_name=data.dataset.group or data.job.job,
-            description=data.dataset.description or _describe(data),
+            description=data.dataset.description or data.shown.description,
             tags=dict(data.dataset.tags),
-            kinds=set(KINDS),
+            kinds=set(data.shown.kinds),
             metadata={
                 "gobblin/job": data.job.job,
                 "gobblin/urn": urn,
                 "gobblin/role": data.role.value,
-                "gobblin/extract": data.dataset.extract.value,
-                "dagster/uri": path_of(data.job.destination, job, urn, data.role),
+                **data.shown.metadata,
+                "dagster/uri": data.shown.uri,
             },
         )
 
@@ -151,14 +155,3 @@ def require_apart(sources: Iterable[dg.AssetKey], keys: Container[dg.AssetKey]) 
 
 def _word_of(source: SourceSpec) -> str:
     return kind_of(source).noun
-
-
-def _describe(data: DatasetTranslation) -> str:
-    table = data.dataset.table or data.urn
-    match data.role:
-        case Role.DATA:
-            return f"The {_word_of(data.job.source)} {table} of the connection {data.job.source.connection}."
-        case Role.QUARANTINE:
-            return f"Rows of {table} that a quality policy set aside."
-        case Role.DEAD_LETTER:
-            return f"Records of {table} that could not be read."

@@ -12,8 +12,7 @@ from dagster._check import CheckError
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.spec.job_options import PartitionsSpec
-from gobblin_assets.spec.job_spec import DatasetSpec
+from gobblin_assets.spec.job_options import DatasetOptions, PartitionsSpec
 from gobblin_assets.spec.partition_keys import list_time_partitions
 
 PARTITION_TAG: Final = "dagster/partition"
@@ -87,7 +86,7 @@ def list_keys(
     partitions: dg.PartitionsDefinition[str] | None,
     wanted: dg.PartitionKeyRange | None,
     *,
-    spec: DatasetSpec,
+    spec: DatasetOptions,
     instance: dg.DagsterInstance,
 ) -> Sequence[str | None]:
     """The dataset's keys inside a run's range, ``[None]`` where neither has partitions. ``spec`` is resolved.

@@ -1,7 +1,9 @@
-"""Evaluates checks alone, from the log's details of each publication, without reading data."""
+"""Evaluates checks alone, from the log's details of each publication, without reading data. Audits compare anew."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
@@ -12,12 +14,17 @@ from gobblin_assets.dagster.instances import find_latest, telling
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import PUBLISHED_CHECK, build_evaluation, decide_published
 from gobblin_assets.dagster.partitions import find_run_range, list_keys
+from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.announcements import report_of
+from gobblin_assets.run.dry_run import plan_dry
 from gobblin_assets.run.job_kind import CheckResult
-from gobblin_assets.run.run_values import DatasetReport
+from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.spec.partition_keys import asset_partition
+
+OpenPorts = Callable[[dg.AssetExecutionContext, JobLayout], AbstractContextManager[RunPorts]]
 
 LOADED_MAX: Final = 1_000
 BLOCKED_MAX: Final = 100
@@ -60,19 +67,60 @@ def judge(name: str, report: DatasetReport | None, blocked: SequenceRecord | Non
     return CheckResult(name, passed=False, blocking=False, description=said)
 
 
-def evaluate_published(context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores) -> None:
-    """Log the selected checks of the run's partitions, or of all published partitions."""
+def evaluate_published(
+    context: dg.AssetExecutionContext, layout: JobLayout, stores: Stores, open_ports: OpenPorts
+) -> None:
+    """Log the selected checks of the run's partitions, or of all published partitions.
+
+    ``open_ports``: what a run of a job needs, for checks that compare the source.
+    """
     latest = {(each.urn, each.partition.key): each for each in load_latest(stores, layout)}
     blocked = {(each.urn, each.partition or None): each for each in list_blocked(stores, layout)}
     wanted = find_run_range(context.run.tags)
     urns = {layout.get_key(urn): urn for urn in layout.datasets}
+    audits: list[_Audit] = []
     for check in sorted(context.selected_asset_check_keys, key=lambda each: each.to_user_string()):
         urn = urns[check.asset_key]
         keys: Sequence[str | None] = sorted({key for of, key in (*latest, *blocked) if of == urn}, key=str)
         if wanted is not None or layout.partitions[urn] is None:
             keys = list_keys(layout.partitions[urn], wanted, spec=layout.datasets[urn], instance=context.instance)
+        if any(each.name == check.name and each.is_audit for each in layout.list_checks(urn)):
+            audits += [_Audit(check, urn, key) for key in keys]
+            continue
         for key in keys:
             _log(context, check, judge(check.name, latest.get((urn, key)), blocked.get((urn, key))), key)
+    if audits:
+        _audit(context, layout, stores, audits, open_ports)
+
+
+class _Audit(NamedTuple):
+    """A check of one partition that compares the source."""
+
+    check: dg.AssetCheckKey
+    urn: DatasetUrn
+    partition: str | None
+
+
+def _audit(
+    context: dg.AssetExecutionContext,
+    layout: JobLayout,
+    stores: Stores,
+    audits: Sequence[_Audit],
+    open_ports: OpenPorts,
+) -> None:
+    """Plan what a run would do, without leases or writes, and log the judgement of each."""
+    job = layout.program.plan_audit(layout.job)
+    selection = {
+        urn: tuple(asset_partition(layout.datasets[urn], each.partition) for each in audits if each.urn == urn)
+        for urn in dict.fromkeys(each.urn for each in audits)
+    }
+    request = RunRequest(layout.program.rules_of(job), selection, mode=Mode.APPEND)
+    with open_ports(context, replace(layout, job=job)) as ports:
+        planned = plan_dry(request, stores.datasets, ports.kind, ports.say)
+    found = {(each.urn, each.partition): each for each in planned}
+    for each in audits:
+        result = layout.program.judge_audit(each.check.name, found[each.urn, each.partition])
+        _log(context, each.check, result, each.partition)
 
 
 def find_untold_blocks(

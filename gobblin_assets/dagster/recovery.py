@@ -13,10 +13,11 @@ from gobblin_assets.commit.sweep import SweepBounds, SweepReport
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.materialization import EventLog
 from gobblin_assets.dagster.outcomes import RETRY_TRIES_MAX, decide_error
-from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, Engine, FileSystems
+from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, FileSystems
 from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.published_checks import list_blocked
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.jobs.ingest.engine_port import Engine
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import JobName

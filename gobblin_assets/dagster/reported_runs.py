@@ -27,7 +27,6 @@ from gobblin_assets.dagster.metadata import (
     build_evaluations,
     build_materialization,
 )
-from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY, connection_key
 from gobblin_assets.dagster.published_checks import judge_blocked
 from gobblin_assets.dagster.recovery import build_recovery_job, recovery_job_name
 from gobblin_assets.errors import GobblinError
@@ -160,5 +159,4 @@ def _begin_telling(layout: JobLayout, instance: dg.DagsterInstance, *, by: str) 
 
 def stand_ins(layout: JobLayout) -> dict[str, object]:
     """Resources under the job's keys: Dagster only checks that they exist, and executes none of them."""
-    keys = (STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY, connection_key(layout.job))
-    return {key: dg.ResourceDefinition.none_resource() for key in keys}
+    return {key: dg.ResourceDefinition.none_resource() for key in layout.resource_keys}

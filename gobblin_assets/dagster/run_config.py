@@ -32,8 +32,8 @@ class GobblinRunConfig(dg.Config):
 
     ``restart``, for topics, only in this run: start_over (as if they had never been read) or move_to_latest (leave out
     their present records). ``start_at``, for one topic, only in this run: the offsets to go on from, by partition
-    number. ``stream_s``, for topics: follow them for this many seconds at the job's ``stream`` pace, instead of reading
-    once. A retry of the run follows them for the same time again.
+    number. ``stream_s``, for topics and copies: follow them for this many seconds at the job's ``stream`` pace, instead
+    of reading once. A retry of the run follows them for the same time again.
     """
 
     mode: str | None = None
@@ -52,10 +52,11 @@ def decide_restart(config: GobblinRunConfig, layout: JobLayout, *, topic_count: 
     if config.restart is None and config.start_at is None:
         return None
     field = "restart" if config.start_at is None else "start_at"
-    kind = kind_of(layout.job.source)
-    if not kind.is_log:
+    kind = None if layout.source is None else kind_of(layout.source)
+    if kind is None or not kind.is_log:
+        reads = "reads none" if kind is None else f"reads {kind.noun}s"
         raise RejectedError(
-            f"is for topics, and {layout.job.job} reads {kind.noun}s", field=field, hint="Use mode: refresh for these."
+            f"is for topics, and {layout.job.job} {reads}", field=field, hint="Use mode: refresh for these."
         )
     if config.start_at is not None:
         return _read_starts(config.start_at, is_alone=config.restart is None and topic_count == 1)
@@ -124,7 +125,7 @@ def require_stream(
         raise RejectedError(
             f"expected a number of seconds above 0, found {config.stream_s!r}",
             field=field,
-            hint="Leave it out to read the topics once.",
+            hint="Leave it out to run once.",
         )
     once = config.restart is not None or config.start_at is not None
     if once or decide_run_mode(config.mode, tags) is Mode.REFRESH:
@@ -133,6 +134,9 @@ def require_stream(
             field=field,
             hint="Leave mode, restart and start_at out, or have a run of their own for them first.",
         )
+    if layout.program.repeats_runs:
+        # Each run takes the selected partitions; no window is open or closed to it.
+        return
     now = dt.datetime.now(dt.UTC)
     for urn, partitions in selection.items():
         window = open_partition(layout.datasets[urn], now)

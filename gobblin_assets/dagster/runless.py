@@ -10,7 +10,7 @@ from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.metadata import build_evaluations, build_materialization
 from gobblin_assets.dagster.reported_runs import report_checks
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.run_values import DatasetReport, RunReport
+from gobblin_assets.run.run_values import DatasetReport
 
 CHECKS_WAIT_S: Final = 600.0
 """A stream tells the checks of partitions this often, and not at each publication: each time is a run in Dagster."""
@@ -47,11 +47,10 @@ class RunlessEvents:
         if time.monotonic() - self._told_at_s > CHECKS_WAIT_S or len(self._waiting) >= CHECKS_WAITING_MAX:
             self.close()
 
-    def report_unpublished(self, report: RunReport) -> None:
-        """The checks of what was not published."""
-        for dataset in report.datasets:
-            if dataset.publication is None:
-                self._report_checks(dataset)
+    def report_unpublished(self, report: DatasetReport) -> None:
+        """The checks of a partition without a publication."""
+        if self.layout.has_dataset(report.urn):
+            self._report_checks(report)
 
     def close(self) -> None:
         """Tell the checks that wait."""

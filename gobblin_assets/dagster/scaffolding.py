@@ -2,16 +2,18 @@
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import click
 import dagster as dg
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.sources.environment import connection_class
-from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_any_job_file
 from gobblin_assets.spec.source_kind import SourceKind
 from gobblin_assets.spec.source_spec import DEFAULT_TYPE, SOURCES
 
@@ -40,34 +42,56 @@ class JobScaffolder(dg.Scaffolder[JobScaffoldParams]):
         return JobScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[JobScaffoldParams]) -> None:
-        """RejectedError names the option that gives no job, and nothing stays of the file."""
-        if request.scaffold_format != "yaml" or request.append:
+        """What gives no job ends the command: the error names the option, and nothing stays of the component."""
+        write_component(request.target_path, write_defs(request), is_new=is_yaml_file(request))
+
+
+def is_yaml_file(request: dg.ScaffoldRequest[Any]) -> bool:
+    """Whether a component's file of its own is asked for."""
+    return request.scaffold_format == "yaml" and not request.append
+
+
+def write_component(folder: Path, text: str, *, is_new: bool) -> None:
+    """Write the component's file. If no job can be read from it, nothing stays of it, nor of its folder.
+
+    ``click.ClickException``: `dg` shows the text of such an error alone.
+    """
+    path = folder / _FILE
+    try:
+        if not is_new:
             raise RejectedError(
                 "expected a component of its own in YAML, found another format",
                 field="--format",
                 hint=f"Leave it out: a {_FILE} is written.",
             )
-        path = request.target_path / _FILE
-        path.write_text(write_defs(request), encoding="utf-8")
-        try:
-            read_job_file(path)
-        except RejectedError:
-            path.unlink()
-            raise
+        path.write_text(text, encoding="utf-8")
+        read_any_job_file(path)
+    except RejectedError as error:
+        if is_new:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            # `dg` made it, and refuses a component whose folder is there; somebody's files keep it.
+            folder.rmdir()
+        raise click.ClickException(str(error)) from error
+
+
+def name_job(folder: Path, fallback: str) -> str:
+    """A job's name from that of its component."""
+    return _NOT_IN_NAMES.sub("_", folder.name).strip("_") or fallback
 
 
 def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
     """The text of the file."""
     given = request.params
-    job = given.job or _NOT_IN_NAMES.sub("_", request.target_path.name).strip("_") or "shop"
+    job = given.job or name_job(request.target_path, "shop")
     connection = given.connection or job
     kind = _find_kind(given.source)
     scaffold, connects = kind.scaffold, connection_class(kind)
     option = kind.noun if kind.dataset_options is None or kind.noun in kind.dataset_options.model_fields else "urn"
-    datasets = "\n".join(f"    - {option}: {_quote(name)}" for name in given.table or [scaffold.dataset])
+    datasets = "\n".join(f"    - {option}: {quote(name)}" for name in given.table or [scaffold.dataset])
     variable = f"GOBBLIN_{kind.name.upper()}_{connection.upper()}_{connects.ADDRESS.upper()}"
     beside = f"# and beside it {scaffold.beside}, as far as there are any.\n" if scaffold.beside else ""
-    source = f"connection: {_quote(connection)}"
+    source = f"connection: {quote(connection)}"
     source = f"{{{source}}}" if kind.name == DEFAULT_TYPE else f"{{type: {kind.name}, {source}}}"
     return (
         f"type: {request.type_name}\n"
@@ -75,9 +99,9 @@ def write_defs(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
         f"# Needs {variable}={scaffold.address} in the environment (or in .env){',' if beside else '.'}\n"
         f"{beside}"
         "attributes:\n"
-        f"  job: {_quote(job)}\n"
+        f"  job: {quote(job)}\n"
         f"  source: {source}\n"
-        f"  destination: {_quote(given.destination or _find_lake(request))}    # Relative to this file, or absolute.\n"
+        f"  destination: {quote(given.destination or find_lake(request))}    # Relative to this file, or absolute.\n"
         f"{scaffold.datasets.format(datasets=datasets)}"
     )
 
@@ -89,13 +113,13 @@ def _find_kind(name: str) -> SourceKind:
     return kind
 
 
-def _find_lake(request: dg.ScaffoldRequest[JobScaffoldParams]) -> str:
+def find_lake(request: dg.ScaffoldRequest[Any]) -> str:
     """A folder beside the project's sources, as the file sees it."""
     root = request.project_root or Path.cwd()
     found = Path(os.path.relpath(root / _LAKE, request.target_path)).as_posix()
     return found if found.startswith("../") else f"./{found}"
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
     """As YAML has it on one line."""
     return yaml.safe_dump(text, default_flow_style=True, width=10_000, allow_unicode=True).partition("\n")[0]
