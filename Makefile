@@ -25,13 +25,16 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-kafka demo-distcp test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-s3 demo-kafka demo-distcp test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: check-java $(READY)  ## Real tables, a run killed in the middle, its recovery, and the proof
-	@$(BIN)/python demo/run_demo.py
+	@$(BIN)/python -m demo.run_demo
+
+demo-s3: check-java $(READY)  ## The same on an object store: a real server that speaks S3, which Go builds once
+	@$(BIN)/python -m demo.run_demo --s3
 
 demo-kafka: check-java $(READY)  ## The same with topics: a real broker, aborted transactions, late and broken records
 	@$(BIN)/python -m demo.kafka.run_demo
@@ -40,6 +43,8 @@ demo-distcp: $(READY)  ## The same with files: a tree is copied, changed, copied
 	@$(BIN)/python -m demo.distcp.run_demo
 
 test: check-java $(READY)  ## The tests, with ruff, mypy and the import contracts among them; GOBBLIN_TEST_SEED=n repeats a share
+	@echo "Bringing what the tests' servers are made of (once; minutes where nothing is cached)"
+	@$(BIN)/python -m tests.support.prepare
 	$(PYTEST) $(PYTEST_ARGUMENTS)
 
 torture: check-java $(READY)  ## Kills, pauses, full disks, lost answers and brokers for MINUTES=n, then the verdict; SEED=s repeats a schedule

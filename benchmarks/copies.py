@@ -77,14 +77,14 @@ def _large_load(options: Options) -> Load:
 
 
 def _list_ours(transfer: LocalTransfer, source: Path) -> dict[str, Copy]:
-    directories, files = list(_plan_directories(source)), list(_plan_files(source))
+    directories, files = list(plan_directories(source)), list(_plan_files(source))
 
     def cold(_source: Path, target: Path) -> None:
         with LocalTransfer() as fresh:
             _copy(fresh, directories, source, target)
 
     def listing(_source: Path, target: Path) -> None:
-        _copy(transfer, list(_plan_directories(source)), source, target)
+        _copy(transfer, list(plan_directories(source)), source, target)
 
     return {
         _OURS: partial(_copy, transfer, directories),
@@ -137,7 +137,7 @@ def _copy(
                 raise RuntimeError(result.failure.message)
 
 
-def _plan_directories(root: Path) -> Iterator[CopyItem]:
+def plan_directories(root: Path) -> Iterator[CopyItem]:
     for number, directory in enumerate(sorted(root.iterdir())):
         desired = _PRESERVE.attributes_of(_entry(directory.name, directory.stat()))
         yield CopyItem(number, directory.name, tuple(_list_files(directory)), True, (), desired)
@@ -169,11 +169,11 @@ def _measure(
     folder = Path(tempfile.mkdtemp(prefix="gobblin-copies-", dir=MEMORY))
     try:
         source, target = folder / "source", folder / "target"
-        _make_tree(source, load)
+        make_tree(source, load)
         tools = {**_list_ours(transfer, source), **peers}
         for name in in_turns(list(tools), options.runs):
             samples.add(name, timed(partial(tools[name], source, target)))
-            _require_whole(target, load)
+            require_whole(target, load)
             shutil.rmtree(target)
     finally:
         shutil.rmtree(folder)
@@ -201,7 +201,7 @@ def _judge(load: Load, samples: Samples) -> Iterator[str]:
     yield verdict_at_least("ours against cp -r", samples.median(_CP) / ours, needed, "times as fast")
 
 
-def _make_tree(root: Path, load: Load) -> None:
+def make_tree(root: Path, load: Load) -> None:
     block = os.urandom(min(load.file_bytes, MIB))
     for number in range(load.file_count):
         path = root / f"d{number % DIRECTORIES:03}" / f"f{number:06}"
@@ -211,7 +211,7 @@ def _make_tree(root: Path, load: Load) -> None:
                 out.write(block)
 
 
-def _require_whole(target: Path, load: Load) -> None:
+def require_whole(target: Path, load: Load) -> None:
     sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
     if len(sizes) != load.file_count or set(sizes) != {load.file_bytes}:
         raise RuntimeError(f"expected {load.file_count} files of {load.file_bytes} bytes, found {len(sizes)}")

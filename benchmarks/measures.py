@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from benchmarks import (
     copies,
+    copies_on_spark,
     copy_listing,
     kafka_alternatives,
     kafka_planning,
@@ -12,6 +13,7 @@ from benchmarks import (
     long_log,
     many_runs,
     outage,
+    rows_to_store,
     small_increment,
     steps,
     write_overhead,
@@ -23,6 +25,7 @@ from benchmarks.world import World, open_world
 
 MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "write_overhead": write_overhead.measure,
+    "rows_to_store": rows_to_store.measure,
     "small_increment": small_increment.measure,
     "steps": steps.measure,
     "outage": outage.measure,
@@ -34,6 +37,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "kafka_small_topics": kafka_small_topics.measure,
     "copy_listing": copy_listing.measure,
     "copies": copies.measure,
+    "copies_on_spark": copies_on_spark.measure,
     "peers": loads.measure,
     "large_table": large_table.measure,
     "warm_spark": warm_spark.measure,

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import connect
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
@@ -131,12 +131,12 @@ def count_events(world: World) -> int:
     return int(rows[0][0])
 
 
-def describe_events(world: World, job: str, split: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job that appends what is new in the events."""
+def describe_events(world: World, job: str, split: Mapping[str, Any], destination: str | None = None) -> dict[str, Any]:
+    """The options of a job that appends what is new in the events. ``destination`` None: the world's own."""
     return {
         "job": job,
         "source": {"connection": "bench"},
-        "destination": str(world.destination),
+        "destination": destination or str(world.destination),
         "datasets": [
             {"urn": TABLE, "extract": "append_only", "watermark": {"column": "id"}, "split": dict(split)},
         ],
@@ -150,12 +150,13 @@ def run_events(
     *,
     split: Mapping[str, Any],
     wrap: Callable[[FileSystem], FileSystem] = lambda fs: fs,
+    destination: str | None = None,
 ) -> RunReport:
     """Append what is new in the events to the dataset of ``job``. ``wrap`` may give another file system.
 
     RuntimeError unless everything was published: a failed run gives no figure.
     """
-    return run_by_spark(world, spark, parse_job(describe_events(world, job, split)), wrap=wrap)
+    return run_by_spark(world, spark, parse_job(describe_events(world, job, split, destination)), wrap=wrap)
 
 
 def run_by_spark(
@@ -193,8 +194,10 @@ def run_all(
     datasets = resolve_datasets(spec, None)
     ports = RunPorts(
         stores=stores,
-        destination=PosixDestination(
-            JobName(spec.job), spec.destination, fs, root, stores, lambda _uri: (fs, root), SystemClock().new_id
+        destination=open_destination(
+            DestinationRequest(
+                JobName(spec.job), spec.destination, fs, root, stores, lambda _uri: (fs, root), SystemClock().new_id
+            )
         ),
         open_file_system=lambda _uri: (fs, root),
         kind=IngestKind(datasets, source, lambda: spark, open_extractor),

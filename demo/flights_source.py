@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import psycopg
-from places import SOURCE_DATABASE  # from the script's own folder
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from demo.places import SOURCE_DATABASE
 from gobblin_assets.db.embedded import EmbeddedServer, create_database
 from gobblin_assets.db.libpq import neutral_parameters
 

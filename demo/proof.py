@@ -4,10 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from flights_source import TABLES, connect_source  # from the script's own folder
 from psycopg import sql
 from pyspark.sql import SparkSession
 
+from demo.flights_source import TABLES, connect_source
 from gobblin_assets.commit.published.port import PublishedFiles
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.rows.dataset_reader import read_dataset

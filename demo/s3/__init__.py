@@ -1,0 +1,1 @@
+"""The demo of tables on an object store: `make demo-s3`."""

@@ -1,0 +1,114 @@
+"""versitygw, a gateway that speaks S3 over a directory. Go builds it once, into the user's cache folder."""
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gobblin_assets.errors import RejectedError, RetryableError
+
+VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw"
+VERSITYGW_VERSION: Final = "v1.8.0"
+REGION: Final = "us-east-1"
+
+_BUILD_S_MAX: Final = 900.0
+_START_S_MAX: Final = 60.0
+_PORT_TRIES_MAX: Final = 3
+_LOG_CHARACTERS_MAX: Final = 3_000
+_GUARD: Final = 'read -r _; kill -s KILL "$1" 2>/dev/null'
+
+
+@contextmanager
+def run_gateway(folder: Path, access_key_id: str, secret: str, options: Sequence[str] = ()) -> Iterator[int]:
+    """Serve ``folder/data`` for the block; gives the port."""
+    program = build_versitygw()
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    login = {"ROOT_ACCESS_KEY": access_key_id, "ROOT_SECRET_KEY": secret}
+
+    def command(port: int) -> list[str]:
+        said = ("--keep-alive", "--quiet", "--region", REGION, "--port", f"127.0.0.1:{port}", *options)
+        return [str(program), *said, "posix", str(folder / "data")]
+
+    with serve(command, folder / "log", login) as port:
+        yield port
+
+
+def build_versitygw() -> Path:
+    """The program, built once. RejectedError where there is no Go, and where Go can't build it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gobblin-assets" / "go"
+    program = cache / f"versitygw-{VERSITYGW_VERSION}"
+    if program.exists():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise RejectedError("building versitygw needs Go, found none", field="PATH", hint="Install Go 1.24 or newer.")
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "versitygw.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            work = Path(tempfile.mkdtemp(prefix="versitygw.", dir=cache))
+            done = subprocess.run(  # noqa: S603  fixed words
+                [go, "install", f"{VERSITYGW}@{VERSITYGW_VERSION}"],
+                env={**os.environ, "GOBIN": str(work)},
+                capture_output=True,
+                check=False,
+                timeout=_BUILD_S_MAX,
+            )
+            if done.returncode != 0:
+                said = done.stderr.decode(errors="replace")[-_LOG_CHARACTERS_MAX:]
+                hint = "Go's module proxy must be reachable."
+                raise RejectedError(f"versitygw could not be built:\n{said}", field="go", hint=hint)
+            # It appears complete, by a rename.
+            (work / "versitygw").rename(program)
+            work.rmdir()
+    return program
+
+
+@contextmanager
+def serve(command: Callable[[int], list[str]], log: Path, environment: Mapping[str, str]) -> Iterator[int]:
+    """Run a server for the block, and give the port at which it takes connections. ``command``: with a port.
+
+    A guard kills the server when this process ends, however it ends.
+    """
+    for tries in range(1, _PORT_TRIES_MAX + 1):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603  our own command, as separate words
+                command(port), env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
+            )
+        # In a session of its own: otherwise Ctrl-C at the terminal would end the guard first.
+        guard = subprocess.Popen(  # noqa: S603  fixed words
+            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            if _wait(process, port):
+                yield port
+                return
+            if tries == _PORT_TRIES_MAX:
+                said = log.read_text(errors="replace")[-_LOG_CHARACTERS_MAX:]
+                raise RetryableError(f"the server did not start:\n{said}")
+        finally:
+            process.kill()
+            process.wait()
+            guard.kill()
+            guard.wait()
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int) -> bool:
+    end = time.monotonic() + _START_S_MAX
+    while time.monotonic() < end and process.poll() is None:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        time.sleep(0.05)
+    return False
