@@ -19,11 +19,13 @@ _PLACE = re.compile(r"gobblin_assets[\w.]*:\w+")
 
 _OF_STEPS = "for packages that bring a kind of step"
 _OF_OWNERS = "for people who look into the embedded server with tools of their own"
+_CALLED_BY_IO = "Python's streams call it"
 _CALLED_BY_CLICK = "click calls it"
 _CALLED_BY_DAGSTER = "Dagster calls it"
 _CALLED_BY_DG = "dg calls it"
 _READ_BY_PYDANTIC = "pydantic reads it"
 _SHOWN = "--json shows each field of a line"
+_FOR_STORES = "for destinations on object stores"
 _WRITTEN = "made from the word that a job file says; the code asks for the others"
 
 # By the place where each is defined, with the reason why no use of it is seen.
@@ -32,13 +34,16 @@ EXCEPTIONS = {
     "cli.lazy_commands.LazyGroup.format_commands": _CALLED_BY_CLICK,
     "commit.step_kinds.JsonCodec": _OF_STEPS,
     "commit.steps.undone_by_hand": _OF_STEPS,
-    "dagster.component.ComponentOptions.model_config": _READ_BY_PYDANTIC,
+    "dagster.component.GobblinCopyComponent.get_model_cls": _CALLED_BY_DAGSTER,
+    "dagster.component.GobblinCopyComponent.get_spec": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinJobAttributes.model_config": _READ_BY_PYDANTIC,
-    "dagster.component.GobblinJobAttributes.model_json_schema": _CALLED_BY_DG,
     "dagster.component.GobblinJobComponent.build_defs": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinJobComponent.get_model_cls": _CALLED_BY_DAGSTER,
     "dagster.component.GobblinJobComponent.get_spec": _CALLED_BY_DAGSTER,
     "dagster.component._PlainSchema.nullable_schema": "pydantic calls it",
+    "dagster.component.SurroundingsOptions.model_config": _READ_BY_PYDANTIC,
+    "dagster.copy_scaffolding.CopyScaffoldParams.model_config": _READ_BY_PYDANTIC,
+    "dagster.copy_scaffolding.CopyScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "dagster.factory.build_gobblin_asset_specs": "for projects that write their own definitions",
     "dagster.resources.spark.GobblinSparkResource.spark_context": "dagster-pyspark's interface of a resource",
     "dagster.resources.spark.GobblinSparkResource.spark_session": "the same",
@@ -48,12 +53,25 @@ EXCEPTIONS = {
     "dagster.scaffolding.JobScaffolder.get_scaffold_params": _CALLED_BY_DG,
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
-    "errors.ErrorFamily.CORRUPTION": "made from the class of an error",
-    "errors.ErrorFamily.REJECTED": "the same",
+    "errors.ErrorFamily.REJECTED": "made from the class of an error",
     "failpoints.install": "for tests, which are what failpoints are for",
+    "fs.object_reading.ObjectStream.readall": "Python's buffered reader calls it",
+    "fs.object_reading.ObjectStream.readinto": "Python's buffered reader calls it",
+    "fs.object_reading.ObjectStream.seekable": "the same",
+    "fs.hdfs.streams.HdfsReader.readinto": _CALLED_BY_IO,
+    "fs.hdfs.streams.HdfsReader.seekable": _CALLED_BY_IO,
+    "fs.hdfs.streams.HdfsWriter.writable": _CALLED_BY_IO,
+    "fs.objects.PendingUpload.begun_at": _FOR_STORES,
+    "fs.objects.StoreAbilities.etags_are_md5": _FOR_STORES,
+    "fs.sftp.login._UnknownKeys.validate_host_public_key": "asyncssh calls it",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
+    "fs.s3.connections._Connection.endheaders": "urllib3 calls it",
+    "fs.s3.connections._Pool.ConnectionCls": "urllib3 looks for it",
+    "fs.s3.connections._TlsPool.ConnectionCls": "the same",
     "jobs.copy.transfer.copy_process.serve": "what a copying process runs",
     "jobs.ingest.spark_engine.SparkEngine.has_session": "for benchmarks, which measure the opening of a session",
+    "rows.uploads._PartStream.writable": _CALLED_BY_IO,
+    "spark.session.ConnectPatience.can_retry": "PySpark's client calls it",
     "sources.connection.SourceConnection.model_config": _READ_BY_PYDANTIC,
     "spec.job_spec.DatasetSpec.model_config": _READ_BY_PYDANTIC,
     "spec.spec_model.SpecModel.model_config": _READ_BY_PYDANTIC,

@@ -13,7 +13,11 @@ from tests.support import postgres
 from tests.support.commit_log import LogWorld, open_postgres, open_simulated
 from tests.support.database_pool import DatabasePool
 from tests.support.file_systems import ADAPTERS
+from tests.support.hdfs_place import HdfsPlace
+from tests.support.hdfs_server import hdfs_server  # noqa: F401  the fixture
 from tests.support.places import PLACES, Place, open_place
+
+HDFS = "hdfs"
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -52,7 +56,9 @@ def log(request: pytest.FixtureRequest) -> LogWorld:
     return open_postgres(request.getfixturevalue("emptied_engine"))
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=[*PLACES, pytest.param(HDFS, marks=pytest.mark.rotating)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """An empty directory on each file system, the simulated one included."""
+    if request.param == HDFS:
+        return HdfsPlace(request.getfixturevalue("hdfs_server"))
     return open_place(request.param, tmp_path)

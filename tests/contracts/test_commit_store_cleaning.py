@@ -1,15 +1,19 @@
 """What any commit step store gives to cleanup: Postgres and the simulated database alike."""
 
 import uuid
+from dataclasses import replace
+from typing import Final
 
 import pytest
 
 from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, LEFT_OPEN, SILENT_GRACE_S
-from gobblin_assets.commit.sequence import NewAttempt
+from gobblin_assets.commit.sequence import LeftoverRequest, NewAttempt, NewSequence
 from gobblin_assets.errors import FencedError
 from gobblin_assets.model.state import AttemptId, DatasetId
 from gobblin_assets.state.leases import Lease
 from tests.support.commit_log import LogWorld, move
+
+REUSE_S: Final = 3_600.0
 
 
 def marked(log: LogWorld, lease: Lease, *, limit: int = 10) -> dict[AttemptId, tuple[int, ...]]:
@@ -43,6 +47,73 @@ def test_attempts_of_what_is_not_over_are_left_alone(log: LogWorld) -> None:
     assert marked(log, lease) == {built.attempt.attempt_id: (lease.fence,)}
     done = log.publish(lease)
     assert marked(log, lease).keys() == {built.attempt.attempt_id, done.attempt.attempt_id}
+
+
+def begin_reusable(log: LogWorld, lease: Lease, *, partition: str = "") -> NewSequence:
+    new = replace(log.plan(lease), slots_keep_s=0.0, reuse_keep_s=REUSE_S, partition=partition)
+    log.commits.begin(new)
+    return new
+
+
+def leftovers(log: LogWorld, new: NewSequence, lease: Lease, *, limit: int = 10) -> dict[AttemptId, tuple[int, ...]]:
+    request = LeftoverRequest(new.sequence_id, new.dataset_id, new.partition, lease.fence, REUSE_S, limit)
+    return {each.attempt_id: each.cleanup_fences for each in log.commits.mark_for_reuse(request)}
+
+
+def test_what_a_dead_run_left_is_for_the_next_until_its_time_is_over(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    dead = begin_reusable(log, lease)
+    attempts = []
+    for _try in range(2):
+        attempts.append(log.register_attempt(dead).attempt_id)
+        log.advance(1)
+    assert leftovers(log, dead, lease) == {}, "both may still be at work"
+    log.commits.fail_attempt(attempts[0], error="no room", cancelled=False)
+    assert leftovers(log, dead, lease) == {attempts[0]: (lease.fence,)}, "a later try takes it"
+    first = lease.fence
+    lease = log.take_over(lease.dataset_id)
+    log.commits.abort(dead.sequence_id, fence=lease.fence, error=None)
+
+    other = begin_reusable(log, lease, partition="another")
+    assert leftovers(log, other, lease) == {}
+    log.commits.abort(other.sequence_id, fence=lease.fence, error=None)
+    new = begin_reusable(log, lease)
+    assert marked(log, lease) == {}, "they wait for the next"
+    assert leftovers(log, new, lease, limit=1).keys() == {attempts[1]}
+    assert leftovers(log, new, lease) == {attempts[1]: (lease.fence,), attempts[0]: (first, lease.fence)}
+    assert log.changes_nothing(lambda: leftovers(log, new, lease))
+    log.commits.abort(new.sequence_id, fence=lease.fence, error=None)
+
+    log.advance(REUSE_S + 1)
+    last = begin_reusable(log, lease)
+    assert leftovers(log, last, lease) == {}
+    assert marked(log, lease).keys() == set(attempts)
+
+
+def test_what_a_dead_run_left_is_removed_once_the_partition_is_published(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    dead = begin_reusable(log, lease)
+    attempt = log.register_attempt(dead).attempt_id
+    log.commits.abort(dead.sequence_id, fence=lease.fence, error=None)
+    assert marked(log, lease) == {}
+    log.advance(1)
+
+    done = log.publish(lease)
+
+    assert marked(log, lease).keys() == {attempt, done.attempt.attempt_id}
+
+
+def test_nobody_uses_what_was_given_up_or_under_a_fence_that_was_replaced(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+    built = log.prepare(lease)
+    log.commits.begin_abandon(built.sequence_id, fence=lease.fence, reason="wrong")
+    log.commits.end_abandon(built.sequence_id, fence=lease.fence)
+    new = begin_reusable(log, lease)
+    assert leftovers(log, new, lease) == {}, "a person may have found it wrong"
+    log.take_over(lease.dataset_id)
+
+    with pytest.raises(FencedError):
+        leftovers(log, new, lease)
 
 
 def test_each_dataset_has_a_limit_of_its_own(log: LogWorld) -> None:

@@ -106,6 +106,22 @@ def test_what_the_source_wants_remembered_moves_with_the_version(log: LogWorld) 
     assert kept == {"topic_id": "x", "partitions": [0, 1]}, "a sequence that says nothing of it forgets nothing"
 
 
+def test_facts_of_partitions_stand_side_by_side(log: LogWorld) -> None:
+    lease = log.take(log.register("orders"))
+
+    def publish(partition: str, facts: dict[str, object]) -> object:
+        built = log.build(lease, partition=partition)
+        log.commits.seal(replace(built.order, details={"partition_facts": facts}))
+        log.commits.finish(built.sequence_id, fence=lease.fence)
+        return log.state_of(lease.dataset_id).source_facts
+
+    assert publish("a", {"seen": {"x": [None, 1]}}) == {"seen": {"a": {"x": [None, 1]}}}
+    assert publish("b", {"seen": {}, "as": "y"}) == {"seen": {"a": {"x": [None, 1]}, "b": {}}, "as": {"b": "y"}}
+    assert publish("a", {"seen": {"z": 2}}) == {"seen": {"a": {"z": 2}, "b": {}}, "as": {"b": "y"}}
+    assert publish("b", {"as": None, "seen": None}) == {"seen": {"a": {"z": 2}}, "as": {}}
+    assert publish("b", {}) == {"seen": {"a": {"z": 2}}, "as": {}}
+
+
 def test_each_partition_has_positions_of_its_own(log: LogWorld) -> None:
     lease = log.take(log.register("orders"))
     log.publish(lease, partition="2013-03", moves=[move(None, 30, partition="2013-03")])

@@ -1,4 +1,4 @@
-"""One suite for every file system: POSIX by the kernel's exclusive rename, by link and unlink, and the simulated one.
+"""One suite for every file system: POSIX by the kernel's exclusive rename, by link and unlink, HDFS, the simulated one.
 
 ``test_posix`` tests what only POSIX has, and ``tests.simulation`` what only the simulated one has.
 """
@@ -46,7 +46,8 @@ def test_a_missing_directory_lists_as_empty_and_a_file_is_a_conflict(place: Plac
 
 
 def test_a_uri_keeps_every_character(place: Place) -> None:
-    assert place.fs.to_uri("/a b/%2F~1") == f"{place.fs.scheme}:///a b/%2F~1"
+    scheme, path = place.fs.to_uri("/a b/%2F~1").split("://")
+    assert (scheme, path.removeprefix(path.partition("/")[0])) == (place.fs.scheme, "/a b/%2F~1")
 
 
 def test_an_input_can_be_read_from_any_place(place: Place) -> None:
@@ -105,7 +106,8 @@ def test_an_empty_directory_is_removed_and_a_full_one_stays(place: Place) -> Non
 
 
 def test_a_tree_goes_away_while_others_remove_it_too(place: Place) -> None:
-    for n in range(300):
+    # Closing a file on HDFS waits.
+    for n in range(30 if place.fs.scheme == "hdfs" else 300):
         place.write(place.at(f"tree/{n % 30}/{n}"))
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(place.fs.remove_tree, place.at("tree")) for _ in range(4)]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gobblin_assets.commit.attempts import STAGING_NAME
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.destinations.registry import DestinationRequest
@@ -19,15 +20,18 @@ from gobblin_assets.model.state import AttemptId, DatasetId, DatasetState, Seque
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import JobKind, PlanRequest, Session, Staged, UnitPlan, WorkOrder
-from tests.support import numbered_rows
-from tests.support.kinds import COMBINATIONS, DESTINATIONS
+from tests.support import numbered_rows, s3_servers
+from tests.support.kinds import COMBINATIONS, DESTINATIONS, IN_A_STORE, OBJECTS
 from tests.support.lake import JOB, Lake, World
 from tests.support.table_lake import TABLES, make_any_lake
 
-LINES_MAX = 150
+LINES_MAX = 160
 
 
-@pytest.fixture(params=[*COMBINATIONS, *((TABLES, name) for name in DESTINATIONS)], ids="-".join)
+versitygw = s3_servers.versitygw
+
+
+@pytest.fixture(params=[*COMBINATIONS, *IN_A_STORE, *((TABLES, name) for name in DESTINATIONS)], ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
     return make_any_lake(request, database_url, tmp_path)
 
@@ -51,15 +55,21 @@ def ask(urn: DatasetUrn, mode: Mode = Mode.APPEND) -> PlanRequest:
     return PlanRequest(urn, WHOLE, DatasetState(DatasetId(1), JobName(JOB), urn, 0), mode, by_hand=True)
 
 
-def order(plan: UnitPlan, directory: str) -> WorkOrder:
+def order(plan: UnitPlan, directory: str, destination: Destination | None = None) -> WorkOrder:
     attempt = AttemptId(uuid.uuid4())
+    names = None if destination is None else destination.names_for(target(plan.urn))
     return WorkOrder(
-        JobName(JOB), DatasetId(1), plan, plan.work_units, attempt, directory, SystemClock().now(), str(attempt)
+        *(JobName(JOB), DatasetId(1), plan, plan.work_units, attempt, directory, SystemClock().now(), str(attempt)),
+        names=names,
     )
 
 
-def do_all(session: Session, plan: UnitPlan, directory: str) -> Staged:
-    return session.open_worker().do(order(plan, directory))
+def target(urn: DatasetUrn) -> Target:
+    return Target(urn, "", SequenceId(uuid.UUID(int=1)), 0)
+
+
+def do_all(session: Session, plan: UnitPlan, directory: str, destination: Destination | None = None) -> Staged:
+    return session.open_worker().do(order(plan, directory, destination))
 
 
 def test_units_follow_each_other_without_a_gap_and_belong_to_the_request(kind: JobKind) -> None:
@@ -73,14 +83,21 @@ def test_units_follow_each_other_without_a_gap_and_belong_to_the_request(kind: J
         assert {(unit.dataset, unit.partition) for unit in plan.work_units} == {(urn, WHOLE)}
 
 
-def test_what_is_done_is_below_its_directory_and_told_whole(kind: JobKind, tmp_path: Path) -> None:
+def test_what_is_done_is_told_whole_and_is_not_visible(kind: JobKind, destination: Destination, lake: Lake) -> None:
+    destination.bind()
     urn = next(iter(kind.urns))
-    directory = tmp_path / "attempt"
+    place = destination.stage(AttemptId(uuid.uuid4()))
     with kind.open(lambda _line: None, [ask(urn)]) as session:
-        staged = do_all(session, session.plan(ask(urn)), str(directory))
-    written = {str(path) for path in directory.rglob("*") if path.is_file()}
-    told = {f"{output.path}/{file.name}" for output in staged.outputs for file in output.files}
+        staged = do_all(session, session.plan(ask(urn)), place, destination)
+    if lake.destination == OBJECTS:
+        written = {path for path in lake.files.list_left(STAGING_NAME) if not path.startswith(place)}
+        steps = destination.steps_for(staged.outputs, target(urn))
+        told = {path for step in steps for path, _identity, _rows in step.published()}
+    else:
+        written = {path for path in lake.files.list_all() if path.startswith(f"{place}/")}
+        told = {f"{output.path}/{file.name}" for output in staged.outputs for file in output.files}
     assert told == written
+    assert not told & {path for path in lake.files.list_all() if not path.startswith(place)}
     assert staged.rows_read == sum(file.row_count for output in staged.outputs for file in output.files) == 13
 
 
@@ -94,11 +111,11 @@ def test_an_unknown_tag_is_cancelled_without_a_word_and_an_interruption_is_plain
     assert told is None or all(isinstance(name, str) for name in told)
 
 
-def test_a_destination_gives_each_attempt_a_place_of_its_own(destination: Destination) -> None:
+def test_a_destination_gives_each_attempt_a_place_of_its_own(destination: Destination, lake: Lake) -> None:
     destination.bind()
     places = {destination.stage(AttemptId(uuid.uuid4())) for _ in range(3)}
     assert len(places) == 3
-    assert not any(Path(place).exists() for place in places)
+    assert lake.files.list_left(STAGING_NAME) == []
 
 
 def test_binding_again_finds_the_same_place(destination: Destination) -> None:
@@ -114,11 +131,11 @@ def test_steps_publish_what_was_staged_and_find_themselves_done(
     urn = next(iter(kind.urns))
     place = destination.stage(AttemptId(uuid.uuid4()))
     with kind.open(lambda _line: None, [ask(urn)]) as session:
-        staged = do_all(session, session.plan(ask(urn)), place)
+        staged = do_all(session, session.plan(ask(urn)), place, destination)
     destination.make_durable({place: staged.outputs})
-    steps = destination.steps_for(staged.outputs, Target(urn, "", SequenceId(uuid.uuid4()), 0))
+    steps = destination.steps_for(staged.outputs, target(urn))
     assert steps
-    assert destination.steps_for([], Target(urn, "", SequenceId(uuid.uuid4()), 0)) == []
+    assert destination.steps_for([], target(urn)) == []
     with StepPorts(open_file_system) as ports:
         fs = open_file_system(lake.root)[0]
         for step in steps:
@@ -127,7 +144,7 @@ def test_steps_publish_what_was_staged_and_find_themselves_done(
             step.execute(StepWorld(fs, ports))
             assert step.verify(StepWorld(fs, ports)) is StepVerdict.DONE
     published = [path for step in steps for path, _identity, _rows in step.published()]
-    assert all(Path(path).is_file() for path in published)
+    assert set(published) <= set(lake.files.list_all())
     assert len(published) == sum(len(output.files) for output in staged.outputs)
 
 

@@ -52,7 +52,8 @@ def test_what_lies_below_the_watermarks_is_not_looked_at(emptied_engine: Engine)
     with emptied_engine.begin() as connection:
         connection.execute(_PUBLISH, {"ids": ids})
         connection.execute(_ADVANCE, {"ids": ids, "lows": edges[1:-1], "highs": edges[2:]})
-        connection.execute(text("ANALYZE gobblin.commit_sequence, gobblin.ledger"))
+        # Of the keys too: TRUNCATE leaves the statistics of an earlier test, whose dataset may have had thousands.
+        connection.execute(text("ANALYZE gobblin.commit_sequence, gobblin.ledger, gobblin.watermark_key"))
     asked: list[tuple[str, Any]] = []
 
     def keep(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> None:

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hdfs_server import hdfs_server  # noqa: F401  the fixture
 from tests.support.kinds import COMBINATIONS
 from tests.support.lake import Lake, World
+from tests.support.s3_servers import versitygw  # noqa: F401  the fixture
 from tests.support.table_lake import make_any_lake
 
 
 @pytest.fixture(params=COMBINATIONS, ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
-    """Also of the kind ``TABLES``, where a test asks for it by ``with_tables``."""
+    """Also of the kind ``TABLES`` and in a bucket, where a test asks for it by ``with_tables`` or ``with_objects``."""
     return make_any_lake(request, database_url, tmp_path)
 
 

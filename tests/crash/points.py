@@ -25,4 +25,14 @@ OF_A_PUBLICATION = (
 OF_A_CAPTURE = (Failpoint.ATTEMPTS_CLAIMED, Failpoint.ATTEMPTS_CAPTURED)
 """Of an execution under another fence than the sealer's, at given names: after MARKER_WRITTEN."""
 
+OF_A_REUSE = (
+    Failpoint.REUSE_MARKED,
+    Failpoint.REUSE_CAPTURED,
+    Failpoint.FILE_STAGED,
+    Failpoint.FILE_JOURNALED,
+)
+"""Of an attempt that copies files, after ATTEMPT_REGISTERED: what failed attempts left is captured and taken."""
+OF_A_CONVERSION = (Failpoint.CONVERSION_BEGUN,)
+"""Of the copy of a file that is converted, before ATTEMPT_WRITTEN."""
+
 OF_CLEANUP = (Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_CAPTURED, Failpoint.CLEANUP_REMOVED)

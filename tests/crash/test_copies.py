@@ -10,7 +10,7 @@ import pytest
 
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import SequenceId
-from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_CLEANUP, OF_EXECUTION
+from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import (
     OF_ABANDONMENT,
     ONCE_IN_A_RUN,
@@ -38,6 +38,7 @@ AN_ACT: Final = "act"
 ACTS: Final = range(1, ACTS_OF_THE_CHANGE + 1)
 OF_A_COPY: Final = (
     Failpoint.LEASE_TAKEN,
+    *OF_A_REUSE,
     *OF_A_PUBLICATION,
     Failpoint.FINISHED_BEFORE_EVENTS,
     Failpoint.EVENTS_BEFORE_CLEANUP,
@@ -117,6 +118,7 @@ def test_a_change_killed_anywhere_is_completed_by_the_next(lake: CopyLake, chang
     assert changed.slots() == MOVED_ASIDE
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("first", "second"), cross(SEALED, OF_A_RECOVERY), ids=str)
 def test_a_recovery_killed_anywhere_is_completed_by_the_next(
     lake: CopyLake, changed: CopyWorld, first: str, second: str
@@ -148,6 +150,7 @@ def test_every_act_has_an_owner_of_its_own(lake: CopyLake, changed: CopyWorld, n
     assert changed.slots() == MOVED_ASIDE
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("sealed", "point"), cross(SEALED, (*OF_ABANDONMENT, None)), ids=str)
 def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
     lake: CopyLake, changed: CopyWorld, sealed: str, point: Failpoint | None
@@ -262,6 +265,7 @@ def test_a_paused_copy_publishes_nothing_of_what_was_abandoned(lake: CopyLake, c
     assert changed.slots() == MOVED_ASIDE
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("at", [*OF_ABANDONMENT, *(rotating(f"{AN_ACT}@{n}") for n in range(1, 6))], ids=str)
 def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(lake: CopyLake, changed: CopyWorld, at: str) -> None:
     kill(lake, f"{Failpoint.STEP_AFTER}@8")
@@ -281,8 +285,11 @@ def test_a_paused_abandonment_changes_nothing_when_it_wakes_up(lake: CopyLake, c
     assert changed.slots() == MOVED_ASIDE
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("count", [1, rotating(2)])
-@pytest.mark.parametrize("point", [point for point in COMMITS if point is not Failpoint.CLEANUP_MARKED], ids=str)
+@pytest.mark.parametrize(
+    "point", [*(each for each in COMMITS if each is not Failpoint.CLEANUP_MARKED), Failpoint.REUSE_MARKED], ids=str
+)
 def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
     lake: CopyLake, changed: CopyWorld, point: Failpoint, count: int
 ) -> None:
@@ -294,6 +301,7 @@ def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
     assert changed.slots() == MOVED_ASIDE
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("at", [*OF_A_CAPTURE, *(rotating(f"{Failpoint.STEP_AFTER}@{n}") for n in ACTS)], ids=str)
 def test_an_act_that_took_effect_and_reported_an_error_is_found_done(
     lake: CopyLake, changed: CopyWorld, at: str
@@ -311,6 +319,7 @@ def test_an_act_that_took_effect_and_reported_an_error_is_found_done(
     assert changed.slots() == MOVED_ASIDE
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("at", [None, *OF_CLEANUP, rotating(f"{Failpoint.CLEANUP_REMOVED}@2")], ids=str)
 def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
     lake: CopyLake, changed: CopyWorld, at: str | None
@@ -331,6 +340,7 @@ def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
     hasty.close()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
 @pytest.mark.parametrize("name", ["new.bin", "trip", "changed.bin", "_SUCCESS", "removed.bin"])
 def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorld, name: str, way: str) -> None:

@@ -117,6 +117,7 @@ def check_exactly_once(world: World) -> None:
     assert known <= set(world.stored_files())
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("moment", NOTHING_IS_LOST, ids=str)
 def test_a_failover_that_loses_nothing_is_survived_by_the_run_itself(
     survivors: Survivors, world: World, moment: Moment
@@ -129,6 +130,7 @@ def test_a_failover_that_loses_nothing_is_survived_by_the_run_itself(
     world.check_exactly_once()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("moment", DONE_AGAIN_BY_THE_RUN, ids=str)
 def test_a_transaction_that_only_the_dead_primary_had_is_done_again(
     survivors: Survivors, world: World, moment: Moment
@@ -141,6 +143,7 @@ def test_a_transaction_that_only_the_dead_primary_had_is_done_again(
     world.check_exactly_once()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("moment", REPAIRED_BY_THE_NEXT_RUN, ids=str)
 def test_where_nothing_unknown_is_visible_the_next_run_repairs_by_itself(
     survivors: Survivors, world: World, moment: Moment

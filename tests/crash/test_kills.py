@@ -11,14 +11,21 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.job_kind import PlanRequest, SessionLostError, UnitPlan
-from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_CLEANUP, OF_EXECUTION
+from tests.crash.points import (
+    OF_A_CAPTURE,
+    OF_A_CONVERSION,
+    OF_A_PUBLICATION,
+    OF_A_REUSE,
+    OF_CLEANUP,
+    OF_EXECUTION,
+)
 from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_moves import OF_MOVING
 from tests.crash.test_reconciliation import OF_ADOPTION, OF_SETTING_ASIDE
 from tests.support.lake import Lake, World, start_worker
 from tests.support.numbered_rows import NumberedRows
 from tests.support.shares import cross, rotating
-from tests.support.table_lake import with_tables
+from tests.support.table_lake import with_objects, with_tables
 
 KILLED = -signal.SIGKILL
 
@@ -43,7 +50,10 @@ RUN_KILLS = [
 
 
 def test_every_failpoint_is_killed_somewhere() -> None:
-    elsewhere = {*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING, *OF_A_CAPTURE}
+    elsewhere = {
+        *(*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING, *OF_A_CAPTURE, *OF_A_REUSE, *OF_A_CONVERSION),
+        Failpoint.EVENTS_SENT,
+    }
     here = {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT}
     assert {*here, *OF_A_FOLD, *elsewhere} == set(Failpoint)
 
@@ -96,6 +106,8 @@ def test_a_killed_refresh_ends_with_one_generation(lake: Lake, world: World, poi
     world.check_exactly_once()
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize(("first", "second"), cross(SEALED, OF_RECOVERY), ids=str)
 def test_recovery_killed_anywhere_is_completed_by_the_next(
     lake: Lake, world: World, first: Failpoint, second: Failpoint
@@ -111,6 +123,8 @@ def test_recovery_killed_anywhere_is_completed_by_the_next(
     check_every_sequence_was_announced(world)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", [p for p in OF_RECOVERY if p is not Failpoint.FINISHED_BEFORE_EVENTS], ids=str)
 def test_a_recovery_without_a_run_can_be_killed_too(lake: Lake, world: World, point: Failpoint) -> None:
     kill_at(lake, f"{Failpoint.SEALED_BEFORE_EXECUTE}=kill")
@@ -125,6 +139,8 @@ def test_a_recovery_without_a_run_can_be_killed_too(lake: Lake, world: World, po
     world.check_exactly_once()
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize(("sealed", "point"), cross(SEALED, OF_ABANDONMENT), ids=str)
 def test_an_abandonment_killed_anywhere_leaves_nothing_visible(
     lake: Lake, world: World, sealed: Failpoint, point: Failpoint

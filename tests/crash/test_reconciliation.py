@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import text
 
@@ -20,6 +19,7 @@ from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from tests.support.lake import URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups, examine, reconcile, start_reconciliation
 from tests.support.shares import cross, rotating
+from tests.support.table_lake import with_objects
 
 LOST, OTHER = URNS
 WAYS = tuple(Way)
@@ -112,12 +112,8 @@ def ledger(world: World) -> list[tuple[object, ...]]:
 
 
 def set_aside_rows(world: World) -> Counter[tuple[int, str]]:
-    found: Counter[tuple[int, str]] = Counter()
-    for path in Path(world.lake.root).rglob("*.parquet"):
-        if SET_ASIDE_NAME in path.parts:
-            table = pq.ParquetFile(path).read()
-            found.update(zip(table["number"].to_pylist(), table["value"].to_pylist(), strict=True))
-    return found
+    found = [Path(path) for path in world.lake.files.list_all()]
+    return world.read_rows([str(each) for each in found if SET_ASIDE_NAME in each.parts and each.suffix == ".parquet"])
 
 
 def check_runs_again(world: World) -> None:
@@ -129,6 +125,8 @@ def check_runs_again(world: World) -> None:
     world.check_exactly_once()
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize(("mode", "runs"), cross((Mode.APPEND, Mode.REFRESH), (1, 3)))
 def test_an_adopted_history_is_what_it_was(world: World, backup: Backup, runs: int, mode: Mode) -> None:
     world.run()
@@ -160,6 +158,8 @@ def test_a_dataset_that_the_log_never_heard_of_is_adopted(world: World, backup: 
     check_runs_again(restored)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize(("mode", "runs"), cross((Mode.REFRESH, Mode.APPEND), (1, 3)))
 def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int, mode: Mode) -> None:
     world.run()
@@ -182,6 +182,8 @@ def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int
     check_runs_again(restored)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize(("way", "point"), cross(WAYS, (*LEFT_OPEN, "verified_before_finish")))
 def test_a_lost_history_that_ended_in_the_middle_of_a_publication(
     lake: Lake, world: World, backup: Backup, point: str, way: Way
@@ -210,6 +212,8 @@ def check_runs_again_but_for_staging(world: World) -> None:
     assert [path for path in world.stored_files() if ".staging" not in Path(path).parts] == visible
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", [Mode.APPEND, pytest.param(Mode.REFRESH, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("way", "point"), cross(WAYS, tuple(LEFT_OPEN)))
 def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
@@ -237,6 +241,8 @@ def test_what_the_backup_has_open_was_finished_in_the_history_that_was_lost(
     check_runs_again(restored)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("end", ["abandoned", "blocked and resumed"])
 def test_what_the_backup_has_open_was_decided_by_a_person_in_the_lost_history(
     lake: Lake, world: World, backup: Backup, end: str
@@ -260,6 +266,8 @@ def test_what_the_backup_has_open_was_decided_by_a_person_in_the_lost_history(
     check_runs_again(restored)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize(("point", "count"), ADOPTION_KILLS, ids=str)
 def test_an_adoption_killed_anywhere_is_completed_by_the_next(
     world: World, backup: Backup, point: Failpoint, count: int
@@ -285,6 +293,8 @@ def test_an_adoption_killed_anywhere_is_completed_by_the_next(
     check_runs_again(restored)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", OF_SETTING_ASIDE, ids=str)
 def test_setting_aside_killed_anywhere_is_completed_by_the_next(world: World, backup: Backup, point: Failpoint) -> None:
     world.run()
@@ -306,6 +316,8 @@ def test_setting_aside_killed_anywhere_is_completed_by_the_next(world: World, ba
     check_runs_again(restored)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("fault", ["file gone", "file changed", "marker gone", "marker changed", "log went on"])
 def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
     world: World, backup: Backup, fault: str
@@ -315,18 +327,19 @@ def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
     publish_more(world, runs=3)
     finding = examine(restored, LOST)
     middle = finding.forgotten[1]
-    file = next(Path(middle.directories[0]).iterdir())
+    files = restored.lake.files
+    file = next(path for path in files.list_all() if path.startswith(f"{middle.directories[0]}/"))
     expected = {"file gone": "is not there", "file changed": "is not the file", "marker gone": "no marker"}
     match fault:
         case "file gone":
-            file.unlink()
+            files.remove(file)
         case "file changed":
-            file.write_bytes(file.read_bytes() + b"x")
+            files.write(file, files.read(file) + b"x")
         case "marker gone":
-            Path(middle.markers[0].path).unlink()
+            files.remove(middle.markers[0].path)
         case "marker changed":
-            marker = Path(middle.markers[0].path)
-            marker.write_bytes(marker.read_bytes().replace(b'"complete":true', b'"complete":null'))
+            marker = middle.markers[0].path
+            files.write(marker, files.read(marker).replace(b'"complete":true', b'"complete":null'))
         case "log went on":
             with restored.engine.begin() as connection:
                 connection.execute(text("UPDATE gobblin.dataset SET version = version + 1"))
@@ -343,6 +356,7 @@ def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
     check_runs_again(restored)
 
 
+@with_objects
 def test_whoever_still_acts_in_the_lost_history_is_fenced(lake: Lake, world: World, backup: Backup) -> None:
     """Otherwise its fence would be given out again; its staged files are out of its reach."""
     world.run()

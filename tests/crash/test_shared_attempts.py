@@ -17,7 +17,7 @@ from tests.crash.test_zombies import require_harmless
 from tests.support.lake import JOB as LAKE_JOB
 from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
-from tests.support.table_lake import with_tables
+from tests.support.table_lake import with_objects, with_tables
 
 # All datasets of a shared attempt pass these points together; each passes the later points by itself.
 TOGETHER = (
@@ -72,6 +72,7 @@ def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World
     world.check_exactly_once()
 
 
+@with_objects
 @pytest.mark.rotating
 @pytest.mark.parametrize(("point", "count"), PASSED, ids=str)
 def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point: Failpoint, count: int) -> None:
@@ -83,6 +84,7 @@ def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point:
     require_harmless(world, zombie)
 
 
+@with_objects
 @pytest.mark.parametrize(("stolen", "point"), cross((0, 1), TOGETHER[:5]), ids=str)
 def test_one_dataset_that_is_taken_over_leaves_the_others_alone(
     lake: Lake, world: World, point: Failpoint, stolen: int
@@ -101,6 +103,7 @@ def test_one_dataset_that_is_taken_over_leaves_the_others_alone(
     world.check_exactly_once()
 
 
+@with_objects
 @pytest.mark.parametrize("failures", [1, 2])
 @pytest.mark.parametrize("point", TOGETHER[:3], ids=str)
 def test_what_fails_together_is_tried_in_halves(world: World, point: Failpoint, failures: int) -> None:

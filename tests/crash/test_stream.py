@@ -172,6 +172,7 @@ def test_sigterm_ends_at_a_published_boundary(lake: Lake, world: World) -> None:
     world.check_exactly_once()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("point", "error"),
     [
@@ -202,6 +203,7 @@ def test_what_time_mends_is_recovered_and_gone_on_with(
     assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE announced_at IS NULL AND state='DONE'") == 0
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", [Failpoint.SEAL_COMMITTED, Failpoint.STEP_AFTER, Failpoint.FINISH_COMMITTED], ids=str)
 def test_a_publication_that_was_completed_later_is_no_failure_of_the_stream(
     lake: Lake, world: World, point: Failpoint

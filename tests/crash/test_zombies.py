@@ -8,7 +8,7 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import SequenceId
 from tests.crash.test_kills import OF_A_RUN, OF_ABANDONMENT, ONCE_IN_A_RUN, kill_at, open_sequence
 from tests.support.lake import Lake, World, start_worker
-from tests.support.table_lake import with_tables
+from tests.support.table_lake import with_objects, with_tables
 from tests.support.workers import Worker
 
 AFTER_THE_SEAL = (
@@ -48,6 +48,8 @@ def test_a_zombie_that_wakes_up_changes_nothing(lake: Lake, world: World, point:
     require_harmless(world, zombie)
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", AFTER_THE_SEAL, ids=str)
 def test_a_zombie_finds_nothing_to_rename_after_an_abandonment(lake: Lake, world: World, point: Failpoint) -> None:
     zombie = start_worker(lake, failpoint=f"{point}=stop")
@@ -65,6 +67,8 @@ def test_a_zombie_finds_nothing_to_rename_after_an_abandonment(lake: Lake, world
     world.check_exactly_once()
 
 
+@with_objects
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", OF_ABANDONMENT, ids=str)
 def test_an_abandoner_may_be_a_zombie_itself(lake: Lake, world: World, point: Failpoint) -> None:
     kill_at(lake, f"{Failpoint.STEP_AFTER}=kill")
@@ -84,6 +88,7 @@ def test_an_abandoner_may_be_a_zombie_itself(lake: Lake, world: World, point: Fa
     world.check_exactly_once()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "point",
     [Failpoint.RECOVERY_STARTED, Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER, Failpoint.VERIFIED_BEFORE_FINISH],
@@ -104,6 +109,7 @@ def test_a_recovering_zombie_changes_nothing(lake: Lake, world: World, point: Fa
     world.check_exactly_once()
 
 
+@with_objects
 def test_a_paused_run_really_loses_its_lease_by_time_alone(lake: Lake, world: World) -> None:
     short = replace(lake, lease_ttl_s=0.5)
     zombie = start_worker(short, failpoint=f"{Failpoint.STAGED_BEFORE_SEAL}=stop")
@@ -136,6 +142,7 @@ def test_of_two_runs_at_once_one_works_and_the_other_skips(lake: Lake, world: Wo
     world.check_exactly_once()
 
 
+@with_objects
 def test_of_two_runs_at_once_one_waits_and_doubles_nothing(lake: Lake, world: World) -> None:
     patient = replace(lake, lease_wait_s=60.0)
     workers = [start_worker(patient) for _ in range(3)]

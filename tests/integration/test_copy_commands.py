@@ -1,10 +1,18 @@
 """Copies by the command line: plan, run, verify, trash, cleanup, reconcile, and commands that copies don't have."""
 
+import datetime as dt
 import os
-from collections.abc import Iterator
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -101,6 +109,21 @@ def test_a_run_makes_both_trees_equal_and_tells_what_it_did(folder: Folder) -> N
     assert not folder.at("b.txt").exists()
 
 
+def test_tables_of_copies_tell_of_files_and_not_of_rows(folder: Folder) -> None:
+    first = invoke("run", folder.job)
+    change(folder)
+    planned = invoke("plan", folder.job)
+    assert planned.output.lstrip().startswith("changes")
+    folder.run()
+    assert "nothing differs" in invoke("plan", folder.job).output
+    for said in (first.output, planned.output):
+        assert "rows" not in said
+        assert "watermark" not in said
+    (found,) = ask("status")
+    assert (found["rows"], found["files"]) == (None, None), "what was replaced is not counted twice"
+    assert invoke("status").exit_code == 0
+
+
 def test_verify_knows_what_each_name_holds_now(folder: Folder) -> None:
     folder.run()
     change(folder)
@@ -124,6 +147,10 @@ def test_replaced_and_removed_files_come_back_from_the_trash(folder: Folder, tmp
 
     kept = ask("trash", "list", folder.job)
     assert {(Path(each["path"]).name, each["was_removed"]) for each in kept} == {("a.txt", False), ("b.txt", True)}
+    for each in kept:
+        kept_s = dt.datetime.fromisoformat(each["kept_until"]) - dt.datetime.fromisoformat(each["done_at"])
+        assert kept_s.total_seconds() == 7 * 86_400
+    assert "kept until" in invoke("trash", "list", folder.job).output
     back = tmp_path / "back.txt"
     arguments = ("--dataset", "docs", "--path", str(folder.at("b.txt")), "--to", str(back))
     assert invoke("trash", "restore", folder.job, *arguments).exit_code == 0
@@ -191,9 +218,138 @@ def test_file_sets_that_a_finder_finds_are_partitions_and_all_of_them_are_copied
 
 
 def test_what_is_for_rows_refuses_copies_and_says_so(folder: Folder) -> None:
-    for arguments in (("compact", folder.job), ("stream", folder.job), ("discover", folder.job)):
+    for arguments in (("compact", folder.job), ("discover", folder.job)):
         found = invoke(*arguments)
         assert found.exit_code == 2, found.output
         assert "expected a job that reads rows (ingest), found one of the kind 'distcp'" in found.output
     found = invoke("run", folder.job, "--start-over")
     assert "is for topics, and mirror copies files" in found.output
+
+
+@contextmanager
+def streaming(folder: Folder, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    """`gobblin-assets stream`, which is killed at the end at the latest."""
+    command = [sys.executable, "-m", "gobblin_assets.cli", "stream", folder.job, "--every", "0.2", *options]
+    errors = (folder.path / "stderr").open("w", encoding="utf-8")
+    with errors, subprocess.Popen(command, stderr=errors, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def stop(folder: Folder, process: "subprocess.Popen[str]") -> str:
+    """End the stream by a signal; what it said."""
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    return said(folder)
+
+
+def said(folder: Folder) -> str:
+    return (folder.path / "stderr").read_text(encoding="utf-8")
+
+
+def count_runs(folder: Folder) -> int:
+    return len(ask("history", "--limit", "1000"))
+
+
+def wait_for_runs(folder: Folder) -> None:
+    """Until two more runs have begun and ended."""
+    begun = count_runs(folder)
+    wait_for(lambda: count_runs(folder) > begun + 2)
+
+
+def test_a_stream_repeats_the_copy_until_it_is_told_to_stop_and_publishes_only_what_is_new(folder: Folder) -> None:
+    with streaming(folder, "--no-dagster") as process:
+        wait_for(folder.at("b.txt").exists)
+        wait_for_runs(folder)
+        folder.write("sub/late.txt", "late", at_s=2_000)
+        wait_for(folder.at("sub/late.txt").exists)
+        wait_for_runs(folder)
+        lines = stop(folder, process)
+    assert process.returncode == 0, lines
+    assert "stopping after the publication under way" in lines
+    (found,) = ask("status")
+    assert not found["open_sequence"]
+    assert found["version"] == 2, "a run that finds nothing new publishes nothing"
+
+
+def test_an_empty_set_is_published_once(folder: Folder) -> None:
+    Path(folder.job).write_text(_JOB.replace(", deletes: ours", ""), encoding="utf-8")
+    shutil.rmtree(folder.path / "in/docs")
+    (folder.path / "in/docs").mkdir()
+    with streaming(folder, "--no-dagster") as process:
+        wait_for(lambda: bool(ask("status")) and ask("status")[0]["version"] == 1)
+        wait_for_runs(folder)
+        stop(folder, process)
+    (found,) = ask("status")
+    assert (process.returncode, found["version"]) == (0, 1)
+
+
+def test_a_stream_remembers_directories_without_publishing_them_again(folder: Folder) -> None:
+    job = _JOB.replace("deletes: ours", "skip_unchanged_directories: true")
+    Path(folder.job).write_text(job, encoding="utf-8")
+    folder.write("sub/c.txt", "three", at_s=1_000)
+    folder.run()
+    (before,) = ask("status")
+    os.utime(folder.path / "in/docs/sub", (3_000, 3_000))
+    with streaming(folder, "--no-dagster") as process:
+        wait_for(lambda: ask("status")[0]["version"] > before["version"])
+        wait_for_runs(folder)
+        stop(folder, process)
+    (after,) = ask("status")
+    assert after["version"] == before["version"] + 1, "what the log remembers was published once"
+    (planned,) = ask("plan", folder.job)
+    assert any("1 directories" in note for note in planned["notes"]), planned["notes"]
+
+
+def test_a_stream_says_a_failure_once_and_ends_well_when_it_is_over(folder: Folder) -> None:
+    Path(folder.job).write_text(
+        "job: mirror\nkind: distcp\nsource: ./in\ndestination: ./out\nfinder: {kind: glob, pattern: '*'}\n",
+        encoding="utf-8",
+    )
+    bad = folder.path / "in/bad"
+    with streaming(folder, "--no-dagster") as process:
+        wait_for(folder.at("b.txt").exists)
+        bad.mkdir()
+        (bad / "link").symlink_to("elsewhere")
+        wait_for(lambda: "bad: " in said(folder))
+        wait_for_runs(folder)
+        shutil.rmtree(bad)
+        wait_for_runs(folder)
+        lines = stop(folder, process)
+    assert lines.count("bad: links: ") == 1, lines
+    assert process.returncode == 0, "what has gone does not fail the stream"
+
+
+def test_dagster_hears_of_datasets_that_a_stream_finds_later(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(folder.job).write_text(
+        "job: mirror\nkind: distcp\nsource: ./in\ndestination: ./out\nfinder: {kind: glob, pattern: '*'}\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "dagster").mkdir()
+    (tmp_path / "dagster/dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    with streaming(folder) as process:
+        wait_for(folder.at("b.txt").exists)
+        for name in ("good", "bad"):
+            (folder.path / "in" / name).mkdir()
+        (folder.path / "in/bad/link").symlink_to("elsewhere")
+        (folder.path / "in/good/file").write_text("late", encoding="utf-8")
+        wait_for((folder.path / "out/good/file").exists)
+        wait_for(lambda: "bad: " in said(folder))
+        lines = stop(folder, process)
+    assert process.returncode == 1, lines
+    with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
+        assert instance.get_latest_materialization_event(dg.AssetKey(["mirror", "good"])) is not None
+        check = dg.AssetCheckKey(dg.AssetKey(["mirror", "bad"]), "gobblin_published")
+        assert instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end_s, "it has not happened"
+        time.sleep(0.05)

@@ -1,6 +1,7 @@
 """Jobs of the kind ``distcp`` as a user runs them: what their options do, and that nothing else is touched."""
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from gobblin_assets import failpoints
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.extract import Mode
+from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.run.run_values import RunReport
 from tests.support.command_lake import invoke
 from tests.support.copy_lake import (
@@ -70,6 +72,16 @@ def test_a_whole_tree_is_one_dataset(lake: CopyLake, job: Open) -> None:
 
     assert look_at(lake.tree) == look_at(lake.source)
     assert sum(file_counts(run(job(whole, deletes="all"))).values()) == 0, "the work directory counts as a file"
+
+
+def test_files_that_several_writers_fill_are_published_like_others(lake: CopyLake, job: Open) -> None:
+    run(job({"verify": "reread"}, split={"bytes_min": 7}))
+    assert look_at(lake.tree) == look_at(lake.source)
+    lake.change_source()
+
+    run(job({"verify": "reread"}, split={"bytes_min": 7}, deletes="ours"))
+
+    assert look_at(lake.tree) == look_at(lake.source)
 
 
 def test_a_copy_of_a_copy_leaves_out_the_work_directory(lake: CopyLake, job: Open, tmp_path: Path) -> None:
@@ -273,3 +285,64 @@ def test_commands_plan_and_run_a_copy(lake: CopyLake, monkeypatch: pytest.Monkey
     assert again.exit_code == 0, again.output
     now = inodes_of(lake.tree)
     assert not [name for name in files_of(lake.tree) if now[name] == stood[name]]
+
+
+def test_file_sets_of_a_lower_number_go_first_under_the_jobs_budget(lake: CopyLake, job: Open) -> None:
+    """albums has four files, logs/app one; they are asked for in the order of their names."""
+    sets = [{"urn": "albums", "priority": 1}, {"urn": "logs/app"}]
+    world = job({"datasets": sets, "files_per_run_max": 2})
+
+    first = run(world)
+
+    assert file_counts(first) == {"albums": 1, "logs/app": 1}
+    outcomes = {each.urn: each.outcome for each in first.datasets}
+    assert outcomes == {"albums": DatasetOutcome.PARTIAL, "logs/app": DatasetOutcome.COMMITTED}
+    said = "albums: 3 files of 93 bytes wait for later runs (files_per_run_max, bytes_per_run_max); priority 1"
+    assert said in world.lines
+    assert file_counts(run(world)) == {"albums": 2, "logs/app": 0}
+    assert file_counts(run(world)) == {"albums": 1, "logs/app": 0}
+    assert look_at(lake.tree) == look_at(lake.source)
+
+
+def test_a_refused_file_set_takes_nothing_of_the_jobs_budget(lake: CopyLake, job: Open) -> None:
+    (lake.tree / "albums/removed.bin").mkdir(parents=True)
+    world = job({"datasets": [{"urn": "albums"}, {"urn": "logs/app"}], "files_per_run_max": 2})
+
+    report = world.run()
+
+    (failed,) = report.failed
+    assert "1 names can't be published: removed.bin" in str(failed.error)
+    assert file_counts(report)["logs/app"] == 1
+
+
+def test_a_copy_is_read_again_from_the_disk_after_it_was_synced(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that keeps other bytes than it was given."""
+    acts: list[tuple[str, int]] = []
+    fsync, advise = os.fsync, os.posix_fadvise
+
+    def lose(descriptor: int) -> None:
+        fsync(descriptor)
+        found = os.fstat(descriptor)
+        acts.append(("sync", found.st_ino))
+        if found.st_size == len(content_of("albums/kept.bin", 1)) and stat.S_ISREG(found.st_mode):
+            with Path(f"/proc/self/fd/{descriptor}").open("r+b") as stream:
+                stream.write(b"V")
+            os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    def note(descriptor: int, offset: int, count: int, advice: int) -> None:
+        advise(descriptor, offset, count, advice)
+        if advice == os.POSIX_FADV_DONTNEED:
+            acts.append(("drop", os.fstat(descriptor).st_ino))
+
+    monkeypatch.setattr(os, "fsync", lose)
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    report = job({"verify": "reread"}).run(urns=["albums"])
+
+    (failed,) = report.failed
+    assert "was written, and reads differently" in str(failed.error)
+    dropped = [inode for act, inode in acts if act == "drop"]
+    assert dropped
+    assert all(("sync", inode) in acts[: acts.index(("drop", inode))] for inode in dropped)
+    assert not look_at(lake.tree)

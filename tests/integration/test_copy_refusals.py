@@ -48,10 +48,20 @@ def refuse(world: CopyWorld, field: str) -> str:
     return " ".join(said)
 
 
+def test_sizes_may_be_written_with_an_exponent(lake: CopyLake) -> None:
+    job = replace(lake, options={"bytes_per_run_max": "1e12", "files_per_run_max": 1e6}).copy_job()
+    assert (job.bytes_per_run_max, job.files_per_run_max) == (10**12, 10**6)
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"source": "s3://bucket/in"}, "source"),
+        ({"source": "gs://bucket/in"}, "source"),
+        ({"source": "in"}, "source"),
+        ({"source": "/"}, "source"),
+        ({"source": "hdfs:///in"}, "source"),
+        ({"source": "s3:///in"}, "source"),
+        ({"source": "s3://bucket/a//b"}, "source"),
         ({"destination": "{d}/source/inside"}, "destination"),
         ({"source": "{d}/lake/inside"}, "source"),
         ({"source": "{d}/lake"}, "destination"),
@@ -72,7 +82,18 @@ def refuse(world: CopyWorld, field: str) -> str:
         ({"finder": {"kind": "glob", "pattern": "*"}}, "finder"),
         ({"datasets": [], "finder": {"kind": "guess"}}, "finder.kind"),
         ({"datasets": [], "finder": {"kind": "glob", "pattern": "../*"}}, "finder.pattern"),
+        ({"datasets": [{"urn": "a", "converters": ["gunzip", "unzip"]}]}, "datasets[0].converters[1]"),
+        ({"datasets": [{"urn": "a", "converters": ["gunzip"], "same": "checksum"}]}, "datasets[0].same"),
+        ({"source": "s3://bucket/in", "datasets": [{"urn": "a", "converters": ["gunzip"]}]}, "converters"),
+        ({"datasets": [{"urn": "a", "converters": ["gunzip"], "split": {"bytes_min": 9}}]}, "datasets[0].split"),
+        (
+            {"datasets": [{"urn": "a", "converters": ["gunzip"], "skip_unchanged_directories": True}]},
+            "datasets[0].skip_unchanged_directories",
+        ),
         ({"trash_keep_s": -1}, "trash_keep_s"),
+        ({"trigger": {"marker": ""}}, "trigger.marker"),
+        ({"datasets": [{"urn": "a", "include": "*.tmp"}]}, "datasets[0].include"),
+        ({"datasets": [{"urn": "a", "split": {"bytes_min": "1 GiB"}}]}, "datasets[0].split.bytes_min"),
         ({"trashkeep": 1}, "trashkeep"),
     ],
     ids=str,

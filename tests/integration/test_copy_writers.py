@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,14 @@ from typing import Final
 import pytest
 
 from gobblin_assets.errors import ErrorFamily, RetryableError
+from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.jobs.copy.copyable import CopyItem
-from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfer, needs_processes
+from gobblin_assets.jobs.copy.reuse import find_finished
+from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
+from gobblin_assets.jobs.copy.transfer.local import COLD_FILES_MIN, LocalTransfer, needs_processes, plan_work
+from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.port import FileResult, TransferOrder, TransferProgress
+from gobblin_assets.jobs.copy.transfer.writing import copy_bin
 from tests.support.copying import (
     TAG,
     copy_all,
@@ -326,3 +332,33 @@ def test_a_destination_that_may_not_be_written_is_a_refusal(tmp_path: Path) -> N
     assert failure is not None
     assert failure.family is ErrorFamily.REJECTED
     assert "destination: can't copy" in failure.message
+
+
+def test_what_an_overtaken_writer_still_has_open_is_not_taken(tmp_path: Path) -> None:
+    """The directory is captured while the writer is amid its second file; the writer then goes on to its end."""
+    root, old, captured = tmp_path / "in", tmp_path / "old", tmp_path / "captured"
+    for name in ("1-small", "2-large", "3-late"):
+        fill(root / name, os.urandom(CHUNK_BYTES * 2 if name == "2-large" else 10))
+    order = replace(order_of(root, old, divide(items_of(root), 1), workers=1), journals=True)
+    found: dict[str, FinishedFile] = {}
+
+    class Captor:
+        def moved(self, count: int) -> None:
+            if count == CHUNK_BYTES and not captured.exists():
+                old.rename(captured)
+                found.update(find_finished(PosixNamedFiles(), [str(captured)], print))
+
+        def ended(self, row: object) -> None:
+            ended.append(row)
+
+    ended: list[object] = []
+    copy_bin(plan_work(order, order.bins[0]), Captor())
+
+    assert [Path(each.path).name for each in found.values()] == ["1"]
+    assert len(ended) == 3
+    assert not old.exists(), "the writer made its directory again"
+    again = replace(order_of(root, tmp_path / "new", order.bins, workers=1), journals=True, finished=found)
+    results = copy_all(again)
+    assert {name: staged(again, each).read_bytes() for name, each in results.items()} == {
+        path.name: path.read_bytes() for path in root.iterdir()
+    }

@@ -121,7 +121,7 @@ def test_an_event_that_dagster_does_not_take_is_told_later_by_the_stream(
         log_event(context, event)
 
     monkeypatch.setattr(dg.AssetExecutionContext, "log_event", refuse_once)
-    run = events.follow(views, stream_s=3.0)
+    run = events.follow(views, stream_s=10.0)
 
     assert refused
     assert run.status is dg.DagsterRunStatus.SUCCESS

@@ -28,6 +28,7 @@ from gobblin_assets.spark.connect_server import ConnectServer
 from gobblin_assets.spec.partition_keys import asset_partition, list_time_partitions, open_partition
 from tests.support.jdbc import Bench, collect, column, describe, new_state, publish, request_for
 from tests.support.postgres import Database
+from tests.support.shares import rotating
 from tests.support.spark import in_child, open_remote
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -41,9 +42,9 @@ def sql(fresh_database: Database) -> Iterator[Any]:
         yield connection
 
 
-@pytest.fixture(params=["jdbc", "arrow"])
+@pytest.fixture(params=[rotating("jdbc"), "arrow"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    """The folder of rows that are read without Spark; None: Spark reads them."""
+    """The folder of rows that are read without Spark; None: Spark reads them, which takes ten times as long."""
     return tmp_path if request.param == "arrow" else None
 
 

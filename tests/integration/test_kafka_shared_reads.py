@@ -306,6 +306,7 @@ def test_a_window_function_never_sees_another_topic(ingest: Open, kafka_broker: 
         assert {count for (count,) in ingestion.rows(name, "rows")} == {4}
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("point", [Failpoint.ATTEMPT_REGISTERED, Failpoint.ATTEMPT_WRITTEN, Failpoint.ATTEMPT_DURABLE])
 def test_a_failure_at_one_of_many_leaves_each_published_once(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic, point: Failpoint

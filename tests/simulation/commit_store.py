@@ -14,6 +14,7 @@ from gobblin_assets.commit.sequence import (
     AttemptRecord,
     KeyMove,
     KnownSequence,
+    LeftoverRequest,
     NewAttempt,
     NewSequence,
     Publication,
@@ -163,6 +164,10 @@ class SimCommitStepStore:
     def mark_for_cleanup(self, fences: Mapping[DatasetId, int], *, limit: int) -> Sequence[AttemptRecord]:
         with self._db.transaction() as db:
             return log_cleaning.mark_for_cleanup(db, fences, limit)
+
+    def mark_for_reuse(self, request: LeftoverRequest) -> Sequence[AttemptRecord]:
+        with self._db.transaction() as db:
+            return log_cleaning.mark_for_reuse(db, request)
 
     def mark_cleaned(self, fences: Mapping[AttemptId, int]) -> None:
         with self._db.transaction() as db:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import abandonment, cleanup, execution, steps
+from gobblin_assets.commit import attempt_capture, cleanup, execution, steps
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_decisions import Act
@@ -39,7 +39,7 @@ def _nothing_is_captured() -> Iterator[None]:
         return bool(fs.is_directory(staging))
 
     with ExitStack() as stack:
-        for module in (execution, abandonment, cleanup):
+        for module in (execution, attempt_capture):
             stack.enter_context(mock.patch.object(module, "capture_chain", stay))
         for module in (execution, steps, cleanup):
             stack.enter_context(mock.patch.object(module, "captured_directory", lambda staging, _fence: staging))

@@ -53,6 +53,17 @@ def _recovered_in_part() -> CopyWorld:
     return world
 
 
+def _half_copied() -> CopyWorld:
+    """A process died amid its copies; what it finished is there for the next."""
+    world = _changed(exchanges=True)
+    trial = world.copy().open_process()
+    trial.run()
+    written = [number for number, call in enumerate(trial.process.calls) if call == "transfer.journal"]
+    world.open_process(faults={written[2]: Fault.KILLED_AFTER}).run()
+    world.expire_leases()
+    return world
+
+
 def _with_old_slots() -> CopyWorld:
     """A change is published, and its slots have been kept for their time."""
     world = _changed(exchanges=True)
@@ -89,6 +100,7 @@ COPY_SCENARIOS = tuple(
         ("abandon an exchange", partial(_half_published, exchanges=True), _abandon),
         ("abandon two renames", partial(_half_published, exchanges=False), _abandon),
         ("abandon what was captured", _recovered_in_part, _abandon),
+        ("copy what was left", _half_copied, _run),
         ("empty the slots", _with_old_slots, _clean),
     )
 )

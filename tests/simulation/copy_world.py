@@ -5,12 +5,15 @@ transfer and the listing of trees are written for the simulated disk, since thos
 of the source has a time that no other version has, so that a version is known by it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gobblin_assets.destinations.named_tree import NamedTree, work_root_of
+import google_crc32c
+
+from gobblin_assets.destinations.claims import work_root_of
+from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
@@ -18,9 +21,18 @@ from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
 from gobblin_assets.jobs.copy.kind import CopyKind, CopyTrees
+from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.running import find_published_by
 from gobblin_assets.jobs.copy.transfer.bins import Bin
+from gobblin_assets.jobs.copy.transfer.file_copy import PlannedFile
+from gobblin_assets.jobs.copy.transfer.journal import (
+    JOURNAL_NAME,
+    FinishedFile,
+    encode_header,
+    encode_line,
+    work_guid_of,
+)
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferOrder
 from gobblin_assets.jobs.copy.worker import CopyWorker
 from gobblin_assets.model.extract import Mode
@@ -41,6 +53,9 @@ PLACE: Final = f"{ROOT}/{URN}"
 KEEP_S: Final = 86_400.0
 """How long replaced and removed files stay in their slots."""
 
+REUSE_S: Final = 43_200.0
+"""How long the files of failed attempts are kept."""
+
 JOB_OF_COPIES: Final = CopySpec(
     job=JOB,
     source=SOURCE,
@@ -49,8 +64,9 @@ JOB_OF_COPIES: Final = CopySpec(
     retry=RetrySpec(task_tries_max=2, back_off_s=0.0),
     lease=LeaseSpec(ttl_s=LEASE_S, wait_s=0.0),
     trash_keep_s=KEEP_S,
+    reuse_keep_s=REUSE_S,
 )
-_DATASET: Final = CopyDataset(
+DATASET: Final = CopyDataset(
     CopyDatasetSpec(urn=URN, path=URN, to=URN, deletes=Deletes.OURS), CopyableDataset(URN, URN, URN, (FileSet(""),))
 )
 
@@ -65,11 +81,14 @@ class CopyWorld(World):
         """A new version of each file, of the length that the last one had."""
         for path in paths:
             mtime_ns = len(self.versions) + 1
-            content = f"{path} {mtime_ns:03}".encode()
+            content = self.content_of(path, mtime_ns)
             place = f"{SOURCE}/{URN}/{path}"
             self.disk.write_file(place, content, mtime_ns=mtime_ns)
             self.versions = {**self.versions, mtime_ns: content}
         self._settle_source()
+
+    def content_of(self, path: str, mtime_ns: int) -> bytes:
+        return f"{path} {mtime_ns:03}".encode()
 
     def remove_source(self, *paths: str) -> None:
         for path in paths:
@@ -113,14 +132,15 @@ class Copier(Runner):
             *(JobName(JOB), ROOT, self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id),
             keep_s=KEEP_S,
             places={URN: str(URN)},
+            reuse_s=REUSE_S,
         )
 
     def _kind(self) -> JobKind:
         transfer = SimTransfer(self.process, self._disk)
-        worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False)
+        worker = CopyWorker(self._fs, transfer, self._clock, self.lines.append, workers=1, rereads=False, journals=True)
         trees = SimTrees(self.process, self._disk)
-        is_ours = find_published_by(self._stores.published, JobName(JOB))
-        return CopyKind({URN: _DATASET}, trees, self._fs, ROOT, is_ours, lambda: worker, self._clock.new_id)
+        is_ours = find_published_by(KnownFiles(self._stores.published, JobName(JOB)))
+        return CopyKind({URN: DATASET}, trees, self._fs, ROOT, is_ours, lambda: worker, self._clock.new_id)
 
     def _watch_files(self, files: SimFileSystem) -> Any:
         return _WatchedTreeFiles(self.process, "fs", files, FREE)
@@ -150,6 +170,9 @@ class SimTrees(CopyTrees):
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         del spec
         return _SimTree(self, "source.plan", frozenset()), SOURCE
+
+    def find_source_entry(self, place: str) -> TreeEntry | None:
+        return SimFileSystem(self.disk).find_entry(place)
 
     def open_destination(self, *, hidden: frozenset[str]) -> Tree:
         return _SimTree(self, "destination.list", hidden)
@@ -189,13 +212,19 @@ def _list_below(disk: SimDisk, root: str, path: str) -> Iterator[TreeEntry]:
 
 @dataclass(frozen=True)
 class SimTransfer:
-    """The ``Transfer`` port: each file is read by one call and written by another, and no parent is ever made."""
+    """The ``Transfer`` port: each file is read by one call and written by another, and no parent is ever made.
+
+    It is then written to the journal by a third; or it is taken from an earlier attempt by one, and written there.
+    """
 
     process: Process
     disk: SimDisk
 
     def cancel(self, tag: str) -> None:
         """Nothing runs beside the process."""
+
+    def describe_interruption(self, tag: str, items: Sequence[CopyItem]) -> None:
+        """The same."""
 
     def copy(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
         for found in order.bins:
@@ -235,10 +264,50 @@ class SimTransfer:
             self.disk.write_file(target, content, mtime_ns=file.desired.mtime_ns)
             return self.disk.find_identity(target)
 
+        origin = file.origin
+        guid = work_guid_of(order.source_root, origin.path, origin.identity, file.desired)
+        assert guid is not None
+        finished = order.finished.get(guid)
+        if finished is not None and self.process.call("transfer.take", lambda: self._take(finished, target)):
+            self._note(order, file, staged, finished.checksum)
+            identity = FileIdentity(finished.size_bytes, finished.inode, finished.mtime_ns)
+            return FileResult(item.number, file.path, staged, identity=identity)
         content = self.process.call("transfer.read", read)
         identity = None if content is None else self.process.call("transfer.write", lambda: write(content))
         if identity is None:
             why = "the source has changed" if content is None else "the writer's directory is gone"
             failure = CopyFailure(ErrorFamily.RETRYABLE, why)
             return FileResult(item.number, file.path, staged, failure=failure)
+        self._note(order, file, staged, google_crc32c.value(content))
         return FileResult(item.number, file.path, staged, identity=identity)
+
+    def _take(self, finished: FinishedFile, target: str) -> bool:
+        identity = FileIdentity(finished.size_bytes, finished.inode, finished.mtime_ns)
+        if (
+            self.disk.find_identity(finished.path) != identity
+            or google_crc32c.value(self.disk.read(finished.path)) != finished.checksum
+            or not self.disk.is_directory(target.rpartition("/")[0])
+        ):
+            return False
+        self.disk.rename(finished.path, target)
+        return True
+
+    def _note(self, order: TransferOrder, file: CopyableFile, staged: str, checksum: int) -> None:
+        """The whole journal is one content that is written again: of a line, a power cut leaves nothing or garbage."""
+        writer, _, place = staged.partition("/")
+        path, journal = f"{order.attempt}/{staged}", f"{order.attempt}/{writer}/{JOURNAL_NAME}"
+
+        def add() -> None:
+            identity = self.disk.find_identity(path)
+            if identity is None or identity.inode is None or identity.mtime_ns is None:
+                return
+            origin = file.origin.identity
+            planned = PlannedFile(
+                *("", file.origin.path, origin.size_bytes, origin.inode, origin.mtime_ns), desired=file.desired
+            )
+            line = encode_line(planned, place, (identity.size_bytes, identity.inode, identity.mtime_ns, checksum))
+            assert line is not None
+            before = self.disk.read(journal) if self.disk.exists(journal) else encode_header(order.source_root)
+            self.disk.write_file(journal, before + line)
+
+        self.process.call("transfer.journal", add)

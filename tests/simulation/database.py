@@ -35,6 +35,7 @@ from tests.simulation.rows import (
     LedgerRow,
     MoveRow,
     PastSequenceRow,
+    RateShareRow,
     RunDatasetRow,
     RunRow,
     SegmentRow,
@@ -112,6 +113,7 @@ class SimDatabase:
         self.segments: Table[uuid.UUID, SegmentRow] = Table()
         self.moves: Table[tuple[SequenceId, KeyId], MoveRow] = Table()
         self.ledger: Table[int, LedgerRow] = Table()
+        self.rate_shares: Table[tuple[str, int], RateShareRow] = Table()
         self._undo: list[tuple[Table[Any, Any], object, object]] = []
         self._join_tables()
 

@@ -6,6 +6,7 @@ in directories with its id, and each file lists the rows of its source that it h
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -56,9 +57,15 @@ class Checker:
         assert not unknown, f"Dagster was told of what is not published: {unknown}"
 
     def look_at_files(self, world: World, disk: SimDisk, when: str) -> None:
-        files = _read(disk)
+        files = _read(self.contents_of(world, disk))
         for dataset in world.db.datasets.values():
             self._look_at_rows(world, dataset, list_active(world, dataset), files, when)
+
+    def contents_of(self, world: World, disk: SimDisk) -> Mapping[str, bytes]:
+        """All files below the destination, except the one that identifies it."""
+        del world
+        paths = [stat.path for stat in SimFileSystem(disk).list_files(ROOT)]
+        return {path: disk.read(path) for path in paths if not path.endswith(IDENTITY_NAME)}
 
     def acknowledge(self, world: World, report: RunReport | None) -> None:
         """Publications that a run reports are published."""
@@ -78,12 +85,14 @@ class Checker:
 
     def check_files_at_rest(self, world: World) -> None:
         active: set[str] = set()
+        contents = self.contents_of(world, world.disk)
+        files = _read(contents)
         for dataset in world.db.datasets.values():
             expected = Counter((dataset.urn, number) for number in range(world.source[dataset.urn]))
-            found = _rows_of(list_active(world, dataset), _read(world.disk))
+            found = _rows_of(list_active(world, dataset), files)
             assert found == expected, f"{dataset.urn} is not its source: {_difference(expected, found)}"
             active |= {name for row in list_active(world, dataset) for name in row.names}
-        for path in _list_paths(world.disk):
+        for path in contents:
             if _MARKERS not in path:
                 assert _STAGING not in path, f"staging is left: {path}"
                 assert {path, _sequence_of(path)} & active, f"a phantom file: {path}"
@@ -163,12 +172,11 @@ def _rows_of(active: list[Active], files: dict[str, Rows]) -> Rows:
     return found
 
 
-def _read(disk: SimDisk) -> dict[str, Rows]:
+def _read(contents: Mapping[str, bytes]) -> dict[str, Rows]:
     """The rows in directories with a sequence's id, by that id and by their files' paths."""
     found: dict[str, Rows] = {}
-    for path in _list_paths(disk):
+    for path, content in contents.items():
         if _STAGING not in path and _MARKERS not in path:
-            content = disk.read(path)
             rows = [(str(urn), int(number)) for urn, number in json.loads(content)] if content else []
             found.setdefault(_sequence_of(path), Counter()).update(rows)
             found[path] = Counter(rows)
@@ -178,11 +186,6 @@ def _read(disk: SimDisk) -> dict[str, Rows]:
 def _sequence_of(path: str) -> str:
     """``…/<sequence id>-<number>/<file>``"""
     return path.split("/")[-2].rpartition("-")[0]
-
-
-def _list_paths(disk: SimDisk) -> list[str]:
-    """All paths except the file that identifies the destination."""
-    return [stat.path for stat in SimFileSystem(disk).list_files(ROOT) if not stat.path.endswith(IDENTITY_NAME)]
 
 
 def _difference(expected: Rows, found: Rows) -> str:

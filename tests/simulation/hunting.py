@@ -14,7 +14,9 @@ from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
 from tests.simulation.mutants import Mutant
 from tests.simulation.mutated import VARIABLE
+from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.stored_rows import STORED_ROWS_SCENARIOS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import explore_overlaps, explore_visits, explore_zombies
 
@@ -53,6 +55,14 @@ def _hunt(mutant: Mutant, hunts: Iterable[Hunt]) -> Catch:
             except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
                 return Catch(mutant.name, str(error) or type(error).__name__, tally.histories)
     return Catch(mutant.name, None, tally.histories)
+
+
+def hunt_in_the_object_world(mutant: Mutant) -> Catch:
+    return _hunt(mutant, _object_hunts())
+
+
+def hunt_among_stored_rows(mutant: Mutant) -> Catch:
+    return _hunt(mutant, _stored_rows_hunts())
 
 
 def hunt_in_an_adapter(mutant: Mutant) -> Catch:
@@ -104,3 +114,18 @@ def _copy_hunts() -> Iterator[Hunt]:
         yield explore_singles, scenario
         yield partial(explore_zombies, takeovers=COPY_TAKEOVERS), scenario
         yield partial(explore_overlaps, overlaps=COPY_OVERLAPS), scenario
+
+
+def _object_hunts() -> Iterator[Hunt]:
+    """Recoveries first: they are short."""
+    for scenario in (*OBJECT_SCENARIOS[2:], *OBJECT_SCENARIOS[:2]):
+        yield explore_singles, scenario
+        yield partial(explore_zombies, takeovers=OBJECT_TAKEOVERS), scenario
+        yield partial(explore_overlaps, overlaps=OBJECT_OVERLAPS), scenario
+
+
+def _stored_rows_hunts() -> Iterator[Hunt]:
+    """Recoveries first: they are short."""
+    for scenario in (*STORED_ROWS_SCENARIOS[2:], *STORED_ROWS_SCENARIOS[:2]):
+        yield explore_singles, scenario
+        yield explore_zombies, scenario

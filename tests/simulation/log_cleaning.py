@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gobblin_assets.commit.postgres.cleaning import FAILED_GRACE_S, FENCES_KEPT_MAX, LEFT_OPEN, SILENT_GRACE_S
-from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, AttemptRecord
+from gobblin_assets.commit.sequence import REUSE_KEEP_DETAIL, SLOTS_KEEP_DETAIL, AttemptRecord, LeftoverRequest
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId, SequenceId
 from tests.simulation.database import Guard, SimDatabase
 from tests.simulation.log_guards import require_fence
-from tests.simulation.rows import AttemptRow, SegmentRow
+from tests.simulation.rows import AttemptRow, SegmentRow, SequenceRow
 
 R = TypeVar("R", AttemptRow, SegmentRow)
 
@@ -35,19 +35,62 @@ def mark_for_cleanup(db: SimDatabase, owners: Mapping[DatasetId, int], limit: in
         and attempt.cleaned_at is None
         and (db.sequences[attempt.sequence_id].state in _OVER or not db.holds(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE))
         and not _keeps_slots(db, attempt)
+        and not _waits_for_reuse(db, attempt)
     ]
-    marked = []
-    for attempt in _first_of_each(sorted(found, key=lambda a: a.started_at), limit):
-        fence, fences = owners[attempt.dataset_id], attempt.cleanup_fences
-        if fence not in fences:
-            kept = len(fences) + 1 if _slots_keep_s(db, attempt) is not None else FENCES_KEPT_MAX
-            fences = (*fences, fence)[-kept:]
-        row = replace(attempt, cleanup_fences=fences)
-        if attempt.state == "RUNNING":
-            row = replace(row, state="CANCELLED", error=attempt.error or LEFT_OPEN)
-        db.attempts.put(row.attempt_id, row)
-        marked.append(_record_of(db, row))
-    return marked
+    first = _first_of_each(sorted(found, key=lambda a: a.started_at), limit)
+    return [_mark(db, attempt, owners[attempt.dataset_id]) for attempt in first]
+
+
+def _mark(db: SimDatabase, attempt: AttemptRow, fence: int) -> AttemptRecord:
+    fences = attempt.cleanup_fences
+    if fence not in fences:
+        kept = len(fences) + 1 if _slots_keep_s(db, attempt) is not None else FENCES_KEPT_MAX
+        fences = (*fences, fence)[-kept:]
+    row = replace(attempt, cleanup_fences=fences)
+    if attempt.state == "RUNNING":
+        row = replace(row, state="CANCELLED", error=attempt.error or LEFT_OPEN)
+    db.attempts.put(row.attempt_id, row)
+    return _record_of(db, row)
+
+
+def mark_for_reuse(db: SimDatabase, request: LeftoverRequest) -> list[AttemptRecord]:
+    require_fence(db, request.dataset_id, request.fence, Guard.CLEANUP_CHECKS_FENCE)
+    found = []
+    for attempt in db.attempts.values():
+        sequence = db.sequences[attempt.sequence_id]
+        is_at_partition = (sequence.dataset_id, sequence.partition) == (request.dataset_id, request.partition)
+        is_own = sequence.sequence_id == request.sequence_id and _reuse_keep_s(sequence) is not None
+        has_ended = attempt.state in ("FAILED", "CANCELLED")
+        may_be_used = _is_reusable(db, sequence, request.keep_s) or (is_own and has_ended)
+        if is_at_partition and attempt.cleaned_at is None and may_be_used:
+            found.append(attempt)
+    newest = sorted(found, key=lambda a: (a.started_at, a.attempt_id), reverse=True)[: request.limit]
+    return [_mark(db, attempt, request.fence) for attempt in newest]
+
+
+def _is_reusable(db: SimDatabase, sequence: SequenceRow, keep_s: float | None) -> bool:
+    return (
+        sequence.state is SequenceState.ABORTED
+        and sequence.base_version is None
+        and _reuse_keep_s(sequence) is not None
+        and keep_s is not None
+        and sequence.aborted_at is not None
+        and sequence.aborted_at > db.now_s - keep_s
+    )
+
+
+def _waits_for_reuse(db: SimDatabase, attempt: AttemptRow) -> bool:
+    sequence = db.sequences[attempt.sequence_id]
+    return _is_reusable(db, sequence, _reuse_keep_s(sequence)) and not any(
+        later.state is SequenceState.DONE and (later.done_at or 0.0) >= (sequence.aborted_at or 0.0)
+        for later in db.sequences.values()
+        if (later.dataset_id, later.partition) == (sequence.dataset_id, sequence.partition)
+    )
+
+
+def _reuse_keep_s(sequence: SequenceRow) -> float | None:
+    found = json.loads(sequence.details).get(REUSE_KEEP_DETAIL)
+    return None if found is None else float(found)
 
 
 def _slots_keep_s(db: SimDatabase, attempt: AttemptRow) -> float | None:
@@ -58,6 +101,8 @@ def _slots_keep_s(db: SimDatabase, attempt: AttemptRow) -> float | None:
 def _keeps_slots(db: SimDatabase, attempt: AttemptRow) -> bool:
     """Whether replaced files still wait in their slots."""
     sequence, keep_s = db.sequences[attempt.sequence_id], _slots_keep_s(db, attempt)
+    if attempt.state != "STAGED":
+        return False
     return keep_s is not None and sequence.done_at is not None and sequence.done_at > db.now_s - keep_s
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from gobblin_assets.commit.sequence import PublishedInterval
 from gobblin_assets.errors import ConflictError
@@ -50,10 +51,20 @@ def _move_version(db: SimDatabase, row: SequenceRow) -> int:
         version=dataset.version + 1,
         source_columns=_columns(details, "source_columns", dataset.source_columns),
         published_columns=_columns(details, "columns", dataset.published_columns),
-        source_facts=json.dumps(details["source_facts"]) if "source_facts" in details else dataset.source_facts,
+        source_facts=_facts(details, row.partition, dataset.source_facts),
     )
     db.datasets.put(row.dataset_id, moved)
     return moved.version
+
+
+def _facts(details: dict[str, Any], partition: str, present: str | None) -> str | None:
+    if "partition_facts" not in details:
+        return json.dumps(details["source_facts"]) if "source_facts" in details else present
+    facts = {} if present is None else json.loads(present)
+    for name, value in details["partition_facts"].items():
+        others = {key: each for key, each in facts.get(name, {}).items() if key != partition}
+        facts[name] = others if value is None else {**others, partition: value}
+    return json.dumps(facts)
 
 
 def _columns(details: dict[str, object], name: str, present: str | None) -> str | None:

@@ -285,7 +285,7 @@ IN_THE_SIMULATED_WORLD = (
     Mutant("recovery rolls back what is sealed", _patch(recovery, "decide_recovery", _rolled_back)),
     Mutant("extract before recovery", _extracted_before_recovery),
     Mutant("a refused rename counts as done", _steps_taken_as_done_when_refused),
-    Mutant("abandon without capture", _patch(abandonment, "capture", lambda *_arguments: False)),
+    Mutant("abandon without capture", _patch(abandonment, "capture_attempt", lambda *_arguments: False)),
     Mutant("staging that a paused writer made again is not looked at", _cleanup_removes_without_marking),
     Mutant("staging is reused by a retry", _patch(posix_destination, "staging_directory", _staging_of_the_try)),
     Mutant("an attempt is recorded after it was written", _written_before_registered),

@@ -82,9 +82,11 @@ class Process:
                 self._in_hook = False
         number = len(self.calls)
         self.calls.append(label)
-        if self.pause is not None and self.pause.is_due(self.calls):
-            self.pause.reached.set()
-            if not self.pause.woken.wait(HANDOVER_S_MAX):
+        # Whoever hears that it is reached may give the process its next pause at once.
+        pause = self.pause
+        if pause is not None and pause.is_due(self.calls):
+            pause.reached.set()
+            if not pause.woken.wait(HANDOVER_S_MAX):
                 raise AssertionError(f"{self.name} was never woken up")
             self._require_alive()
         fault = self.faults.get(number)

@@ -19,13 +19,17 @@ from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
 from tests.simulation.hunting import (
     Catch,
+    hunt_among_stored_rows,
     hunt_by_a_promise,
     hunt_in_an_adapter,
     hunt_in_the_copy_world,
+    hunt_in_the_object_world,
     hunt_in_the_simulated_world,
 )
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
+from tests.simulation.object_mutants import IN_THE_OBJECT_WORLD
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
 from tests.simulation.zombies import OVERLAPS, TAKEOVERS, VISITS, explore_overlaps, explore_visits, explore_zombies
 from tests.support.shares import SEED_VARIABLE
@@ -104,6 +108,8 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_object_world(m)) for m in IN_THE_OBJECT_WORLD]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_among_stored_rows(m)) for m in IN_THE_WORLD_OF_STORED_ROWS]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
     return parts
 

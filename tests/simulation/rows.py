@@ -217,6 +217,13 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RateShareRow:
+    holder: uuid.UUID
+    definition: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class DestinationRow:
     job: JobName
     root_uri: str

@@ -77,5 +77,7 @@ def test_the_scenarios_reach_each_act_of_the_protocol() -> None:
         "log.claim",
         "log.begin_abandon",
         "log.mark_cleaned",
+        "log.mark_for_reuse",
+        "transfer.take",
     ):
         assert counts[call] > 0, call

@@ -1,6 +1,6 @@
 """One fault of each kind at each call of a process, and a pause before each: nothing is lost, nothing is doubled.
 
-A run tries a third of these histories and one overlap in ``OVERLAPS_OF``; `make proof` tries all. ``counts.json`` has
+A run tries a sixth of these histories and one overlap in ``OVERLAPS_OF``; `make proof` tries all. ``counts.json`` has
 the numbers of calls: a call that is no longer reached would be a fault that is no longer tried. ``python -m
 tests.simulation.counts`` writes the file anew; read it before you commit it.
 """
@@ -24,21 +24,21 @@ def test_any_single_fault_is_repaired_by_the_next_runs(scenario: Scenario, share
     tally = explore_singles(scenario, share=share)
 
     assert tally.calls == read_counts()[scenario.name]
-    assert tally.histories in thirds_of(sum(tally.calls.values()) * len(FAULTS))
+    assert tally.histories in counts_of(sum(tally.calls.values()) * len(FAULTS))
 
 
 @each_scenario
 def test_a_zombie_that_wakes_up_anywhere_does_no_harm(scenario: Scenario, share: Share) -> None:
     tally = explore_zombies(scenario, share=share)
 
-    assert tally.histories in thirds_of(sum(read_counts()[scenario.name].values()) * len(TAKEOVERS))
+    assert tally.histories in counts_of(sum(read_counts()[scenario.name].values()) * len(TAKEOVERS))
 
 
 @each_scenario
 def test_whoever_comes_while_a_lease_lives_disturbs_nobody(scenario: Scenario, share: Share) -> None:
     tally = explore_visits(scenario, share=share)
 
-    assert tally.histories in thirds_of(sum(read_counts()[scenario.name].values()) * len(VISITS))
+    assert tally.histories in counts_of(sum(read_counts()[scenario.name].values()) * len(VISITS))
 
 
 @each_scenario
@@ -49,14 +49,14 @@ def test_a_zombie_that_wakes_up_amid_the_next_owners_work_disturbs_nobody(scenar
 
 
 @pytest.mark.parametrize("count", [1, 28, 357])
-def test_the_thirds_are_everything_and_nothing_twice(count: int) -> None:
-    thirds = [Share(seed).numbers(count, "any") for seed in range(5, 5 + SHARES)]
+def test_the_shares_are_everything_and_nothing_twice(count: int) -> None:
+    shares = [Share(seed).numbers(count, "any") for seed in range(5, 5 + SHARES)]
 
-    assert sorted(number for third in thirds for number in third) == list(range(count))
-    assert {len(third) for third in thirds} <= thirds_of(count)
+    assert sorted(number for each in shares for number in each) == list(range(count))
+    assert {len(each) for each in shares} <= counts_of(count)
 
 
-def thirds_of(count: int) -> set[int]:
+def counts_of(count: int) -> set[int]:
     return parts_of(count, SHARES)
 
 

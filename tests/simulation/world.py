@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from unittest import mock
 
 from gobblin_assets.commit.operations import LogOperations
+from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.fs.port import RenameOutcome
@@ -28,9 +29,10 @@ from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetState, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.rows import uploads
 from gobblin_assets.run import round as run_round
 from gobblin_assets.run.destination import Destination
-from gobblin_assets.run.job_kind import JobKind, PlanRequest
+from gobblin_assets.run.job_kind import JobKind, PlanRequest, WorkOrder
 from gobblin_assets.run.job_rules import JobRules
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
@@ -44,6 +46,7 @@ from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
 from tests.simulation.file_system import SimDisk, SimFileSystem
 from tests.simulation.process import KilledError, Process, Watched, WatchedFileSystem
+from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
 from tests.support.kinds import COMBINATIONS, DESTINATIONS, KINDS, UNITS
 
@@ -68,6 +71,8 @@ SILENT_S_MAX: Final = 2 * 86_400.0
 FREE: Final = frozenset({"scheme", "to_uri"})
 """What a file system answers without a look at anything outside."""
 
+# No job of this world names a sink of events, so that a call fails the test.
+_UNREACHED: Final[Any] = None
 _CALLS_PER_BEAT: Final = 40
 
 guards_off: frozenset[str] = frozenset()
@@ -155,6 +160,7 @@ def stepped() -> Iterator[None]:
     with (
         mock.patch.object(LeaseKeeper, "start", start),
         mock.patch.object(run_round, "ThreadPoolExecutor", _InlinePool),
+        mock.patch.object(uploads, "ThreadPoolExecutor", _InlinePool),
     ):
         yield
 
@@ -180,6 +186,8 @@ class Runner:
             commits=self._watch("log", SimCommitStepStore(db)),
             published=self._watch("published", SimPublishedFiles(db)),
             destinations=self._watch("destinations", SimDestinationStore(db)),
+            events=_UNREACHED,
+            rate_shares=SimRateShareStore(db),
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 
@@ -208,13 +216,19 @@ class Runner:
         return _job(self.world.policy, FOLDS_ALL if self.world.folds else LogSpec())
 
     def _destination(self) -> Destination:
-        places = (self._fs, ROOT, self._stores, self._open_file_system, self._clock.new_id)
-        return DESTINATIONS[self.world.destination](DestinationRequest(JobName(JOB), ROOT, *places))
+        return self._open_destination(ROOT, ROOT)
+
+    def _open_destination(self, uri: str, root: str) -> Destination:
+        places = (self._fs, root, self._stores, self._open_file_system, self._clock.new_id)
+        return DESTINATIONS[self.world.destination](DestinationRequest(JobName(JOB), uri, *places))
 
     def _kind(self) -> JobKind:
         return KINDS[self.world.kind](
-            _Rows(self), lambda: list(self.world.source), self._clock, COLUMNS, shares=self.world.shares
+            self._rows(), lambda: list(self.world.source), self._clock, COLUMNS, shares=self.world.shares
         )
+
+    def _rows(self) -> "SimRows":
+        return SimRows(self)
 
     def recover(self) -> None:
         """Recover like the sensor and the command line."""
@@ -344,7 +358,7 @@ class _InlinePool(Executor):
         pass
 
 
-class _Rows:
+class SimRows:
     """``Rows`` of the world: each look and each write is a call that can fail."""
 
     def __init__(self, runner: Runner) -> None:
@@ -364,9 +378,10 @@ class _Rows:
     def make_directory(self, path: str) -> None:
         self._runner.make_directory(path)
 
-    def write(self, path: str, rows: Sequence[list[Any]]) -> DataFile:
+    def write(self, order: WorkOrder, path: str, rows: Sequence[list[Any]]) -> tuple[DataFile, CommitStep | None]:
+        del order
         identity = self._runner.write_file(path, json.dumps(rows).encode())
-        return DataFile(path.rpartition("/")[2], identity, len(rows))
+        return DataFile(path.rpartition("/")[2], identity, len(rows)), None
 
     def move(self, source: str, target: str) -> None:
         self._runner.move(source, target)

@@ -44,10 +44,17 @@ from gobblin_assets.model.watermark import Watermark, long_watermark
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.state.datasets import DatasetStore, NewRun, RunStore
 from gobblin_assets.state.leases import Holder, Lease, LeaseStore
-from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
+from gobblin_assets.state.postgres import (
+    PostgresDatasetStore,
+    PostgresLeaseStore,
+    PostgresRateShareStore,
+    PostgresRunStore,
+)
+from gobblin_assets.state.rate_shares import RateShareStore
 from tests.simulation.commit_store import SimCommitStepStore
 from tests.simulation.database import SimDatabase
 from tests.simulation.destination_store import SimDestinationStore
+from tests.simulation.rate_share_store import SimRateShareStore
 from tests.simulation.state_stores import SimDatasetStore, SimLeaseStore, SimPublishedFiles, SimRunStore
 
 JOB = JobName("shop")
@@ -154,6 +161,7 @@ class LogWorld:
     runs: RunStore
     published: PublishedFiles
     destinations: DestinationStore
+    rate_shares: RateShareStore
     backing: Backing
     names: dict[DatasetId, tuple[JobName, DatasetUrn]] = field(default_factory=dict)
 
@@ -356,6 +364,7 @@ def open_simulated(db: SimDatabase) -> LogWorld:
         SimRunStore(db),
         SimPublishedFiles(db),
         SimDestinationStore(db),
+        SimRateShareStore(db),
         SimBacking(db),
     )
 
@@ -368,5 +377,6 @@ def open_postgres(engine: Engine) -> LogWorld:
         PostgresRunStore(engine),
         PostgresPublishedFiles(engine),
         PostgresDestinationStore(engine),
+        PostgresRateShareStore(engine),
         PostgresBacking(engine),
     )

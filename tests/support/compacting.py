@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 
 from gobblin_assets import failpoints
 from gobblin_assets.commit.sequence import Publication
-from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
@@ -67,16 +66,13 @@ def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
     name, job = DatasetUrn(urn), JobName(JOB)
     run_id = operations.holder.run_id
     world.stores.runs.begin(NewRun(run_id, job, "test"))
-    fs, root = open_file_system(lake.root)
     with operations.hold(world.stores.datasets.load(job, [name])[name].dataset_id) as (keeper, lease):
         compaction = Compaction(
             job=lake.job(),
             run_id=run_id,
             driver=operations.driver(keeper),
             published=world.stores.published,
-            destination=PosixDestination(
-                job, lake.root, fs, root, world.stores, open_file_system, SystemClock().new_id
-            ),
+            destination=world.open_destination(),
             clock=SystemClock(),
             say=world.lines.append,
             require=keeper.require,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.destinations.named_tree import WORK_NAME
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import TRASH_KEEP_S, CopySpec
@@ -175,7 +175,7 @@ class CopyWorld(World):
 
     def check_copied(self) -> None:
         """Check both trees, the log and what is left of attempts, after all work has ended."""
-        assert look_at(self.lake.tree) == look_at(self.lake.source), "the trees differ"
+        self.check_trees()
         unfinished = "SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE' AND state <> 'ABORTED'"
         assert self.scalar(unfinished) == 0, "a sequence is still open"
         kept = """
@@ -183,6 +183,9 @@ class CopyWorld(World):
              WHERE s.state = 'DONE' AND a.state = 'STAGED' AND a.cleaned_at IS NULL
         """
         assert len(self.attempts_left()) == self.scalar(kept), "staging is left, or slots are gone before their time"
+
+    def check_trees(self) -> None:
+        assert look_at(self.lake.tree) == look_at(self.lake.source), "the trees differ"
 
     def attempts_left(self) -> list[Path]:
         """The directories of attempts, under the names that they have now."""

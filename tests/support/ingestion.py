@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.kind import IngestKind
@@ -82,8 +82,10 @@ class Ingestion:
         fs, root = open_file_system(job.destination, umask=job.umask)
         ports = RunPorts(
             stores=self.stores,
-            destination=PosixDestination(
-                JobName(JOB), job.destination, fs, root, self.stores, open_file_system, SystemClock().new_id
+            destination=open_destination(
+                DestinationRequest(
+                    JobName(JOB), job.destination, fs, root, self.stores, open_file_system, SystemClock().new_id
+                )
             ),
             open_file_system=open_file_system,
             kind=IngestKind(

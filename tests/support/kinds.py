@@ -5,8 +5,9 @@ To add a kind or a destination, add one line here.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from typing import Final
 
-from gobblin_assets.destinations.registry import DestinationFactory, open_posix_destination
+from gobblin_assets.destinations.registry import DestinationFactory, open_posix_destination, open_row_files
 from gobblin_assets.model.clock import Clock
 from tests.support.numbered_rows import NumberedRows, Rows
 
@@ -22,5 +23,9 @@ def _numbered_rows(
 
 
 KINDS: Mapping[str, MakeKind] = {"numbered_rows": _numbered_rows}
-DESTINATIONS: Mapping[str, DestinationFactory] = {"directories": open_posix_destination}
-COMBINATIONS = list(product(KINDS, DESTINATIONS))
+DIRECTORIES: Final = "directories"
+OBJECTS: Final = "objects"
+DESTINATIONS: Mapping[str, DestinationFactory] = {DIRECTORIES: open_posix_destination, OBJECTS: open_row_files}
+COMBINATIONS = list(product(KINDS, [DIRECTORIES]))
+IN_A_STORE = list(product(KINDS, [OBJECTS]))
+"""In a bucket of a real server: a test of the crash suite asks for them by ``with_objects``."""

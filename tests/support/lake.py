@@ -4,22 +4,24 @@ All parts but the reading are the product's own: Postgres, the POSIX file system
 Reading is a few lines of pyarrow, so that a whole run costs milliseconds and can be killed hundreds of times.
 """
 
+import io
 import json
 import multiprocessing
+import os
 import signal
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import text
 
 from gobblin_assets import failpoints
-from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME
+from gobblin_assets.commit.attempts import MARKERS_NAME, SET_ASIDE_NAME, STAGING_NAME
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.commit.operations import LogOperations
 from gobblin_assets.commit.postgres import PostgresCommitStepStore, PostgresDestinationStore
@@ -30,12 +32,12 @@ from gobblin_assets.destinations.registry import DestinationRequest
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.files import DataFile
 from gobblin_assets.model.partition import WHOLE
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-from gobblin_assets.run.job_kind import JobKind, PlanRequest
+from gobblin_assets.run.destination import Destination
+from gobblin_assets.run.job_kind import JobKind
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
 from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
@@ -44,8 +46,16 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.spec.job_options import LeaseSpec, LogSpec, RetrySpec, StreamSpec
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.leases import Holder
-from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseStore, PostgresRunStore
-from tests.support.kinds import DESTINATIONS, KINDS
+from gobblin_assets.state.postgres import (
+    PostgresDatasetStore,
+    PostgresEventStore,
+    PostgresLeaseStore,
+    PostgresRateShareStore,
+    PostgresRunStore,
+)
+from tests.support.kinds import DESTINATIONS, DIRECTORIES, KINDS, OBJECTS
+from tests.support.lake_files import LakeFiles, open_lake_files
+from tests.support.lake_rows import LakeRows
 from tests.support.workers import Worker
 
 JOB = "crash"
@@ -53,7 +63,6 @@ OF_OURS = frozenset({MARKERS_NAME, SET_ASIDE_NAME, IDENTITY_NAME})
 """Names of the product's own records at the destination, beside the files of datasets."""
 
 URNS = ("orders", "a/b c.Ü")
-ROWS_PER_FILE = 3
 COLUMNS = {"number": "bigint", "value": "string"}
 
 Rows = Counter[tuple[int, str]]
@@ -61,7 +70,10 @@ Rows = Counter[tuple[int, str]]
 
 @dataclass(frozen=True)
 class Lake:
-    """The addresses and settings of one world. Worker processes get a copy."""
+    """The addresses and settings of one world. Worker processes get a copy.
+
+    ``bucket``: of the destination in an object store, which processes reach by ``environment``.
+    """
 
     database_url: str
     directory: str
@@ -77,11 +89,18 @@ class Lake:
     job_name: str = JOB
     folds: bool = False
     kind: str = "numbered_rows"
-    destination: str = "directories"
+    destination: str = DIRECTORIES
+    bucket: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
-        return f"{self.directory}/{self.at}"
+        """As a job file names it."""
+        return f"s3://{self.bucket}/{self.at}" if self.bucket else f"{self.directory}/{self.at}"
+
+    @property
+    def files(self) -> LakeFiles:
+        return open_lake_files(self.root)
 
     @property
     def events(self) -> Path:
@@ -131,48 +150,20 @@ class Lake:
         )
 
 
-def make_lake(database_url: str, folder: Path, combination: tuple[str, str]) -> Lake:
+def make_lake(database_url: str, folder: Path, combination: tuple[str, str], **options: Any) -> Lake:
     """Thirteen rows in each of two datasets, for a job kind and a destination."""
     kind, destination = combination
-    made = Lake(database_url, str(folder), kind=kind, destination=destination)
-    Path(made.root).mkdir()
+    made = Lake(database_url, str(folder), kind=kind, destination=destination, **options)
+    make_root(made)
     for urn in made.urns:
         made.add_rows(urn, 13)
     return made
 
 
-@dataclass(frozen=True)
-class LakeRows:
-    """``Rows`` of a lake: lines of its source, and small Parquet files."""
-
-    lake: Lake
-
-    def count(self, request: PlanRequest) -> int:
-        return len(self.lake.source_rows(request.urn))
-
-    def read(self, urn: str, number: int, low: int, high: int) -> list[tuple[int, str]]:
-        if number in self.lake.bad_units:
-            raise OSError(5, "this WorkUnit can't be read")
-        return self.lake.source_rows(urn)[low:high]
-
-    def file_rows(self, count: int) -> int:
-        return ROWS_PER_FILE
-
-    def make_directory(self, path: str) -> None:
-        Path(path).mkdir(parents=True, exist_ok=False)
-
-    def write(self, path: str, rows: Sequence[tuple[int, str]]) -> DataFile:
-        table = pa.table({"number": [number for number, _ in rows], "value": [value for _, value in rows]})
-        pq.write_table(table, path, write_page_checksum=True)
-        identity = open_file_system(self.lake.root)[0].find_identity(path)
-        if identity is None:
-            # The process that took the dataset over has moved the file while this process slept.
-            raise FileNotFoundError(f"{path} is gone")
-        return DataFile(Path(path).name, identity, pq.read_metadata(path).num_rows)
-
-    def move(self, source: str, target: str) -> None:
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
-        Path(source).rename(target)
+def make_root(lake: Lake) -> None:
+    """A bucket needs no directory."""
+    if lake.destination != OBJECTS:
+        Path(lake.root).mkdir()
 
 
 @dataclass
@@ -184,6 +175,7 @@ class World:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        os.environ.update(self.lake.environment)
         self.engine = open_external(self.lake.database_url)
         self.stores = Stores(
             leases=PostgresLeaseStore(self.engine),
@@ -192,6 +184,8 @@ class World:
             commits=PostgresCommitStepStore(self.engine),
             published=PostgresPublishedFiles(self.engine),
             destinations=PostgresDestinationStore(self.engine),
+            events=PostgresEventStore(self.engine),
+            rate_shares=PostgresRateShareStore(self.engine),
         )
 
     def close(self) -> None:
@@ -214,22 +208,22 @@ class World:
         )
 
     def _ports(self) -> RunPorts:
-        lake = self.lake
-        fs, root = open_file_system(lake.root)
         return RunPorts(
             stores=self.stores,
-            destination=DESTINATIONS[lake.destination](
-                DestinationRequest(
-                    JobName(lake.job().job), lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id
-                )
-            ),
+            destination=self.open_destination(),
             open_file_system=open_file_system,
-            kind=lake.open_kind(),
+            kind=self.lake.open_kind(),
             interrupt=lambda _attempt: None,
             clock=SystemClock(),
             say=self.lines.append,
             on_publication=self._record_event,
         )
+
+    def open_destination(self) -> Destination:
+        lake = self.lake
+        fs, root = open_file_system(lake.root)
+        places = (lake.root, fs, root, self.stores, open_file_system, SystemClock().new_id)
+        return DESTINATIONS[lake.destination](DestinationRequest(JobName(lake.job().job), *places))
 
     def operations(self) -> LogOperations:
         clock = SystemClock()
@@ -270,7 +264,7 @@ class World:
     def read_rows(self, paths: Sequence[str]) -> Rows:
         found: Rows = Counter()
         for path in paths:
-            table = pq.ParquetFile(path).read()
+            table = pq.ParquetFile(io.BytesIO(self.lake.files.read(path))).read()
             found.update(zip(table["number"].to_pylist(), table["value"].to_pylist(), strict=True))
         return found
 
@@ -300,12 +294,11 @@ class World:
 
     def stored_files(self) -> list[str]:
         """All files below the destination, except the product's own records."""
-        found = (path for path in Path(self.lake.root).rglob("*") if path.is_file())
-        return sorted(str(path) for path in found if not OF_OURS & set(path.parts))
+        return [path for path in self.lake.files.list_all() if not OF_OURS & set(Path(path).parts)]
 
     def staging_left(self) -> list[str]:
-        found = Path(self.lake.root).rglob(".staging/*")
-        return sorted(str(path) for path in found if SET_ASIDE_NAME not in path.parts)
+        """Also uploads that nobody has completed."""
+        return [path for path in self.lake.files.list_left(STAGING_NAME) if SET_ASIDE_NAME not in Path(path).parts]
 
     def check_exactly_once(self) -> None:
         """Check source and dataset as multisets, the watermark and the files, after all work has ended."""
@@ -316,7 +309,7 @@ class World:
             assert self.watermark(urn) == len(rows), f"the watermark of {urn} is not where the rows end"
             visible += self.published_paths(urn)
         assert self.stored_files() == sorted(visible), "files stand below the destination that the log doesn't know"
-        assert self.staging_left() == [], "cleanup left staging behind"
+        assert not (left := self.staging_left()), f"cleanup left staging behind: {left}"
         assert (
             self.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE' AND state <> 'ABORTED'")
             == 0

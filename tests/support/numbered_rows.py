@@ -33,13 +33,13 @@ from gobblin_assets.run.job_kind import (
 
 
 class Rows(Protocol):
-    """The world: rows by position, and files."""
+    """The world: rows by position, and files. ``write`` gives a step too, where each file has one of its own."""
 
     def count(self, request: PlanRequest) -> int: ...
     def read(self, urn: DatasetUrn, number: int, low: int, high: int) -> Sequence[Any]: ...
     def file_rows(self, count: int) -> int: ...
     def make_directory(self, path: str) -> None: ...
-    def write(self, path: str, rows: Sequence[Any]) -> DataFile: ...
+    def write(self, order: WorkOrder, path: str, rows: Sequence[Any]) -> tuple[DataFile, Any]: ...
     def move(self, source: str, target: str) -> None: ...
 
 
@@ -126,15 +126,18 @@ class NumberedRows:
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
         """Like Spark's worker: write all rows for the first order, which then hands out the others' shares."""
+        if orders[0].names is not None:
+            return [self.do(order) for order in orders]
         shared = [f"{orders[0].directory}/shared/{number}" for number in range(len(orders))]
         written = [self._write(order, leaf) for order, leaf in zip(orders, shared, strict=True)]
         for order, leaf in zip(orders, shared, strict=True):
             self.rows.move(leaf, f"{order.directory}/data")
         return [self._describe(f"{each.directory}/data", *found) for each, found in zip(orders, written, strict=True)]
 
-    def _write(self, order: WorkOrder, leaf: str) -> tuple[list[DataFile], int]:
-        self.rows.make_directory(leaf)
-        files, rows_read = list[DataFile](), 0
+    def _write(self, order: WorkOrder, leaf: str) -> tuple[list[tuple[DataFile, Any]], int]:
+        if order.names is None:
+            self.rows.make_directory(leaf)
+        files, rows_read = list[tuple[DataFile, Any]](), 0
         for unit in order.units:
             assert unit.interval is not None
             low, high = int(str(unit.interval.low)), int(str(unit.interval.high))
@@ -142,9 +145,11 @@ class NumberedRows:
             rows_read += len(rows)
             size = self.rows.file_rows(len(rows))
             for start in range(0, len(rows), size):
-                files.append(self.rows.write(f"{leaf}/part-{low + start:05d}.parquet", rows[start : start + size]))
+                path = f"{leaf}/part-{low + start:05d}.parquet"
+                files.append(self.rows.write(order, path, rows[start : start + size]))
         return files, rows_read
 
-    def _describe(self, leaf: str, files: Sequence[DataFile], rows_read: int) -> Staged:
-        outputs = (Output(Role.DATA, leaf, "", tuple(files)),) if files else ()
+    def _describe(self, leaf: str, found: Sequence[tuple[DataFile, Any]], rows_read: int) -> Staged:
+        files, steps = tuple(file for file, _step in found), [step for _file, step in found]
+        outputs = (Output(Role.DATA, leaf, "", files, steps),) if files else ()
         return Staged(outputs, rows_read=rows_read, columns=self.columns)

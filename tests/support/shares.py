@@ -4,8 +4,8 @@ The process that the user started draws a seed, or takes it from ``GOBBLIN_TEST_
 environment, so that xdist's workers collect the same tests. Pytest's header shows the seed, and so does the report of
 every failed test that had a share.
 
-Two things have a share: the cases of a test that is marked ``rotating``, and the histories of a test that asks for the
-fixture ``share``.
+Two things have a share: the cases of a test that is marked ``rotating``, or ``rare`` where each case is expensive, and
+the histories of a test that asks for the fixture ``share``.
 """
 
 import os
@@ -18,7 +18,8 @@ from typing import Any, Final
 import pytest
 
 SEED_VARIABLE: Final = "GOBBLIN_TEST_SEED"
-SHARES: Final = 3
+SHARES: Final = 6
+RARE_SHARES: Final = 18
 
 _SEED_MAX: Final = 999_999
 _THOROUGH: Final = "thorough"
@@ -31,11 +32,17 @@ class Share:
     seed: int
     of: int = SHARES
 
-    def numbers(self, count: int, name: str) -> frozenset[int]:
-        """Of the numbers below ``count``, in an order that depends only on ``name``, each ``of``-th."""
+    def numbers(self, count: int, name: str, *, at_least_one: bool = False) -> frozenset[int]:
+        """Of the numbers below ``count``, in an order that depends only on ``name``, each ``of``-th.
+
+        Where the first of them stands depends on ``name`` too: single cases of many tests don't all come in one run.
+        ``at_least_one``: fewer numbers than parts make fewer parts.
+        """
+        chance = random.Random(name)
         order = list(range(count))
-        random.Random(name).shuffle(order)
-        return frozenset(order[self.seed % self.of :: self.of])
+        chance.shuffle(order)
+        of = min(self.of, count) if at_least_one and count else self.of
+        return frozenset(order[(self.seed + chance.randrange(of)) % of :: of])
 
 
 EVERYTHING: Final = Share(0, of=1)
@@ -63,6 +70,11 @@ def rotating(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.rotating)
 
 
+def rare(*values: Any) -> Any:
+    """The same with a smaller share."""
+    return pytest.param(*values, marks=pytest.mark.rare)
+
+
 class Shares:
     """The pytest plugin."""
 
@@ -82,20 +94,31 @@ class Shares:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Rotating tests outside of this run's share become thorough; in a thorough run, all of them do."""
+        """Rotating and rare tests outside of this run's share become thorough; in a thorough run, all of them do."""
         functions: defaultdict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
-            if item.get_closest_marker("rotating") is not None:
-                functions[item.nodeid.partition("[")[0]].append(item)
-        for name, cases in functions.items():
-            kept = frozenset() if self._is_thorough else Share(read_seed()).numbers(len(cases), name)
-            for number, item in enumerate(cases):
-                if number not in kept:
-                    item.add_marker(pytest.mark.thorough)
+            functions[item.nodeid.partition("[")[0]].append(item)
+        for name, items_of_name in functions.items():
+            rare_ones = [item for item in items_of_name if item.get_closest_marker("rare") is not None]
+            others = [item for item in items_of_name if item not in rare_ones]
+            cases = [item for item in others if item.get_closest_marker("rotating") is not None]
+            self._leave(cases, self._choose(cases, others, name))
+            self._leave(rare_ones, Share(read_seed(), of=RARE_SHARES).numbers(len(rare_ones), f"the rare of {name}"))
+
+    def _leave(self, cases: list[pytest.Item], kept: frozenset[int]) -> None:
+        for number, item in enumerate(cases):
+            if self._is_thorough or number not in kept:
+                item.add_marker(pytest.mark.thorough)
+
+    @staticmethod
+    def _choose(cases: list[pytest.Item], items: list[pytest.Item], name: str) -> frozenset[int]:
+        """A test whose cases all rotate has at least one of them in each run."""
+        return Share(read_seed()).numbers(len(cases), name, at_least_one=len(cases) == len(items))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[Any]:
         report = yield
-        if report.failed and (item.get_closest_marker("rotating") or "share" in getattr(item, "fixturenames", ())):
+        has_share = item.get_closest_marker("rotating") or item.get_closest_marker("rare")
+        if report.failed and (has_share or "share" in getattr(item, "fixturenames", ())):
             report.sections.append(("share", self._hint))
         return report

@@ -21,10 +21,11 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SplitSpec, WatermarkSpec
-from tests.support.kinds import COMBINATIONS, DESTINATIONS
-from tests.support.lake import FORKS, Lake, make_lake
+from tests.support.kinds import COMBINATIONS, DIRECTORIES, IN_A_STORE, OBJECTS
+from tests.support.lake import FORKS, Lake, make_lake, make_root
 from tests.support.postgres import Database
-from tests.support.shares import rotating
+from tests.support.s3_servers import S3Server
+from tests.support.shares import rare, rotating
 from tests.support.workers import Worker
 
 TABLES: Final = "tables"
@@ -36,9 +37,14 @@ _TOGETHER: Final = SplitSpec(work_unit_rows=5, max_partitions=2, max_multi_work_
 _APART: Final = SplitSpec(work_unit_rows=5, max_partitions=2, max_multi_work_units=4, task_rows_min=1)
 
 with_tables: Final = pytest.mark.parametrize(
-    "lake", [*COMBINATIONS, *(rotating((TABLES, name)) for name in DESTINATIONS)], indirect=True, ids="-".join
+    "lake", [*COMBINATIONS, rotating((TABLES, DIRECTORIES)), rare((TABLES, OBJECTS))], indirect=True, ids="-".join
 )
 """Gives a test of the crash suite table lakes as well, in the test runs whose share has these cases."""
+
+with_objects: Final = pytest.mark.parametrize(
+    "lake", [*COMBINATIONS, *map(rare, IN_A_STORE)], indirect=True, ids="-".join
+)
+"""The same with lakes in a bucket."""
 
 FORKS.set_forkserver_preload([__name__, "pandas"])
 
@@ -103,7 +109,7 @@ class TableLake(Lake):
 def make_table_lake(database_url: str, folder: Path, source: Database, destination: str, **options: Any) -> TableLake:
     """Thirteen rows in each of two tables of ``source``."""
     made = TableLake(database_url, str(folder), source=source, destination=destination, **options)
-    Path(made.root).mkdir()
+    make_root(made)
     made.make_tables()
     for urn in made.urns:
         made.add_rows(urn, 13)
@@ -113,9 +119,19 @@ def make_table_lake(database_url: str, folder: Path, source: Database, destinati
 def make_any_lake(request: pytest.FixtureRequest, database_url: str, folder: Path) -> Lake:
     """A lake of the kind and the destination in the fixture's parameter."""
     kind, destination = request.param
+    store = _reach_store(request) if destination == OBJECTS else {}
     if kind != TABLES:
-        return make_lake(database_url, folder, request.param)
-    return make_table_lake(database_url, folder, request.getfixturevalue("fresh_database"), destination)
+        return make_lake(database_url, folder, request.param, **store)
+    return make_table_lake(database_url, folder, request.getfixturevalue("fresh_database"), destination, **store)
+
+
+def _reach_store(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A new bucket of a real server, which this process reaches during the test."""
+    server: S3Server = request.getfixturevalue("versitygw")
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for name, value in server.environment.items():
+        patch.setenv(name, value)
+    return {"bucket": server.make_bucket(), "environment": dict(server.environment)}
 
 
 def start_command(lake: TableLake, failpoint: str = "") -> Worker:
@@ -130,6 +146,7 @@ def start_command(lake: TableLake, failpoint: str = "") -> Worker:
         "GOBBLIN_JDBC_SHOP_URL": connection.url,
         "GOBBLIN_JDBC_SHOP_USER": connection.user or "",
         "GOBBLIN_JDBC_SHOP_PASSWORD": connection.password or "",
+        **lake.environment,
     }
     arguments = ["run", str(job_file), "--no-dagster"]
     process = FORKS.Process(target=_command, args=(arguments, environment, failpoint, str(log)))

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from demo.kafka.broker import KafkaBroker
 from gobblin_assets.db.engine import open_external
-from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.registry import DestinationRequest, open_destination
 from gobblin_assets.failpoints import Failpoint, arm, install
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
@@ -124,8 +124,10 @@ class Ingestion:
         fs, root = open_file_system(job.destination, umask=job.umask)
         return RunPorts(
             stores=self.stores,
-            destination=PosixDestination(
-                JobName(JOB), job.destination, fs, root, self.stores, open_file_system, self.clock.new_id
+            destination=open_destination(
+                DestinationRequest(
+                    JobName(JOB), job.destination, fs, root, self.stores, open_file_system, self.clock.new_id
+                )
             ),
             open_file_system=open_file_system,
             kind=IngestKind(
@@ -180,9 +182,11 @@ def ingest(spark: SparkSession, database_url: str, kafka_broker: KafkaBroker, tm
     """``ingest(dataset, ..., bootstrap=the shared broker's, **options of Ingestion)``."""
     opened: list[Ingestion] = []
 
-    def make(*datasets: Mapping[str, Any], bootstrap: str | None = None, **options: Any) -> Ingestion:
-        servers = bootstrap or kafka_broker.bootstrap
-        opened.append(Ingestion(spark, database_url, servers, str(tmp_path / "lake"), datasets, **options))
+    def make(
+        *datasets: Mapping[str, Any], bootstrap: str | None = None, root: str | None = None, **options: Any
+    ) -> Ingestion:
+        servers, lake = bootstrap or kafka_broker.bootstrap, root or str(tmp_path / "lake")
+        opened.append(Ingestion(spark, database_url, servers, lake, datasets, **options))
         return opened[-1]
 
     yield make

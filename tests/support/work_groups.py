@@ -15,8 +15,15 @@ import pytest
 
 from tests.support.processor_time import BUDGETS
 
-SERVERS: Final = {"kafka": frozenset({"kafka_broker"}), "spark": frozenset({"spark", "connect", "mariadb", "commands"})}
-"""By group, the fixtures that start its server. A file belongs to the first group of which it uses a fixture."""
+SERVERS: Final = {
+    "kafka": frozenset({"kafka_broker"}),
+    "spark": frozenset({"spark", "connect", "mariadb", "commands", "store_reader"}),
+    "hdfs": frozenset({"hdfs_server", "place"}),
+}
+"""By group, the fixtures that start its server, or may start it.
+
+A file belongs to the first group of which it uses a fixture.
+"""
 
 _GROUP_IN_ID: Final = re.compile(rf"@((?:{'|'.join(SERVERS)})(?:-\d)?|tests/[^@]*\.py)$")
 

@@ -12,7 +12,7 @@ from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
-from tests.support import lake as lake_of_tests
+from tests.support import lake_rows
 from tests.support.lake import Lake, World
 from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
@@ -42,7 +42,7 @@ def start_small_runner(plan: RunnerPlan, lake: Lake, logs: Path) -> Process:
 
 
 def _work(plan: RunnerPlan, lake: Lake, logs: Path) -> None:
-    lake_of_tests.ROWS_PER_FILE = ROWS_PER_FILE
+    lake_rows.ROWS_PER_FILE = ROWS_PER_FILE
     # There are many small runners: without this, whole runners beside them would hardly get processor time.
     os.nice(_NICENESS)
     live(plan, logs, lambda: _act(plan, lake))

@@ -189,8 +189,9 @@ def test_an_observer_sees_it_at_once(world: World, damage: Callable[[World], Non
 
     damage(world)
 
+    # The sample under way may have begun before the damage, and sees a part of it; the second one sees all of it.
     before = tally.of("samples")
-    while tally.of("samples") < before + 2 and not tally.violations:
+    while tally.of("samples") < before + 2:
         observer.pause()
     observer.stop()
     assert said in "\n".join(tally.violations)

@@ -17,6 +17,7 @@ from gobblin_assets.model.watermark import Watermark, WatermarkType
 from gobblin_assets.rows.arrow_positions import HighestPosition, highest_of
 from gobblin_assets.rows.arrow_types import arrow_type, schema_to_json
 from gobblin_assets.rows.arrow_writer import RollingWriter
+from gobblin_assets.rows.new_files import FilesInDirectory
 
 NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=dt.UTC)
 
@@ -88,14 +89,15 @@ def test_files_end_at_the_bound_of_rows_and_none_is_without_rows(tmp_path: Path)
     schema = pa.schema([("n", pa.int64())])
 
     def write(name: str, *sizes: int) -> list[int]:
-        writer = RollingWriter(PosixFileSystem(), str(tmp_path), name, schema, rows_max=4, compression="zstd")
+        writer = RollingWriter(
+            FilesInDirectory(PosixFileSystem(), str(tmp_path)), "", name, schema, rows_max=4, compression="zstd"
+        )
         with writer:
             for size in sizes:
                 writer.write(pa.record_batch({"n": pa.array(range(size), pa.int64())}))
-        assert [pq.read_metadata(tmp_path / file.name).num_rows for file in writer.files] == [
-            file.row_count for file in writer.files
-        ]
-        return [file.row_count for file in writer.files]
+        files = [each.file for each in writer.files]
+        assert [pq.read_metadata(tmp_path / file.name).num_rows for file in files] == [file.row_count for file in files]
+        return [file.row_count for file in files]
 
     assert write("a", 3, 3, 5) == [4, 4, 3]
     assert write("b", 4, 4) == [4, 4]
@@ -116,6 +118,6 @@ class FullDisk(PosixFileSystem):
 
 def test_a_full_disk_is_told_as_the_destination_s(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.int64())])
-    writer = RollingWriter(FullDisk(), str(tmp_path), "a", schema, rows_max=4, compression="zstd")
+    writer = RollingWriter(FilesInDirectory(FullDisk(), str(tmp_path)), "", "a", schema, rows_max=4, compression="zstd")
     with pytest.raises(RetryableError, match="ENOSPC"), writer:
         writer.write(pa.record_batch({"n": pa.array(range(9), pa.int64())}))

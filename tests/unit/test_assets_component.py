@@ -1,13 +1,18 @@
 """The YAML component: the same definitions as the Python function, and errors in our own words."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 import pytest
 from jsonschema import Draft202012Validator
 
-from gobblin_assets.dagster.component import GobblinJobAttributes, GobblinJobComponent
+from gobblin_assets.dagster.component import (
+    GobblinCopyAttributes,
+    GobblinCopyComponent,
+    GobblinJobAttributes,
+    GobblinJobComponent,
+)
 from gobblin_assets.dagster.factory import build_gobblin_definitions
 from gobblin_assets.errors import RejectedError
 
@@ -132,3 +137,44 @@ def test_a_discovery_s_tables_become_datasets(tmp_path: Path) -> None:
     source = {"connection": "sales", "include": ["public.*"]}
     found = build(source=source, datasets=[], discovered=str(tmp_path / "found.json"))
     assert sorted(describe(found)["specs"]) == ["shop/public.a", "shop/public.b"]
+
+
+class TestCopies:
+    """The component of copies: the same, with the options of a copy."""
+
+    ATTRIBUTES: ClassVar[dict[str, Any]] = {
+        "job": "mirror",
+        "source": "/in",
+        "destination": "/out",
+        "datasets": [{"urn": "photos", "deletes": "ours"}],
+        "trigger": {"marker": "_SUCCESS"},
+        "translation": {"group_name": "files"},
+    }
+
+    def test_attributes_are_the_options_of_the_job(self) -> None:
+        component = GobblinCopyComponent.from_attributes_dict(attributes=self.ATTRIBUTES)
+        found = describe(component.build_defs(dg.ComponentTree.for_test().load_context))
+        assert found["specs"] == {"mirror/photos": ("files", None)}
+        assert {name for _key, name in found["checks"]} == {"sides_agree", "gobblin_published"}
+        assert found["sensors"] == {"mirror_recovery_sensor", "mirror_new_data_sensor"}
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"deletes": "some"}, "datasets"),
+            ({"discovered": "x"}, "discovered"),
+            ({"kind": "ingest"}, "kind"),
+            ({"executer": "project"}, "executer.*Did you mean 'executor'"),
+        ],
+    )
+    def test_what_is_no_option_of_a_copy_is_refused(self, wrong: dict[str, Any], field: str) -> None:
+        attributes = {**self.ATTRIBUTES, **wrong}
+        if "deletes" in wrong:
+            attributes = {**self.ATTRIBUTES, "datasets": [{"urn": "photos", **wrong}]}
+        with pytest.raises(RejectedError, match=field):
+            GobblinCopyComponent.from_attributes_dict(attributes=attributes)
+
+    def test_the_schema_takes_what_loads(self) -> None:
+        validator = Draft202012Validator(GobblinCopyAttributes.model_json_schema())
+        assert not list(validator.iter_errors(self.ATTRIBUTES))
+        assert list(validator.iter_errors({**self.ATTRIBUTES, "workers": "many"}))

@@ -141,6 +141,7 @@ class TestMaterialization:
             "gobblin/watermark_after": "2013-02-28",
             "gobblin/duration_s": 1.5,
             "gobblin/rows_per_s": 6.7,
+            "gobblin/bytes_per_s": 2730.7,
             "dagster/uri": "/lake/x",
         }
         schema = event.metadata["dagster/column_schema"].value

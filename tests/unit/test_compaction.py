@@ -1,7 +1,11 @@
 """The rule for which partitions are compacted."""
 
+import pytest
+
 from gobblin_assets.commit.published.port import PublishedPartition
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.run.compaction import plan_compaction
+from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import CompactionSpec
 
 SPEC = CompactionSpec(files_min=10, file_bytes_target=100, quiet_s=60.0)
@@ -25,3 +29,19 @@ def test_files_that_would_stay_as_many_are_left_alone() -> None:
     assert plan(("half", 10, 501, 99.0)) == [], "six files of ten"
     assert plan(("half", 10, 500, 99.0)) == ["half"]
     assert plan(("empty", 10, 0, 99.0)) == ["empty"]
+
+
+@pytest.mark.parametrize("destination", ["s3://bucket/lake", "hdfs://namenode/lake"])
+def test_compaction_is_refused_where_files_are_published_one_by_one(destination: str) -> None:
+    job = {
+        "job": "shop",
+        "source": {"connection": "sales"},
+        "destination": destination,
+        "datasets": [{"urn": "public.orders"}],
+    }
+    assert parse_job(job).compaction is None
+
+    with pytest.raises(RejectedError, match="whole directories are renamed") as refused:
+        parse_job({**job, "compaction": {}})
+
+    assert refused.value.fields["field"] == "compaction"

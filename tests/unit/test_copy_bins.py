@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
-from gobblin_assets.jobs.copy.transfer.bins import FILE_COST_BYTES, plan_bins, weigh_item
+from gobblin_assets.jobs.copy.transfer.bins import FILE_COST_BYTES, list_items, plan_bins, weigh_item
 from gobblin_assets.model.files import FileIdentity
 
 MIB = 1 << 20
@@ -74,3 +74,23 @@ def test_each_item_is_in_one_bin_and_no_bin_is_heavier_than_the_rest_by_more_tha
         weights = [found.weight for found in bins]
         assert max(weights) - min(weights) <= max(map(weigh_item, items))
     assert plan_bins(items[::-1], bins_max) == bins
+
+
+def test_12_bytes_by_4_are_3_parts_for_3_writers() -> None:
+    (first, *others) = plan_bins([item(7, 12), item(8, 4)], 8, split_bytes=4)
+    parts = sorted((part for found in (first, *others) for part in found.parts), key=lambda part: part.offset)
+    assert [(part.item.number, part.number, part.offset, part.size_bytes) for part in parts] == [
+        (7, 0, 0, 4),
+        (7, 1, 4, 4),
+        (7, 2, 8, 4),
+    ]
+    assert len(others) == 2
+    assert [each.number for found in (first, *others) for each in found.items] == [8]
+    assert sorted(each.number for each in list_items((first, *others))) == [7, 8]
+
+
+def test_the_last_part_may_be_shorter_and_directories_stay_together() -> None:
+    bins = plan_bins([item(1, 13), directory(2, [100])], 2, split_bytes=4)
+    assert sorted(part.size_bytes for found in bins for part in found.parts) == [1, 4, 4, 4]
+    assert [each.number for found in bins for each in found.items] == [2]
+    assert len(bins) == 2

@@ -198,6 +198,19 @@ def test_a_large_new_directory_comes_in_parts() -> None:
     ]
 
 
+def test_a_new_directory_with_a_file_that_several_writers_fill_comes_in_parts() -> None:
+    rules = DifferenceRules(new_tree_file_bytes_max=10)
+    large = file_entry("d/e/large", size_bytes=11)
+    found = differences(["d/a", large, "d/f/1", file_entry("d/f/2", size_bytes=10)], [], rules)
+    assert [(each.kind.value, each.path, len(each.below)) for each in found] == [
+        ("ensure_directory", "d", 0),
+        ("create", "d/a", 0),
+        ("ensure_directory", "d/e", 0),
+        ("create", "d/e/large", 0),
+        ("create_tree", "d/f", 2),
+    ]
+
+
 def test_links_in_a_new_directory_are_said_and_left_out() -> None:
     found = differences([link_entry("d/l"), "d/f"], [], DifferenceRules(links=LinkPolicy.SKIP))
     assert [(each.kind.value, each.path) for each in found] == [("skip", "d/l"), ("create_tree", "d")]

@@ -6,10 +6,13 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
-from gobblin_assets.jobs.copy.copy_plan import CopyBudget, CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
+from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.urn import DatasetUrn
 
 
 def entry(path: str, size_bytes: int = 1, *, mtime_ns: int = 1, kind: EntryKind = EntryKind.FILE) -> TreeEntry:
@@ -28,9 +31,15 @@ def plan(
     bytes_max: int | None = None,
     files_max: int | None = None,
     missing: Sequence[str] = (),
+    shared: RunBudget | None = None,
+    go_first: Sequence[str] = (),
 ) -> CopyPlan:
-    budget = CopyBudget(files_max, bytes_max)
-    planner = CopyPlanner("/in", place, parse_preserve("pt"), lambda path: path == "_SUCCESS", budget)
+    budgets = (RunBudget(CopyBudget(files_max, bytes_max)), shared or RunBudget(CopyBudget()))
+    planner = CopyPlanner(
+        *("/in", place, parse_preserve("pt"), lambda path: path == "_SUCCESS"),
+        budgets=budgets,
+        tiers=parse_tiers(go_first),
+    )
     rules = DifferenceRules(deletes=Deletes.ALL if destination else Deletes.OFF)
     return planner.plan(missing, compare_trees(source, destination, rules))
 
@@ -78,14 +87,55 @@ def test_paths_are_those_of_the_dataset_and_origins_those_of_the_file_set() -> N
 def test_what_a_budget_leaves_waits_and_is_counted() -> None:
     source = [entry("a", 5), entry("b", 5), entry("c", 1)]
     found = plan(source, bytes_max=6)
-    assert ([item.path for item in found.items], found.waiting) == (["a", "c"], (1, 5))
+    assert [item.path for item in found.items] == ["a", "c"]
+    assert waiting(found) == ["1 files of 5 bytes wait for later runs (files_per_run_max, bytes_per_run_max)"]
     found = plan(source, files_max=1)
-    assert ([item.path for item in found.items], found.waiting) == (["a"], (2, 6))
+    assert [item.path for item in found.items] == ["a"]
+    assert waiting(found) == ["2 files of 6 bytes wait for later runs (files_per_run_max, bytes_per_run_max)"]
+
+
+def waiting(found: CopyPlan, go_first: Sequence[str] = (), priority: int = 0) -> list[str]:
+    return list(found.waiting.describe(parse_tiers(go_first), priority))
+
+
+def test_urgent_files_go_first_and_what_waits_is_said_by_tier() -> None:
+    source = [entry("a"), entry("b.now"), entry("c.soon"), directory("d"), entry("d/x"), entry("d/y.now"), entry("e")]
+    order = ("*.now", "*.soon")
+
+    found = plan(source, files_max=4, go_first=order)
+
+    assert [item.path for item in found.items] == ["b.now", "d", "c.soon"]
+    (said,) = waiting(found, order, priority=3)
+    assert said.endswith("(files_per_run_max, bytes_per_run_max): 2 of the others; priority 3")
+    (said,) = waiting(plan(source, files_max=1, go_first=order), order)
+    assert said.startswith("5 files of 5 bytes wait")
+    assert said.endswith(": 2 of `*.now`, 1 of `*.soon`, 2 of the others")
+    assert [item.path for item in plan(source, go_first=order).items] == ["b.now", "d", "c.soon", "a", "e"]
+
+
+def test_a_budget_of_a_run_is_shared_by_its_file_sets() -> None:
+    shared = RunBudget(CopyBudget(files_max=3))
+    assert plan([entry("a"), entry("b")], shared=shared).file_count == 2
+    found = plan([entry("c"), entry("d")], shared=shared)
+    assert [item.path for item in found.items] == ["c"]
+    assert plan([entry("e")], shared=shared).is_empty
+
+
+def test_a_dataset_s_file_sets_share_what_is_remembered() -> None:
+    room, photos, logs = MemoryRoom(10), DatasetUrn("photos"), DatasetUrn("logs")
+    known = {"a": 4, "b": 3}
+    assert room.take(photos, "a", 6, known)
+    assert not room.take(photos, "c", 2, known), "a has grown, and b is there"
+    assert room.take(photos, "c", 1, known)
+    assert room.take(logs, "a", 10, {})
+    assert not room.take(photos, "b", 4, known)
+    assert room.take(photos, "d", 3, known), "b is not remembered any more"
 
 
 def test_an_item_larger_than_the_budget_does_not_wait_for_ever() -> None:
     found = plan([entry("a", 50)], bytes_max=6)
-    assert ([item.path for item in found.items], found.waiting) == (["a"], (0, 0))
+    assert [item.path for item in found.items] == ["a"]
+    assert not waiting(found)
 
 
 def test_what_can_t_give_way_refuses_the_whole_plan() -> None:

@@ -3,19 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import dagster as dg
 import pytest
 
-from gobblin_assets.dagster.component import GobblinJobComponent
+from gobblin_assets.dagster.component import GobblinCopyComponent, GobblinJobComponent
+from gobblin_assets.dagster.copy_scaffolding import CopyScaffolder, CopyScaffoldParams
 from gobblin_assets.dagster.environment import resources_from_environment
 from gobblin_assets.dagster.resources import GobblinSparkResource, JdbcConnectionResource
 from gobblin_assets.dagster.scaffolding import JobScaffolder, JobScaffoldParams
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import make_home
-from gobblin_assets.spec.job_files import read_job_file
+from gobblin_assets.spec.job_files import read_any_job_file, read_job_file
 from tests.support.dg_project import defs_folder, imported, make_project
 
 TYPE = "gobblin_assets.dagster.component.GobblinJobComponent"
+COPY_TYPE = "gobblin_assets.dagster.component.GobblinCopyComponent"
 OURS = {"gobblin_stores", "gobblin_spark", "gobblin_file_systems"}
 
 RESOURCES = """
@@ -42,6 +45,14 @@ def scaffold(root: Path, name: str, **params: object) -> Path:
     request = dg.ScaffoldRequest(TYPE, folder, "yaml", root, JobScaffoldParams.model_validate(params))
     JobScaffolder().scaffold(request)
     return folder / "defs.yaml"
+
+
+def scaffold_copy(root: Path, **params: object) -> Path:
+    folder = defs_folder(root) / "mirror"
+    folder.mkdir(parents=True)
+    request = dg.ScaffoldRequest(COPY_TYPE, folder, "yaml", root, CopyScaffoldParams.model_validate(params))
+    CopyScaffolder().scaffold(request)
+    return folder
 
 
 def load(root: Path) -> dg.Definitions:
@@ -105,10 +116,26 @@ class TestScaffolding:
         keys_found = {key.to_user_string() for key in load(project).resolve_asset_graph().materializable_asset_keys}
         assert keys_found == assets
 
+    @pytest.mark.parametrize(
+        ("params", "assets"), [({}, {"mirror/tree"}), ({"dataset": ["a", "b: c"]}, {"mirror/a", "mirror/b: c"})]
+    )
+    def test_a_copy_s_file_loads_as_it_is(self, project: Path, params: dict[str, object], assets: set[str]) -> None:
+        folder = scaffold_copy(project, source="/data/in", **params)
+        component = dg.ComponentTree.for_project(project / "src" / "warehouse").load_component(folder)
+        assert isinstance(component, GobblinCopyComponent)
+        assert read_any_job_file(folder / "defs.yaml") == component.job
+        found = load(project)
+        assert keys(found) == OURS
+        assert {key.to_user_string() for key in found.resolve_asset_graph().materializable_asset_keys} == assets
+
     def test_what_gives_no_job_is_refused_and_leaves_no_file(self, project: Path) -> None:
-        with pytest.raises(RejectedError, match="job"):
+        with pytest.raises(click.ClickException, match="job"):
             scaffold(project, "shop", job="not a name")
-        assert not list(defs_folder(project).rglob("defs.yaml"))
+        assert not (defs_folder(project) / "shop").exists()
+        with pytest.raises(click.ClickException, match="source: expected an absolute path"):
+            scaffold_copy(project, source="data/in")
+        assert not (defs_folder(project) / "mirror").exists()
+        scaffold_copy(project, source="../in")
 
     def test_a_name_that_is_no_job_s_is_made_one(self, project: Path) -> None:
         assert read_job_file(scaffold(project, "my-shop v2")).job == "my_shop_v2"

@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[dict[str, object], str, str]] = {
     "no rule": ({"on_missing": "now"}, "event_time.on_missing", "found 'now'"),
     "a negative limit": ({"future_s_max": -1}, "event_time.future_s_max", "greater than or equal to 0"),
     "no limit at all": ({"future_s_max": float("inf")}, "event_time.future_s_max", "finite number"),
-    "an empty name": ({"name": ""}, "event_time.name", "at least 1 character"),
+    "an empty name": ({"name": ""}, "event_time.name", "expected a text, found an empty one"),
     "a name that no file system takes": ({"name": "x" * 81}, "event_time.name", "at most 80 characters"),
     "the directory of NULL": (
         {"on_missing": "directory", "missing_name": "__HIVE_DEFAULT_PARTITION__"},

@@ -14,7 +14,17 @@ from gobblin_assets.cli.sequences import commit
 HEAVY = ("dagster", "pandas", "pyspark", "confluent_kafka", "pydantic")
 LIGHT = ("views", "sequences", "database")
 WITHOUT_DAGSTER = (
-    *("cleaning", "compacting", "destinations", "discovering", "jobs", "reconciling", "recovering", "streams"),
+    *(
+        "cleaning",
+        "compacting",
+        "destinations",
+        "discovering",
+        "events",
+        "jobs",
+        "reconciling",
+        "recovering",
+        "streams",
+    ),
     "verifying",
 )
 
@@ -38,6 +48,26 @@ found = [name for name in {HEAVY!r} if name in sys.modules]
 sys.exit(f"imported: {{found}}" if found else 0)
 """
 
+# What reads stores; copies between directories do without it.
+FOR_STORES = ("botocore", "gobblin_assets.fs.s3", "urllib3")
+_COPYING = f"""
+import sys
+from gobblin_assets.jobs.copy.transfer import copy_process
+early = [name for name in ("gobblin_assets.fs.registry", *{FOR_STORES!r}) if name in sys.modules]
+from gobblin_assets.jobs.copy import program
+early += [name for name in {FOR_STORES!r} if name in sys.modules]
+from gobblin_assets.fs.registry import open_object_store
+open_object_store("s3://bucket/prefix", "source")
+early += ["botocore"] if "botocore" in sys.modules else []
+sys.exit(f"imported: {{early}}" if early else 0)
+"""
+_COPYING_HERE = """
+import sys
+from gobblin_assets.jobs.copy.program import PROGRAM
+found = [name for name in ("dagster", "grpc", "pandas", "pyspark") if name in sys.modules]
+sys.exit(f"imported: {found}" if found else 0)
+"""
+
 
 def test_what_only_looks_at_the_log_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=dict(os.environ), capture_output=True, text=True)
@@ -47,6 +77,16 @@ def test_what_only_looks_at_the_log_imports_nothing_heavy() -> None:
 
 def test_what_runs_a_job_imports_no_dagster_and_no_session_of_spark() -> None:
     done = subprocess.run([sys.executable, "-c", _IMPORTING], env=dict(os.environ), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_copies_imports_what_reads_stores_where_a_source_is_one() -> None:
+    done = subprocess.run([sys.executable, "-c", _COPYING], env=dict(os.environ), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_by_this_machine_imports_nothing_of_spark() -> None:
+    done = subprocess.run([sys.executable, "-c", _COPYING_HERE], env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

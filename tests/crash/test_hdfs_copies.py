@@ -1,0 +1,102 @@
+"""Copies to HDFS, killed and paused: names hold what the log says, and no version of a file is ever lost."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gobblin_assets.failpoints import Failpoint
+from tests.crash.test_copies import MOVED_ASIDE, MOVED_ASIDE_TWICE, check_complete, kill
+from tests.crash.test_kills import open_sequence
+from tests.support.hdfs_lake import HdfsLake, HdfsWorld, make_hdfs_lake
+from tests.support.hdfs_server import HdfsServer
+from tests.support.lake import start_worker
+
+POINTS: Final = (
+    Failpoint.ATTEMPT_REGISTERED,
+    Failpoint.ATTEMPT_WRITTEN,
+    Failpoint.STAGE_COMMITTED,
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.MARKER_WRITTEN,
+    f"{Failpoint.STEP_AFTER}@2",
+    f"{Failpoint.STEP_AFTER}@6",
+    f"{Failpoint.STEP_AFTER}@8",
+    Failpoint.VERIFIED_BEFORE_FINISH,
+    Failpoint.FINISHED_BEFORE_EVENTS,
+)
+"""Ten, from the first byte to the last event: among the acts are directories, renames of a replacement, removals."""
+
+
+@pytest.fixture
+def lake(hdfs_server: HdfsServer, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HdfsLake:
+    for name in (*hdfs_server.environment, "HADOOP_USER_NAME"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # put back after the test
+    return make_hdfs_lake(hdfs_server, database_url, tmp_path)
+
+
+@pytest.fixture
+def changed(lake: HdfsLake) -> Iterator[HdfsWorld]:
+    """The first version was copied, and then the source changed."""
+    opened = lake.open_world()
+    assert not opened.run().failed
+    lake.change_source()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("at", POINTS, ids=str)
+def test_a_change_killed_anywhere_is_completed_by_the_next(lake: HdfsLake, changed: HdfsWorld, at: str) -> None:
+    kill(lake, at)
+    changed.expire_leases()
+
+    assert not changed.run().failed
+
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("at", [Failpoint.STEP_BEFORE, f"{Failpoint.STEP_AFTER}@6", Failpoint.EXECUTED_BEFORE_SYNC])
+@pytest.mark.parametrize("way", ["resumed", "abandoned"])
+def test_a_paused_copy_changes_nothing_when_it_wakes_up(lake: HdfsLake, changed: HdfsWorld, at: str, way: str) -> None:
+    point, _, count = at.partition("@")
+    zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}")
+    zombie.wait_until_stopped()
+    changed.expire_leases()
+    if way == "abandoned":
+        changed.operations().abandon(open_sequence(changed), reason="a test")
+    assert not changed.run().failed
+    lake.change_again()
+    assert not changed.run().failed
+    changed.check_copied()
+    before, stood = lake.look(), lake.file_ids()
+
+    zombie.wake_up()
+    assert zombie.wait() in (0, 1), "the zombie crashed instead of giving up"
+
+    assert (lake.look(), lake.file_ids()) == (before, stood)
+    assert changed.slots() == MOVED_ASIDE_TWICE
+    assert not changed.run().failed
+    check_complete(changed)
+    assert lake.file_ids() == stood
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("at", [Failpoint.SEAL_COMMITTED, f"{Failpoint.STEP_AFTER}@6", f"{Failpoint.STEP_AFTER}@8"])
+def test_an_abandonment_gives_the_old_versions_back(lake: HdfsLake, changed: HdfsWorld, at: str) -> None:
+    before, stood = lake.look(), lake.file_ids()
+    kill(lake, at)
+    changed.expire_leases()
+
+    changed.operations().abandon(open_sequence(changed), reason="a test")
+
+    now = lake.look()
+    assert {name: now.get(name) for name in before} == before
+    ids = lake.file_ids()
+    assert {name: ids.get(name) for name in stood} == stood, "these are other files"
+    assert not changed.run().failed
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE

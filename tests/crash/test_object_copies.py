@@ -1,0 +1,127 @@
+"""Real copies to a bucket of versitygw, killed and paused: names hold what the log says, and no version is lost."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gobblin_assets.failpoints import Failpoint
+from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
+from tests.crash.test_kills import open_sequence
+from tests.support import s3_servers
+from tests.support.lake import start_worker
+from tests.support.object_lake import ObjectCopyWorld, ObjectLake
+from tests.support.s3_servers import S3Server
+from tests.support.shares import rotating
+
+versitygw = s3_servers.versitygw
+
+OF_A_FIRST_COPY: Final = (
+    Failpoint.ATTEMPT_REGISTERED,
+    Failpoint.ATTEMPT_WRITTEN,
+    Failpoint.STAGED_BEFORE_SEAL,
+)
+OF_A_CHANGE: Final = (f"{Failpoint.STEP_AFTER}@2", f"{Failpoint.STEP_BEFORE}@5", f"{Failpoint.STEP_AFTER}@6")
+MORE_OF_A_CHANGE: Final = (
+    Failpoint.SEAL_COMMITTED,
+    Failpoint.MARKER_WRITTEN,
+    Failpoint.EXECUTED_BEFORE_SYNC,
+    Failpoint.VERIFIED_BEFORE_FINISH,
+    Failpoint.FINISH_COMMITTED,
+)
+OF_ABANDONMENT: Final = (Failpoint.ABANDON_RECORDED, Failpoint.ABANDON_CAPTURED, Failpoint.ABANDON_RETURNED)
+
+
+@pytest.fixture
+def lake(versitygw: S3Server, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectLake:
+    place = f"/{versitygw.make_bucket()}/mirror"
+    for name, value in versitygw.environment.items():
+        monkeypatch.setenv(name, value)
+    options = {"destination": f"s3:/{place}"}
+    made = ObjectLake(
+        database_url, str(tmp_path), options=options, place=place, environment=dict(versitygw.environment)
+    )
+    made.make_source()
+    return made
+
+
+@pytest.fixture
+def world(lake: ObjectLake) -> Iterator[ObjectCopyWorld]:
+    opened = lake.open_world()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def changed(lake: ObjectLake, world: ObjectCopyWorld) -> ObjectCopyWorld:
+    """The first version was copied, and then the source changed."""
+    assert not world.run().failed
+    lake.change_source()
+    return world
+
+
+@pytest.mark.parametrize("at", [*map(rotating, OF_A_FIRST_COPY)], ids=str)
+def test_a_first_copy_killed_anywhere_is_completed_by_the_next(
+    lake: ObjectLake, world: ObjectCopyWorld, at: str
+) -> None:
+    kill(lake, at)
+    world.expire_leases()
+
+    assert not world.run().failed
+
+    check_complete(world)
+    assert not world.slots()
+
+
+@pytest.mark.parametrize(
+    "at",
+    [*map(rotating, OF_A_CHANGE), *(pytest.param(at, marks=pytest.mark.thorough) for at in MORE_OF_A_CHANGE)],
+    ids=str,
+)
+def test_a_change_killed_anywhere_is_completed_by_the_next(lake: ObjectLake, changed: ObjectCopyWorld, at: str) -> None:
+    kill(lake, at)
+    changed.expire_leases()
+
+    assert not changed.run().failed
+
+    check_complete(changed)
+    assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.parametrize("point", [*map(rotating, OF_ABANDONMENT)], ids=str)
+def test_an_abandonment_killed_anywhere_gives_the_old_versions_back(
+    lake: ObjectLake, changed: ObjectCopyWorld, point: Failpoint
+) -> None:
+    before = changed.objects()
+    kill(lake, f"{Failpoint.STEP_AFTER}@6")
+    changed.expire_leases()
+    sequence_id = open_sequence(changed)
+    kill(lake, point, action="abandon", argument=str(sequence_id))
+    changed.expire_leases()
+    changed.operations().recover_due(None, on_publication=lambda _publication: None)
+
+    assert changed.stores.commits.get(sequence_id).state == "ABORTED"
+    assert changed.objects() == before
+    assert not changed.run().failed
+    check_complete(changed)
+
+
+@pytest.mark.parametrize(
+    "at", [rotating(f"{Failpoint.STEP_BEFORE}@{n}") for n in (1, 4, 6)] + [rotating(Failpoint.MARKER_WRITTEN)], ids=str
+)
+def test_a_paused_copy_changes_nothing_when_it_wakes_up(lake: ObjectLake, changed: ObjectCopyWorld, at: str) -> None:
+    point, _, count = at.partition("@")
+    zombie = start_worker(lake, failpoint=f"{point}=stop@{count or 1}")
+    zombie.wait_until_stopped()
+    changed.expire_leases()
+    assert not changed.run().failed
+    lake.change_again()
+    assert not changed.run().failed
+
+    zombie.wake_up()
+    zombie.wait()
+
+    changed.expire_leases()
+    assert not changed.run().failed
+    check_complete(changed)

@@ -1,0 +1,136 @@
+"""Copies between directories and HDFS, by the command line; and a DataNode that dies in the middle of a copy."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gobblin_assets.errors import ErrorFamily
+from tests.support import hdfs_server as servers
+from tests.support.command_lake import invoke
+from tests.support.copy_lake import look_at
+from tests.support.hdfs_lake import HdfsLake, make_hdfs_lake
+from tests.support.hdfs_place import HdfsClient
+from tests.support.hdfs_server import BLOCK_BYTES, HdfsServer, run_datanode, run_hdfs
+from tests.support.spark import wait_until
+
+hdfs_server = servers.hdfs_server
+
+MS_NS = 1_000_000
+LARGE_BYTES = 300 << 20
+ONE_COPY = ("GOBBLIN_HDFS_REPLICATION", "1")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
+    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
+    for name in ("HADOOP_USER_NAME", "GOBBLIN_HDFS_USER", "GOBBLIN_HDFS_WEB_URL", ONE_COPY[0]):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # put back after the test
+
+
+def write_job(folder: Path, name: str, source: str, destination: str, options: str = "") -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(
+        f"{{job: {name}, kind: distcp, source: '{source}', destination: '{destination}', {options} "
+        "datasets: [{urn: docs, deletes: ours}]}",
+        encoding="utf-8",
+    )
+    return str(path)
+
+
+def run(job: str) -> str:
+    found = invoke("run", job, "--no-dagster")
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("options", ["", "verify: reread, defaults: {same: checksum},"])
+def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path: Path, options: str) -> None:
+    os.environ.update(hdfs_server.environment)
+    first, second = (hdfs_server.uri(hdfs_server.make_root()) for _ in range(2))
+    source = tmp_path / "source"
+    (source / "docs/d/empty").mkdir(parents=True)
+    contents = {
+        "a": b"one",
+        "large": os.urandom(2 * BLOCK_BYTES + 1),
+        "d/\u00e4 %41+#": b"two",
+        "d/nothing": b"",
+        "old": b"x",
+    }
+    for number, (name, content) in enumerate(contents.items()):
+        (source / "docs" / name).write_bytes(content)
+        os.utime(source / "docs" / name, ns=(0, (1_700_000_000_000 + number) * MS_NS))
+    jobs = [
+        write_job(tmp_path, "there", str(source), first, options),
+        write_job(tmp_path, "over", first, second, options),
+        write_job(tmp_path, "back", second, str(tmp_path / "back"), options),
+    ]
+    for job in jobs:
+        run(job)
+    assert look_at(tmp_path / "back/docs") == look_at(source / "docs")
+
+    (source / "docs/old").unlink()
+    (source / "docs/a").write_bytes(b"changed")
+    os.utime(source / "docs/a", ns=(0, 1_800_000_000_000 * MS_NS))
+    for job in jobs:
+        assert "0 new files, 1 replaced, 1 removed" in run(job)
+    assert look_at(tmp_path / "back/docs") == look_at(source / "docs")
+    for job in jobs:
+        assert "nothing differs" in run(job)
+
+
+@pytest.fixture
+def alone() -> Iterator[tuple[HdfsServer, Path]]:
+    """A cluster without a DataNode, and a folder for one."""
+    with run_hdfs(datanodes=0) as server, tempfile.TemporaryDirectory(prefix="gobblin-datanode-") as folder:
+        yield server, Path(folder)
+
+
+@pytest.mark.thorough
+def test_a_datanode_that_dies_during_a_copy_fails_the_file_and_the_next_try_succeeds(
+    alone: tuple[HdfsServer, Path], database_url: str, tmp_path: Path
+) -> None:
+    server, folder = alone
+    # Without a DataNode at its start, this NameNode's own default is no copy at all.
+    lake = replace(make_hdfs_lake(server, database_url, tmp_path), environment=(*server.environment.items(), ONE_COPY))
+    with (lake.source / "albums/large.bin").open("wb") as large:
+        large.truncate(LARGE_BYTES)
+    os.utime(lake.source / "albums/large.bin", (1_700_000_000, 1_700_000_000))
+    world = lake.open_world()
+    with run_datanode(server, folder) as datanode:
+
+        def kill() -> None:
+            await_writing(lake)
+            datanode.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        report = world.run(urns=["albums"])
+        killer.join()
+    assert [str(each.urn) for each in report.failed] == ["albums"]
+    assert report.failed[0].error_family is ErrorFamily.RETRYABLE
+    assert any("large.bin" in line for line in world.lines), world.lines
+    assert not [name for name in lake.look() if name.startswith("albums/")], "a part of a file set was published"
+
+    with run_datanode(server, folder):
+        assert not world.run().failed
+        world.check_copied()
+    world.close()
+
+
+def await_writing(lake: HdfsLake) -> None:
+    """Until the large file has whole blocks, and lacks others."""
+    client = HdfsClient(lake.http_address)
+
+    def is_written() -> bool:
+        found = [status["length"] for path, status in client.walk(lake.place) if "/.staging/" in path]
+        assert LARGE_BYTES not in found, "the copy ended before the DataNode died"
+        return any(length > BLOCK_BYTES for length in found)
+
+    wait_until(is_written, "a part of the large file")

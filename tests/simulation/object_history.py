@@ -1,0 +1,146 @@
+"""The checker of copies to an object store: what stands at the published names, at every moment and in the end.
+
+It reads which versions may stand at a name from the log's sealed steps, and compares bytes.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from gobblin_assets.commit.object_steps import ObjectStep, PlaceObject, RemoveObject
+from gobblin_assets.commit.segment import decode_segment
+from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.model.sequence_state import SequenceState
+from tests.simulation.copy_world import KEEP_S, SOURCE, URN
+from tests.simulation.file_system import SimDisk
+from tests.simulation.history import Checker
+from tests.simulation.object_world import BUCKET_PLACE, BUCKET_WORK, ObjectWorld
+from tests.simulation.rows import SequenceRow
+from tests.simulation.world import World
+
+_SEALED: Final = (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
+_MARK: Final = "a mark"
+
+Version = str | None
+"""The ETag of what stands at a name; or a mark, or nothing."""
+
+
+@dataclass
+class ObjectChecker(Checker):
+    """``Checker`` of an ``ObjectWorld``. A power cut takes nothing from a store."""
+
+    def look_at_files(self, world: World, disk: SimDisk, when: str) -> None:
+        """A name has the log's version, or the old or the new one while a sequence is open; no version is lost."""
+        assert isinstance(world, ObjectWorld)
+        if disk is not world.disk:
+            return
+        allowed: dict[str, set[Version]] = defaultdict(lambda: {None})
+        allowed.update({path: {etag} for path, etag in list_published(world).items()})
+        visible = list_visible(world)
+        for row in world.db.sequences.values():
+            is_kept = row.state is SequenceState.DONE and world.db.now_s < (row.done_at or 0.0) + KEEP_S
+            for step in list_steps(world, row) if is_kept or row.state in _SEALED else ():
+                if row.state in _SEALED:
+                    _allow(allowed, step, is_given_up=row.state is SequenceState.ABANDONING)
+                old = None if step.replaced is None else step.replaced.tag
+                kept = {_copy_of(world, step), visible.get(step.target) if row.state in _SEALED else None}
+                assert old is None or old in kept, f"{step} lost {old}{when}"
+        for path in sorted({*visible, *allowed}):
+            assert visible.get(path) in allowed[path], f"{path} has {visible.get(path)} instead of {allowed[path]}"
+        for row in world.db.sequences.values():
+            if row.state in _SEALED:
+                _look_at_order(list(list_steps(world, row)), visible)
+
+    def check_files_at_rest(self, world: World) -> None:
+        assert isinstance(world, ObjectWorld)
+        prefix = f"{SOURCE}/{URN}/"
+        source = world.disk.files().items()
+        expected = {path.removeprefix(prefix): content for path, content in source if path.startswith(prefix)}
+        objects = world.store.objects.items()
+        found = {
+            path.removeprefix(f"{BUCKET_PLACE}/"): each.content
+            for path, each in objects
+            if path.startswith(f"{BUCKET_PLACE}/")
+        }
+        assert found == expected, f"the destination has {sorted(found)}, and the source {sorted(expected)}"
+        assert list_visible(world) == list_published(world), "the log says something else"
+        # An upload whose answer was lost was never written down; it has no bytes.
+        filled = [each for each in world.store.uploads.values() if each.parts]
+        assert not filled, f"uploads are left: {filled}"
+        left = [path for path, _each in objects if path.startswith(BUCKET_WORK) and "/.staging/" in path]
+        # A process that wakes up before it puts a version aside does so, if the same bytes stand there again by then,
+        # although its attempt is over: one copy that nobody looks for any more.
+        late = [path for path in left if "/slots/" in path]
+        assert left == late, f"staging is left: {left}"
+        assert len(late) <= 1, f"copies are left: {late}"
+
+
+def list_published(world: ObjectWorld) -> dict[str, str]:
+    """The ETag of what stands at each name by the log, by all that is DONE."""
+    done = [row for row in world.db.sequences.values() if row.state is SequenceState.DONE]
+    current: dict[str, str] = {}
+    for row in sorted(done, key=lambda row: row.result_version or 0):
+        for step in list_steps(world, row):
+            if isinstance(step, RemoveObject):
+                current.pop(step.target, None)
+            current.update({path: identity.tag or "" for path, identity, _rows in step.published()})
+    return current
+
+
+def list_steps(world: ObjectWorld, row: SequenceRow) -> Iterator[ObjectStep]:
+    for segment in world.db.segments.values():
+        if segment.sequence_id == row.sequence_id and segment.sealed:
+            for step in _decode(segment.payload, segment.digest):
+                assert isinstance(step, ObjectStep)
+                yield step
+
+
+@lru_cache(maxsize=1_000)
+def _decode(payload: bytes, digest: bytes) -> Sequence[CommitStep]:
+    return decode_segment(payload, digest)
+
+
+def list_visible(world: ObjectWorld) -> dict[str, Version]:
+    return {
+        path: _MARK if each.content.startswith(b"gobblin-assets: ") else each.etag
+        for path, each in world.store.objects.items()
+        if path.startswith(f"{BUCKET_PLACE}/")
+    }
+
+
+def _copy_of(world: ObjectWorld, step: ObjectStep) -> Version:
+    """The ETag that the copy would have at its name: a copy has that of one whole."""
+    found = world.store.objects.get(step.slot)
+    if found is None:
+        return None
+    return f"{hashlib.md5(hashlib.md5(found.content).digest()).hexdigest()}-1"
+
+
+def _allow(allowed: dict[str, set[Version]], step: ObjectStep, *, is_given_up: bool) -> None:
+    """Besides what stands there by the log: a replacement never leaves a name empty."""
+    for path, identity, _rows in step.published():
+        allowed[path].add(identity.tag)
+    if isinstance(step, RemoveObject):
+        allowed[step.target] |= {None, _MARK}
+    elif isinstance(step, PlaceObject) and is_given_up:
+        allowed[step.target].add(_MARK)
+
+
+def _look_at_order(steps: Sequence[ObjectStep], visible: Mapping[str, Version]) -> None:
+    """Nothing of a phase is visible before all of the phases before it."""
+    begun: set[int] = set()
+    undone: set[int] = set()
+    for step in steps:
+        found = visible.get(step.target)
+        is_done = all(found == identity.tag for _path, identity, _rows in step.published())
+        if isinstance(step, RemoveObject):
+            is_done = found is None
+        if is_done or (step.replaced is not None and found != step.replaced.tag):
+            begun.add(step.phase)
+        if not is_done:
+            undone.add(step.phase)
+    too_early = {phase for phase in begun if any(earlier < phase for earlier in undone)}
+    assert not too_early, f"the phases {too_early} have begun, and {undone} are not done"
