@@ -7,6 +7,7 @@ takes over later finds the upload written down, and whoever has lost the sequenc
 """
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,11 +98,11 @@ class ObjectUndo:
             part = self._write(upload, 1, make_mark(self.target))
             self.files.complete_upload(self.target, upload, [part], condition)
         elif copy is not None:
-            upload = self._begin({**(copy.metadata or {}), ID_KEY: f"{self.id}{_OLD}"})
+            upload = self._begin({**(copy.metadata or {}), ID_KEY: f"{self.id}{_OLD}"}, copy.headers)
             self.files.complete_upload(self.target, upload, self._write_again(upload, copy), condition)
 
-    def _begin(self, metadata: dict[str, str]) -> UploadId:
-        upload = self.files.begin_upload(self.target, metadata)
+    def _begin(self, metadata: dict[str, str], headers: Mapping[str, str] | None = None) -> UploadId:
+        upload = self.files.begin_upload(self.target, metadata, headers)
         written = write_undo(self.files, self.staging, self.number, self.captured.fence, (self.target, upload))
         try:
             self.captured.require_held()

@@ -23,15 +23,25 @@ SPOILED: Final = "spoiled"
 """A field, and true, of a RetryableError that says that other bytes than sent came to the store."""
 
 
+KEPT_HEADERS: Final = (
+    "cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires",
+)  # fmt: skip
+"""What an object says of itself to whoever reads it, besides its metadata."""
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """An object as the store tells it. ``metadata`` is None in listings, which don't tell it."""
+    """An object as the store tells it. ``metadata`` and ``headers`` are None in listings, which don't tell them.
+
+    ``headers``: those of ``KEPT_HEADERS`` that it has.
+    """
 
     path: str
     size_bytes: int
     etag: str
     modified_at: dt.datetime
     metadata: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +143,12 @@ class ObjectFiles(Protocol):
         """Make a small object unless one is there."""
         ...
 
-    def begin_upload(self, path: str, metadata: Mapping[str, str]) -> UploadId:
+    def begin_upload(
+        self, path: str, metadata: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> UploadId:
         """Begin an upload that becomes the object at ``path`` with this metadata. A lost answer leaves an upload.
 
-        Keys of ``metadata`` are in small letters, values are printable ASCII.
+        Keys are in small letters, values of ``metadata`` printable ASCII. ``headers``: some of ``KEPT_HEADERS``.
         """
         ...
 
@@ -167,7 +179,7 @@ class ObjectFiles(Protocol):
         ...
 
     def copy_object(self, source: str, target: str, etag: str) -> WriteOutcome:
-        """Copy the version ``etag`` inside the store, with its metadata, and replace what is at ``target``."""
+        """Copy the version ``etag`` inside the store, with metadata and headers, and replace what is at ``target``."""
         ...
 
     def remove_object(self, path: str, etag: str) -> RemoveOutcome:

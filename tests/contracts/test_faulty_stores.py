@@ -133,7 +133,7 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_by_parts(
     monkeypatch.setattr(large_copies, "PART_BYTES", part_bytes)
     source, target = f"{fault.bucket}/a", f"{fault.bucket}/d/copy"
     content = os.urandom(2 * part_bytes + 3)
-    upload = fault.straight.begin_upload(source, {"gobblin-id": "1"})
+    upload = fault.straight.begin_upload(source, {"gobblin-id": "1"}, {"content-type": "text/csv"})
     part = fault.straight.write_part(source, upload, 1, content, google_crc32c.value(content))
     fault.straight.complete_upload(source, upload, [part], Absent())
     found = fault.straight.find_object(source)
@@ -144,7 +144,8 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_by_parts(
     assert fault.files.copy_object(source, target, found.etag) is WriteOutcome.WRITTEN
     copied = fault.straight.find_object(target)
     assert copied is not None
-    assert (copied.size_bytes, copied.metadata) == (found.size_bytes, found.metadata)
+    assert (copied.size_bytes, copied.metadata, copied.headers) == (found.size_bytes, found.metadata, found.headers)
+    assert copied.headers == {"content-type": "text/csv"}
     with fault.straight.open_input(target) as stream:
         assert stream.read() == content
     with pytest.raises(RejectedError, match="larger than the maximum"):

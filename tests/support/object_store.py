@@ -8,7 +8,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedReader
 from typing import BinaryIO, Final, cast
 
@@ -18,6 +18,7 @@ from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.fs.object_reading import ObjectStream
 from gobblin_assets.fs.object_rehearsal import rehearse
 from gobblin_assets.fs.objects import (
+    KEPT_HEADERS,
     SPOILED,
     Absent,
     Condition,
@@ -41,6 +42,7 @@ class StoredObject:
     etag: str
     metadata: Mapping[str, str]
     number: int
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,6 +51,7 @@ class StoredUpload:
     metadata: Mapping[str, str]
     number: int
     parts: dict[int, bytes] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -64,7 +67,7 @@ class ObjectStore:
 
     def copy(self) -> "ObjectStore":
         uploads = {
-            upload: StoredUpload(each.path, each.metadata, each.number, dict(each.parts))
+            upload: StoredUpload(each.path, each.metadata, each.number, dict(each.parts), each.headers)
             for upload, each in self.uploads.items()
         }
         return ObjectStore(dict(self.objects), uploads, self.changes, self.answers_used_up, self.opened_at)
@@ -72,10 +75,17 @@ class ObjectStore:
     def time_of(self, number: int) -> dt.datetime:
         return self.opened_at + dt.timedelta(milliseconds=number)
 
-    def put(self, path: str, content: bytes, metadata: Mapping[str, str] | None = None, etag: str = "") -> None:
+    def put(
+        self,
+        path: str,
+        content: bytes,
+        metadata: Mapping[str, str] | None = None,
+        etag: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Whatever stands there gives way."""
         self.changes += 1
-        self.objects[path] = StoredObject(content, etag or _md5(content), metadata or {}, self.changes)
+        self.objects[path] = StoredObject(content, etag or _md5(content), metadata or {}, self.changes, headers or {})
 
     def remove(self, path: str) -> None:
         self.changes += 1
@@ -106,7 +116,7 @@ class MemoryObjects:
     def find_object(self, path: str) -> ObjectEntry | None:
         with self.store.lock:
             found = self.store.objects.get(path)
-            return None if found is None else self._entry(path, found, found.metadata)
+            return None if found is None else replace(self._entry(path, found, found.metadata), headers=found.headers)
 
     def list_objects(self, directory: str, after: str = "") -> Iterator[ObjectEntry]:
         if directory.split("/")[1] != BUCKET:
@@ -141,12 +151,17 @@ class MemoryObjects:
             self.store.put(path, content)
             return WriteOutcome.WRITTEN
 
-    def begin_upload(self, path: str, metadata: Mapping[str, str]) -> UploadId:
+    def begin_upload(
+        self, path: str, metadata: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> UploadId:
+        assert set(headers or ()) <= set(KEPT_HEADERS)
         assert all(key == key.lower() and value.isascii() for key, value in metadata.items())
         with self.store.lock:
             self.store.changes += 1
             upload = UploadId(f"upload-{self.store.changes}")
-            self.store.uploads[upload] = StoredUpload(path, dict(metadata), self.store.changes)
+            self.store.uploads[upload] = StoredUpload(
+                path, dict(metadata), self.store.changes, headers=dict(headers or {})
+            )
             return upload
 
     def write_part(self, path: str, upload: UploadId, number: int, content: bytes, crc32c: int) -> UploadPart:
@@ -174,7 +189,8 @@ class MemoryObjects:
             contents = [found.parts[each.number] for each in parts]
             assert [_md5(content) for content in contents] == [each.etag for each in parts]
             digests = b"".join(hashlib.md5(content, usedforsecurity=False).digest() for content in contents)
-            self.store.put(path, b"".join(contents), found.metadata, f"{_md5(digests)}-{len(parts)}")
+            etag = f"{_md5(digests)}-{len(parts)}"
+            self.store.put(path, b"".join(contents), found.metadata, etag, found.headers)
             del self.store.uploads[upload]
             return WriteOutcome.WRITTEN
 
@@ -202,7 +218,7 @@ class MemoryObjects:
             found = self.store.objects.get(source)
             if found is None or ("copy" in self.honours and found.etag != etag):
                 return WriteOutcome.SOURCE_MISSING
-            self.store.put(target, found.content, found.metadata)
+            self.store.put(target, found.content, found.metadata, headers=found.headers)
             return WriteOutcome.WRITTEN
 
     def remove_object(self, path: str, etag: str) -> RemoveOutcome:

@@ -10,9 +10,9 @@ from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.objects import ObjectEntry, PendingUpload, UploadId
+from gobblin_assets.fs.objects import KEPT_HEADERS, ObjectEntry, PendingUpload, UploadId
+from gobblin_assets.fs.s3.requests import METADATA_PREFIX
 
-METADATA_PREFIX: Final = "x-amz-meta-"
 LOST: Final = "\udcff"
 """In a key: a character that the listing could not tell. A name of a tree never has it."""
 
@@ -90,6 +90,7 @@ def read_entry(path: str, headers: Mapping[str, str]) -> ObjectEntry:
                 for name, value in headers.items()
                 if name.startswith(METADATA_PREFIX)
             },
+            {name: headers[name] for name in KEPT_HEADERS if name in headers},
         )
     except (KeyError, ValueError) as error:
         raise _senseless(f"HEAD of {path}") from error

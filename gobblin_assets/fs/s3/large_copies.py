@@ -6,8 +6,8 @@ from typing import Final
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.objects import ObjectEntry, UploadId
-from gobblin_assets.fs.s3.answers import METADATA_PREFIX, S3Answer, read_part_etag, read_upload_id
-from gobblin_assets.fs.s3.requests import Repeat, S3Request, encode, split_key
+from gobblin_assets.fs.s3.answers import S3Answer, read_part_etag, read_upload_id
+from gobblin_assets.fs.s3.requests import Repeat, S3Request, describe_object, encode, split_key
 
 COPY_BYTES_MAX: Final = 5 << 30
 """By one request, at S3."""
@@ -30,13 +30,13 @@ def copy_headers(source: str, etag: str) -> dict[str, str]:
 
 
 def copy_by_parts(send: Send, source: ObjectEntry, target: str) -> bool:
-    """Whether the version was there to the end. Of its metadata, those of its maker are kept.
+    """Whether the version was there to the end. Metadata of its maker and ``KEPT_HEADERS`` are kept.
 
     The upload has no checksum of ours: the bytes don't come this way.
     """
     bucket, key = split_key(target)
-    metadata = {f"{METADATA_PREFIX}{name}": value for name, value in (source.metadata or {}).items()}
-    begin = S3Request("begin a copy at", "POST", bucket, key, Repeat.ANY, {"uploads": ""}, metadata)
+    said = describe_object(source.metadata or {}, source.headers)
+    begin = S3Request("begin a copy at", "POST", bucket, key, Repeat.ANY, {"uploads": ""}, said)
     upload = read_upload_id(target, send(begin, ()).body)
     try:
         etags = _copy_parts(send, source, target, upload)

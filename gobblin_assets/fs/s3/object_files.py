@@ -25,7 +25,6 @@ from gobblin_assets.fs.objects import (
 )
 from gobblin_assets.fs.s3 import large_copies
 from gobblin_assets.fs.s3.answers import (
-    METADATA_PREFIX,
     S3Answer,
     read_entry,
     read_objects,
@@ -33,7 +32,7 @@ from gobblin_assets.fs.s3.answers import (
     read_uploads,
 )
 from gobblin_assets.fs.s3.client import S3Client
-from gobblin_assets.fs.s3.requests import CHECKSUM, Repeat, S3Request, split_key
+from gobblin_assets.fs.s3.requests import CHECKSUM, Repeat, S3Request, describe_object, split_key
 
 PART_BYTES_MIN: Final = 5 << 20
 PAGE_MAX: Final = 1_000
@@ -104,11 +103,12 @@ class S3ObjectFiles:
         answer = self._send("PUT", "write", path, headers=headers, body=content, answers=[_PRECONDITION])
         return WriteOutcome.CONDITION_FAILED if answer.failure else WriteOutcome.WRITTEN
 
-    def begin_upload(self, path: str, metadata: Mapping[str, str]) -> UploadId:
-        headers = {f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}
-        headers["x-amz-checksum-algorithm"] = "CRC32C"
+    def begin_upload(
+        self, path: str, metadata: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> UploadId:
+        said = {**describe_object(metadata, headers), "x-amz-checksum-algorithm": "CRC32C"}
         return read_upload_id(
-            path, self._send("POST", "begin an upload of", path, Repeat.ANY, {"uploads": ""}, headers=headers).body
+            path, self._send("POST", "begin an upload of", path, Repeat.ANY, {"uploads": ""}, headers=said).body
         )
 
     def write_part(self, path: str, upload: UploadId, number: int, content: bytes, crc32c: int) -> UploadPart:

@@ -11,6 +11,8 @@ from gobblin_assets.errors import RejectedError
 CHECKSUM: Final = "x-amz-checksum-crc32c"
 """The header with the CRC32C of a request's body, which the store compares."""
 
+METADATA_PREFIX: Final = "x-amz-meta-"
+
 _UNRESERVED: Final = "-_.~"
 _CHINA: Final = "cn-"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -70,6 +72,15 @@ def find_target(request: S3Request, endpoint_url: str | None, region: str) -> Re
     if "." in request.bucket:
         return RequestTarget("https", host, 443, f"/{encode(request.bucket)}/{key}")
     return RequestTarget("https", f"{request.bucket}.{host}", 443, f"/{key}")
+
+
+def describe_object(metadata: Mapping[str, str], headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers of a request that begins a new object: its metadata, and what it says of itself besides.
+
+    A header that is not ASCII is left out: how it is signed is nowhere said.
+    """
+    kept = {name: value for name, value in (headers or {}).items() if value.isascii()}
+    return {**kept, **{f"{METADATA_PREFIX}{name}": value for name, value in metadata.items()}}
 
 
 def encode(text: str, safe: str = "") -> str:
