@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-import urllib3
 from urllib3.exceptions import HTTPError, LocationValueError
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.events.sinks import Event
+from gobblin_assets.events.timed_request import post
 from gobblin_assets.spec.event_sinks import EventSinkSpec
 
-CONNECT_S_MAX: Final = 5.0
-READ_S_MAX: Final = 10.0
 TRIES_MAX: Final = 2
+TRY_S_MAX: Final = 15.0
+"""Of one try, from the connection to the end of the answer's headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,10 @@ class Webhook:
 
     def send(self, events: Sequence[Event]) -> None:
         body = json.dumps({"events": list(events)}).encode()
-        timeout = urllib3.Timeout(connect=CONNECT_S_MAX, read=READ_S_MAX)
         said = "no answer"
         for _try in range(TRIES_MAX):
             try:
-                with urllib3.PoolManager(timeout=timeout, retries=False) as pool:
-                    # A redirect could take the token elsewhere. What an answer says besides, it may say slowly.
-                    answer = pool.request(
-                        *("POST", self.url), body=body, headers=self.headers, redirect=False, preload_content=False
-                    )
-                    status = answer.status
-                    answer.close()
+                status = post(self.url, body, self.headers, whole_s_max=TRY_S_MAX)
             except LocationValueError:
                 raise _is_no_url(self.label) from None
             except HTTPError as error:

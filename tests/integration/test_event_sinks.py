@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -14,10 +16,10 @@ import pytest
 
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
-from gobblin_assets.events import sinks
+from gobblin_assets.events import sinks, webhook
 from gobblin_assets.events.outbox import REST_S, Outbox
 from gobblin_assets.events.sinks import EVENT_SINKS, FunctionSink, open_sink, register_event_sink
-from gobblin_assets.events.webhook import READ_S_MAX
+from gobblin_assets.events.timed_request import READ_S_MAX
 from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import JobName
@@ -177,6 +179,49 @@ def test_a_receiver_may_take_its_time_for_what_nobody_reads(receiver: Receiver) 
     finally:
         receiver.held.set()
     assert len(receiver.requests) == 1
+
+
+@contextmanager
+def dripping(first: bytes, more: bytes) -> Iterator[int]:
+    """A server that answers with ``first`` and then, again and again, with ``more``. Gives its port."""
+    is_over = Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while not is_over.is_set():
+                    client = listener.accept()[0]
+                    Thread(target=drip, args=(client,), daemon=True).start()
+
+        def drip(client: socket.socket) -> None:
+            with suppress(OSError), client:
+                client.sendall(first)
+                while not is_over.wait(0.05):
+                    client.sendall(more)
+
+        Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        is_over.set()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "first", "more", "is_taken"),
+    [
+        pytest.param("http", b"", b"H", False, id="before the status"),
+        pytest.param("http", b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n", True, id="in the headers"),
+        pytest.param("https", b"\x16\x03\x03\x40\x00", b"\x00", False, id="in the handshake of TLS"),
+    ],
+)
+def test_an_answer_that_comes_byte_by_byte_has_an_end(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, first: bytes, more: bytes, *, is_taken: bool
+) -> None:
+    monkeypatch.setattr(webhook, "TRY_S_MAX", 0.3)
+    began = time.monotonic()
+    with dripping(first, more) as port:
+        sink = open_sink(EventSinkSpec(kind="webhook", url=f"{scheme}://127.0.0.1:{port}/hook"))
+        with nullcontext() if is_taken else pytest.raises(RetryableError, match="does not take events"):
+            sink.send([{"event": "DatasetPublished"}])
+    assert time.monotonic() - began < 4, "each piece of the answer came in time, and nothing ended it"
 
 
 def test_the_name_of_a_file_of_events_lasts_like_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
