@@ -16,6 +16,7 @@ from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tr
 from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.fs.object_work import for_given_names
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.state import AttemptId
@@ -45,7 +46,7 @@ class NamedObjects:
         self._work = PosixDestination(
             self.job,
             work_root_of(self.tree_uri),
-            self.fs,
+            for_given_names(self.fs),
             work_root_of(self.root),
             self.stores,
             self.open_file_system,

@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,13 +13,13 @@ from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.objects import (
     SPOILED,
     UNSUPPORTED,
+    Ability,
     Absent,
     Condition,
     HasEtag,
     ObjectEntry,
     ObjectFiles,
     RemoveOutcome,
-    StoreAbilities,
     UploadId,
     UploadPart,
     WriteOutcome,
@@ -28,14 +28,13 @@ from gobblin_assets.fs.objects import (
 _ONE: Final = b"one"
 _OTHER: Final = b"another"
 _WRONG_ETAG: Final = hashlib.md5(b"nothing that was written", usedforsecurity=False).hexdigest()
-_NOTHING: Final = StoreAbilities(*[False] * 7)
 
 
-def rehearse(files: ObjectFiles, directory: str) -> StoreAbilities:
-    """Some twenty requests. What is left of a rehearsal that failed half-way lies below ``rehearsal-…`` of its own."""
+def rehearse(files: ObjectFiles, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
+    """Up to some thirty requests. What a rehearsal leaves that fails half-way lies below ``rehearsal-…`` of its own."""
     scratch = _Scratch(files, f"{directory}/rehearsal-{uuid.uuid4().hex}")
     try:
-        return scratch.try_all()
+        return scratch.find(asked)
     finally:
         scratch.remove_all()
 
@@ -47,18 +46,19 @@ class _Scratch:
     paths: set[str] = field(default_factory=set)
     uploads: list[tuple[str, UploadId]] = field(default_factory=list)
 
-    def try_all(self) -> StoreAbilities:
+    def find(self, asked: Collection[Ability]) -> frozenset[Ability]:
+        """All the others begin with an object that is made once."""
         if not self._enforces(self._puts_once):
-            return _NOTHING
-        return StoreAbilities(
-            put_if_absent=True,
-            complete_if_absent=self._enforces(lambda: self._keeps(self._make("absent"), Absent())),
-            complete_if_match=self._enforces(self._replaces_its_version),
-            remove_if_match=self._enforces(self._removes_its_version),
-            copy_if_match=self._enforces(self._copies_its_version),
-            checks_crc32c=self._enforces(self._checks_bytes),
-            etags_are_md5=self._make("etag").etag == hashlib.md5(_ONE, usedforsecurity=False).hexdigest(),
-        )
+            return frozenset()
+        ways: Mapping[Ability, Callable[[], bool]] = {
+            Ability.PUT_IF_ABSENT: lambda: True,
+            Ability.COMPLETE_IF_ABSENT: lambda: self._keeps(self._make("absent"), Absent()),
+            Ability.COMPLETE_IF_MATCH: self._replaces_its_version,
+            Ability.REMOVE_IF_MATCH: self._removes_its_version,
+            Ability.COPY_IF_MATCH: self._copies_its_version,
+            Ability.CHECKS_CRC32C: self._checks_bytes,
+        }
+        return frozenset(each for each in ways if each in asked and self._enforces(ways[each]))
 
     def _enforces(self, is_enforced: Callable[[], bool]) -> bool:
         try:

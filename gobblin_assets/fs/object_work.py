@@ -6,12 +6,20 @@ object is durable when the store has answered.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Final, NoReturn
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.objects import ObjectEntry, ObjectFiles, RemoveOutcome, WriteOutcome
-from gobblin_assets.fs.port import RenameOutcome
+from gobblin_assets.fs.objects import (
+    FOR_GIVEN_NAMES,
+    FOR_NEW_NAMES,
+    Ability,
+    ObjectEntry,
+    ObjectFiles,
+    RemoveOutcome,
+    WriteOutcome,
+)
+from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.model.files import FileIdentity, FileStat
 
 _TRIES_MAX: Final = 3
@@ -19,10 +27,11 @@ _TRIES_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ObjectWorkFiles:
-    """``FileSystem`` over one store, and the way from it to ``objects``."""
+    """``FileSystem`` over one store, and the way from it to ``objects``. ``needed``: what the store must honour."""
 
     objects: ObjectFiles
     calls_at_once: int = 1
+    needed: frozenset[Ability] = FOR_NEW_NAMES
 
     @property
     def scheme(self) -> str:
@@ -113,21 +122,10 @@ class ObjectWorkFiles:
         """Objects have no modes."""
 
     def probe(self, staging_root: str, final_root: str) -> None:
-        """RejectedError for a store that does not honour what publishing at given names needs."""
+        """RejectedError for a store that does not honour what is needed of it."""
         del final_root
-        found = self.objects.rehearse(staging_root)
-        lacking = [
-            name
-            for name, is_there in (
-                ("If-None-Match on PUT", found.put_if_absent),
-                ("If-None-Match on completing an upload", found.complete_if_absent),
-                ("If-Match on completing an upload", found.complete_if_match),
-                ("If-Match on DELETE", found.remove_if_match),
-                ("x-amz-copy-source-if-match", found.copy_if_match),
-                ("CRC32C of a part", found.checks_crc32c),
-            )
-            if not is_there
-        ]
+        found = self.objects.rehearse(staging_root, self.needed)
+        lacking = [each.value for each in Ability if each in self.needed - found]
         if lacking:
             raise RejectedError(
                 f"the store at {self.to_uri(staging_root)} ignores {', '.join(lacking)}",
@@ -135,6 +133,11 @@ class ObjectWorkFiles:
                 hint="Without it a paused process could overwrite a later version. Use a store that honours it.",
                 lacking=lacking,
             )
+
+
+def for_given_names(fs: FileSystem) -> FileSystem:
+    """The same store, which has to honour what publishing at given names needs."""
+    return replace(fs, needed=FOR_GIVEN_NAMES) if isinstance(fs, ObjectWorkFiles) else fs
 
 
 def identity_of(entry: ObjectEntry) -> FileIdentity:

@@ -6,7 +6,7 @@ Paths are ``/<bucket>/<key>``. Every method succeeds or raises one of the famili
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -94,17 +94,24 @@ class RemoveOutcome(StrEnum):
     CONDITION_FAILED = "condition_failed"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAbilities:
-    """What a rehearsal with scratch keys found that the store enforces."""
+class Ability(StrEnum):
+    """What a store enforces, or ignores; a rehearsal with scratch keys finds out."""
 
-    put_if_absent: bool
-    complete_if_absent: bool
-    complete_if_match: bool
-    remove_if_match: bool
-    copy_if_match: bool
-    checks_crc32c: bool
-    etags_are_md5: bool
+    PUT_IF_ABSENT = "If-None-Match on PUT"
+    COMPLETE_IF_ABSENT = "If-None-Match on completing an upload"
+    COMPLETE_IF_MATCH = "If-Match on completing an upload"
+    REMOVE_IF_MATCH = "If-Match on DELETE"
+    COPY_IF_MATCH = "x-amz-copy-source-if-match"
+    CHECKS_CRC32C = "CRC32C of a part"
+
+
+FOR_GIVEN_NAMES: Final = frozenset(Ability)
+"""What publishing at names needs that other publications use too."""
+
+FOR_NEW_NAMES: Final = frozenset({
+    Ability.PUT_IF_ABSENT, Ability.COMPLETE_IF_ABSENT, Ability.REMOVE_IF_MATCH, Ability.CHECKS_CRC32C,
+})  # fmt: skip
+"""What publishing at names needs that are new with each publication: nothing is replaced there."""
 
 
 class ObjectFiles(Protocol):
@@ -186,8 +193,8 @@ class ObjectFiles(Protocol):
         """Remove the object if it is the version ``etag``."""
         ...
 
-    def rehearse(self, directory: str) -> StoreAbilities:
-        """Try each condition with scratch keys below ``directory``, and remove them."""
+    def rehearse(self, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
+        """Those of ``asked`` that the store has: tried with scratch keys below ``directory``, which are removed."""
         ...
 
 

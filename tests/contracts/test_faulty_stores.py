@@ -3,14 +3,24 @@
 import os
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.objects import Absent, HasEtag, ObjectFiles, UploadId, UploadPart, WriteOutcome
+from gobblin_assets.fs.objects import (
+    FOR_GIVEN_NAMES,
+    FOR_NEW_NAMES,
+    Ability,
+    Absent,
+    HasEtag,
+    ObjectFiles,
+    UploadId,
+    UploadPart,
+    WriteOutcome,
+)
 from gobblin_assets.fs.s3 import large_copies
 from gobblin_assets.fs.s3.client import BUSY_TRIES_MAX, S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
@@ -113,9 +123,9 @@ def test_a_store_that_fails_has_not_proved_that_it_compares(fault: Fault) -> Non
     path = f"{fault.bucket}/place"
     fault.proxy.choose = lambda request: StoreFault.BUSY if "/checked?partNumber" in request.target else None
     with pytest.raises(RetryableError, match="503 SlowDown"):
-        fault.files.rehearse(path)
+        fault.files.rehearse(path, FOR_NEW_NAMES)
     fault.proxy.choose = lambda _request: None
-    assert fault.files.rehearse(path).checks_crc32c
+    assert Ability.CHECKS_CRC32C in fault.files.rehearse(path, FOR_NEW_NAMES)
 
 
 def test_bytes_that_change_on_the_way_are_not_published(fault: Fault) -> None:
@@ -240,10 +250,14 @@ def test_a_store_is_reached_by_tls_if_its_certificate_is_trusted(tmp_path: Path)
 @pytest.mark.rotating
 @pytest.mark.parametrize(
     ("name", "kept"),
-    [("moto", {"put_if_absent", "complete_if_absent", "remove_if_match", "etags_are_md5"}), ("s3proxy", set[str]())],
+    [
+        ("moto", {Ability.PUT_IF_ABSENT, Ability.COMPLETE_IF_ABSENT, Ability.REMOVE_IF_MATCH}),
+        ("s3proxy", set[Ability]()),
+    ],
 )
-def test_a_rehearsal_tells_what_other_stores_lack(name: str, kept: set[str], request: pytest.FixtureRequest) -> None:
+def test_a_rehearsal_tells_what_other_stores_lack(
+    name: str, kept: set[Ability], request: pytest.FixtureRequest
+) -> None:
     server: S3Server = request.getfixturevalue(name)
     files, place = server.open(), f"/{server.make_bucket()}/{uuid.uuid4().hex}"
-    found = asdict(files.rehearse(place))
-    assert {name for name, is_enforced in found.items() if is_enforced} == kept
+    assert files.rehearse(place, FOR_GIVEN_NAMES) == kept

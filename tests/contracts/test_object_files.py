@@ -10,14 +10,17 @@ import google_crc32c
 import pytest
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
+from gobblin_assets.fs.object_work import ObjectWorkFiles, for_given_names
 from gobblin_assets.fs.objects import (
+    FOR_GIVEN_NAMES,
+    FOR_NEW_NAMES,
+    Ability,
     Absent,
     Condition,
     HasEtag,
     ObjectEntry,
     ObjectFiles,
     RemoveOutcome,
-    StoreAbilities,
     UploadId,
     UploadPart,
     WriteOutcome,
@@ -296,18 +299,25 @@ def test_there_is_no_bucket(store: Store) -> None:
 # --- the rehearsal
 
 
+def test_a_place_of_new_names_needs_less_of_a_store_than_one_of_given_names() -> None:
+    work = ObjectWorkFiles(MemoryObjects(ObjectStore(), FOR_NEW_NAMES))
+    work.probe("/bucket/.staging", "/bucket")
+    with pytest.raises(RejectedError, match="ignores If-Match on completing an upload, x-amz-copy-source-if-match"):
+        for_given_names(work).probe("/bucket/.staging", "/bucket")
+
+
+@pytest.mark.parametrize("lacking", sorted(FOR_NEW_NAMES))
+def test_a_store_that_ignores_what_is_needed_is_refused(lacking: Ability) -> None:
+    store = ObjectStore()
+    with pytest.raises(RejectedError, match=f"ignores .*{lacking}"):
+        ObjectWorkFiles(MemoryObjects(store, FOR_GIVEN_NAMES - {lacking})).probe("/bucket/.staging", "/bucket")
+    assert not store.uploads
+
+
 def test_a_rehearsal_finds_what_is_enforced_and_leaves_nothing(store: Store) -> None:
     stranger = store.put("d/stranger")
-    found = store.files.rehearse(store.at("d"))
-    assert found == StoreAbilities(
-        put_if_absent=True,
-        complete_if_absent=True,
-        complete_if_match=True,
-        remove_if_match=True,
-        copy_if_match=True,
-        checks_crc32c=True,
-        etags_are_md5=True,
-    )
+    assert store.files.rehearse(store.at("d"), FOR_NEW_NAMES) == FOR_NEW_NAMES
+    assert store.files.rehearse(store.at("d"), FOR_GIVEN_NAMES) == frozenset(Ability)
     assert store.keys() == ["d/stranger"]
     assert store.get("d/stranger") == stranger
     assert list(store.files.list_uploads(store.bucket)) == []

@@ -6,7 +6,7 @@
 import datetime as dt
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from io import BufferedReader
@@ -20,12 +20,12 @@ from gobblin_assets.fs.object_rehearsal import rehearse
 from gobblin_assets.fs.objects import (
     KEPT_HEADERS,
     SPOILED,
+    Ability,
     Absent,
     Condition,
     ObjectEntry,
     PendingUpload,
     RemoveOutcome,
-    StoreAbilities,
     UploadId,
     UploadPart,
     WriteOutcome,
@@ -97,10 +97,10 @@ class ObjectStore:
 
 @dataclass(frozen=True)
 class MemoryObjects:
-    """``ObjectFiles``. ``honours``: the conditions that the store does not ignore."""
+    """``ObjectFiles``. ``honours``: what the store does not ignore."""
 
     store: ObjectStore
-    honours: frozenset[str] = frozenset({"put", "complete", "remove", "copy", "crc32c"})
+    honours: frozenset[Ability] = frozenset(Ability)
 
     @property
     def scheme(self) -> str:
@@ -146,7 +146,7 @@ class MemoryObjects:
 
     def put_if_absent(self, path: str, content: bytes) -> WriteOutcome:
         with self.store.lock:
-            if "put" in self.honours and path in self.store.objects:
+            if Ability.PUT_IF_ABSENT in self.honours and path in self.store.objects:
                 return WriteOutcome.CONDITION_FAILED
             self.store.put(path, content)
             return WriteOutcome.WRITTEN
@@ -169,7 +169,7 @@ class MemoryObjects:
             found = self._find(path, upload)
             if found is None:
                 raise ConflictError(f"the upload of {path} was completed or aborted")
-            if "crc32c" in self.honours and google_crc32c.value(content) != crc32c:
+            if Ability.CHECKS_CRC32C in self.honours and google_crc32c.value(content) != crc32c:
                 raise RetryableError(f"other bytes than sent came to {path}", **{SPOILED: True})
             found.parts[number] = content
             return UploadPart(number, len(content), _md5(content), crc32c)
@@ -182,7 +182,8 @@ class MemoryObjects:
             if found is None:
                 is_told = self.store.answers_used_up and standing is not None
                 return WriteOutcome.WRITTEN if is_told else WriteOutcome.SOURCE_MISSING
-            if "complete" in self.honours and not _holds(condition, standing):
+            asked = Ability.COMPLETE_IF_ABSENT if isinstance(condition, Absent) else Ability.COMPLETE_IF_MATCH
+            if asked in self.honours and not _holds(condition, standing):
                 return WriteOutcome.CONDITION_FAILED
             assert [each.number for each in parts] == list(range(1, len(parts) + 1))
             assert all(each.size_bytes >= PART_BYTES_MIN for each in parts[:-1])
@@ -216,7 +217,7 @@ class MemoryObjects:
     def copy_object(self, source: str, target: str, etag: str) -> WriteOutcome:
         with self.store.lock:
             found = self.store.objects.get(source)
-            if found is None or ("copy" in self.honours and found.etag != etag):
+            if found is None or (Ability.COPY_IF_MATCH in self.honours and found.etag != etag):
                 return WriteOutcome.SOURCE_MISSING
             self.store.put(target, found.content, found.metadata, headers=found.headers)
             return WriteOutcome.WRITTEN
@@ -226,13 +227,13 @@ class MemoryObjects:
             found = self.store.objects.get(path)
             if found is None:
                 return RemoveOutcome.MISSING
-            if "remove" in self.honours and found.etag != etag:
+            if Ability.REMOVE_IF_MATCH in self.honours and found.etag != etag:
                 return RemoveOutcome.CONDITION_FAILED
             self.store.remove(path)
             return RemoveOutcome.REMOVED
 
-    def rehearse(self, directory: str) -> StoreAbilities:
-        return rehearse(self, directory)
+    def rehearse(self, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
+        return rehearse(self, directory, asked)
 
     def _entry(self, path: str, found: StoredObject, metadata: Mapping[str, str] | None) -> ObjectEntry:
         return ObjectEntry(path, len(found.content), found.etag, self.store.time_of(found.number), metadata)

@@ -1,7 +1,7 @@
 """The port of object stores, by S3's requests."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from io import BufferedReader
 from typing import BinaryIO, Final, cast
@@ -13,12 +13,12 @@ from gobblin_assets.fs.object_reading import ObjectStream
 from gobblin_assets.fs.object_rehearsal import rehearse
 from gobblin_assets.fs.objects import (
     SPOILED,
+    Ability,
     Absent,
     Condition,
     ObjectEntry,
     PendingUpload,
     RemoveOutcome,
-    StoreAbilities,
     UploadId,
     UploadPart,
     WriteOutcome,
@@ -187,8 +187,8 @@ class S3ObjectFiles:
             return RemoveOutcome.REMOVED
         return RemoveOutcome.CONDITION_FAILED if answer.status == _PRECONDITION else RemoveOutcome.MISSING
 
-    def rehearse(self, directory: str) -> StoreAbilities:
-        return rehearse(self, directory)
+    def rehearse(self, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
+        return rehearse(self, directory, asked)
 
     def _send(
         self,
