@@ -21,7 +21,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import JobKind, PlanRequest, Session, Staged, UnitPlan, WorkOrder
 from tests.support import numbered_rows, s3_servers
-from tests.support.kinds import COMBINATIONS, DESTINATIONS, IN_A_STORE, OBJECTS
+from tests.support.kinds import COMBINATIONS, DESTINATIONS, DIRECTORIES, IN_A_STORE, OBJECTS
 from tests.support.lake import JOB, Lake, World
 from tests.support.table_lake import TABLES, make_any_lake
 
@@ -31,7 +31,7 @@ LINES_MAX = 160
 versitygw = s3_servers.versitygw
 
 
-@pytest.fixture(params=[*COMBINATIONS, *IN_A_STORE, *((TABLES, name) for name in DESTINATIONS)], ids="-".join)
+@pytest.fixture(params=[*COMBINATIONS, *IN_A_STORE, (TABLES, DIRECTORIES), (TABLES, OBJECTS)], ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
     return make_any_lake(request, database_url, tmp_path)
 

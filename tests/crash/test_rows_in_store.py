@@ -166,7 +166,7 @@ def old_home(request: pytest.FixtureRequest, lake: Lake) -> Iterator[World]:
     """The lake in a bucket or on a disk, before it moves to another bucket."""
     here = lake
     if request.param == DIRECTORIES:
-        here = dataclasses.replace(lake, destination=DIRECTORIES, bucket="")
+        here = dataclasses.replace(lake, destination=DIRECTORIES, store="")
         make_root(here)
     opened = World(here)
     yield opened
@@ -179,7 +179,7 @@ def test_a_job_moves_to_another_bucket_with_its_objects(old_home: World, lake: L
     here = old_home.lake
     assert not old_home.run().failed
     assert not old_home.run(mode=Mode.REFRESH).failed
-    there = World(dataclasses.replace(here, destination=OBJECTS, bucket=versitygw.make_bucket()))
+    there = World(dataclasses.replace(here, destination=OBJECTS, store=f"s3://{versitygw.make_bucket()}"))
     with pytest.raises(RejectedError, match="are not at s3://"):
         relocate(old_home, there.lake.root)
     new_root = open_file_system(there.lake.root)[1]

@@ -116,15 +116,25 @@ def run_in_child(
     work: Path, settings: Mapping[str, Any], *, failpoint: str = "", timeout_s: float = 120.0
 ) -> subprocess.CompletedProcess[str]:
     """A run in a process and a JVM of its own. ``settings``: see ``_main``."""
+    process = start_in_child(work, settings, failpoint=failpoint)
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def start_in_child(work: Path, settings: Mapping[str, Any], *, failpoint: str = "") -> "subprocess.Popen[str]":
+    """The same, without waiting for its end."""
     environment = {**os.environ, "GOBBLIN_FAILPOINT_LOG": str(work / "failpoints.log")}
     if failpoint:
         environment["GOBBLIN_FAILPOINT"] = failpoint
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.support.ingestion", json.dumps(settings)],
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout_s,
     )
 
 

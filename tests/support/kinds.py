@@ -25,7 +25,12 @@ def _numbered_rows(
 KINDS: Mapping[str, MakeKind] = {"numbered_rows": _numbered_rows}
 DIRECTORIES: Final = "directories"
 OBJECTS: Final = "objects"
-DESTINATIONS: Mapping[str, DestinationFactory] = {DIRECTORIES: open_posix_destination, OBJECTS: open_row_files}
+HDFS: Final = "hdfs"
+DESTINATIONS: Mapping[str, DestinationFactory] = {
+    DIRECTORIES: open_posix_destination,
+    OBJECTS: open_row_files,
+    HDFS: open_row_files,
+}
 COMBINATIONS = list(product(KINDS, [DIRECTORIES]))
 IN_A_STORE = list(product(KINDS, [OBJECTS]))
 """In a bucket of a real server: a test of the crash suite asks for them by ``with_objects``."""

@@ -53,7 +53,7 @@ from gobblin_assets.state.postgres import (
     PostgresRateShareStore,
     PostgresRunStore,
 )
-from tests.support.kinds import DESTINATIONS, DIRECTORIES, KINDS, OBJECTS
+from tests.support.kinds import DESTINATIONS, DIRECTORIES, KINDS
 from tests.support.lake_files import LakeFiles, open_lake_files
 from tests.support.lake_rows import LakeRows
 from tests.support.workers import Worker
@@ -72,7 +72,7 @@ Rows = Counter[tuple[int, str]]
 class Lake:
     """The addresses and settings of one world. Worker processes get a copy.
 
-    ``bucket``: of the destination in an object store, which processes reach by ``environment``.
+    ``store``: the URI below which the destination lies, where it is on no disk; processes reach it by ``environment``.
     """
 
     database_url: str
@@ -90,13 +90,13 @@ class Lake:
     folds: bool = False
     kind: str = "numbered_rows"
     destination: str = DIRECTORIES
-    bucket: str = ""
+    store: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
         """As a job file names it."""
-        return f"s3://{self.bucket}/{self.at}" if self.bucket else f"{self.directory}/{self.at}"
+        return f"{self.store or self.directory}/{self.at}"
 
     @property
     def files(self) -> LakeFiles:
@@ -161,8 +161,8 @@ def make_lake(database_url: str, folder: Path, combination: tuple[str, str], **o
 
 
 def make_root(lake: Lake) -> None:
-    """A bucket needs no directory."""
-    if lake.destination != OBJECTS:
+    """Only a disk needs a directory."""
+    if lake.destination == DIRECTORIES:
         Path(lake.root).mkdir()
 
 

@@ -1,15 +1,17 @@
-"""The files of a lake's destination, as a person sees and changes them: on a disk, or in an object store."""
+"""The files of a lake's destination, as a person sees and changes them: on a disk, in an object store, or on HDFS."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from gobblin_assets.fs.objects import ObjectFiles, PendingUpload
 from gobblin_assets.fs.registry import is_object_store, open_object_store
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.requests import Repeat, S3Request, split_key
 from gobblin_assets.fs.s3.settings import read_s3_settings
+from tests.support.hdfs_place import HdfsClient
 
 
 class LakeFiles(Protocol):
@@ -81,6 +83,27 @@ class FilesInStore:
         self.objects.remove_object(path, found.etag)
 
 
+@dataclass(frozen=True)
+class FilesOnHdfs:
+    client: HdfsClient
+    root: str
+
+    def list_all(self) -> list[str]:
+        return sorted(path for path, status in self.client.walk(self.root) if status["type"] == "FILE")
+
+    def list_left(self, name: str) -> list[str]:
+        return sorted(path for path, _status in self.client.walk(self.root) if f"/{name}/" in path)
+
+    def read(self, path: str) -> bytes:
+        return self.client.read(path)
+
+    def write(self, path: str, content: bytes) -> None:
+        self.client.write(path, content)
+
+    def remove(self, path: str) -> None:
+        self.client.ask("DELETE", path, "DELETE")
+
+
 def has_parts(pending: PendingUpload) -> bool:
     """Asked by the client that the environment describes: the product has no need to know."""
     client = S3Client(read_s3_settings(os.environ), "destination")
@@ -90,6 +113,9 @@ def has_parts(pending: PendingUpload) -> bool:
 
 
 def open_lake_files(root_uri: str) -> LakeFiles:
+    if root_uri.startswith("hdfs:"):
+        address = urlsplit(os.environ["GOBBLIN_HDFS_WEB_URL"]).netloc
+        return FilesOnHdfs(HdfsClient(address), urlsplit(root_uri).path)
     if not is_object_store(root_uri):
         return FilesOnDisk(root_uri)
     return FilesInStore(*open_object_store(root_uri, "destination"))

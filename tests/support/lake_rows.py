@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.fs.registry import open_file_system, open_object_store
+from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.files import DataFile
-from gobblin_assets.rows.uploads import UploadedFiles
+from gobblin_assets.rows.attempt_files import open_role_files
 from gobblin_assets.run.job_kind import OutputNames, PlanRequest, WorkOrder
 
 ROWS_PER_FILE = 3
@@ -51,7 +51,7 @@ class LakeRows:
 
     def write(self, order: WorkOrder, path: str, rows: Sequence[tuple[int, str]]) -> tuple[DataFile, CommitStep | None]:
         if order.names is not None:
-            return self._upload(order, order.names, Path(path).name, rows)
+            return self._create(order, order.names, Path(path).name, rows)
         pq.write_table(_table_of(rows), path, write_page_checksum=True)
         identity = open_file_system(self.lake.root)[0].find_identity(path)
         if identity is None:
@@ -59,11 +59,12 @@ class LakeRows:
             raise FileNotFoundError(f"{path} is gone")
         return DataFile(Path(path).name, identity, pq.read_metadata(path).num_rows), None
 
-    def _upload(
+    def _create(
         self, order: WorkOrder, names: OutputNames, name: str, rows: Sequence[tuple[int, str]]
     ) -> tuple[DataFile, CommitStep | None]:
-        objects, _root = open_object_store(self.lake.root, "destination")
-        made = UploadedFiles(objects, order.directory, names).create("", name)
+        fs, _root = open_file_system(self.lake.root)
+        fs.make_directories(order.directory)
+        made = open_role_files(fs, order.directory, names).create("", name)
         pq.write_table(_table_of(rows), made.stream, write_page_checksum=True)
         finished = made.finish(len(rows))
         return finished.file, finished.step

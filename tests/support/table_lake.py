@@ -131,7 +131,7 @@ def _reach_store(request: pytest.FixtureRequest) -> dict[str, Any]:
     patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     for name, value in server.environment.items():
         patch.setenv(name, value)
-    return {"bucket": server.make_bucket(), "environment": dict(server.environment)}
+    return {"store": f"s3://{server.make_bucket()}", "environment": dict(server.environment)}
 
 
 def start_command(lake: TableLake, failpoint: str = "") -> Worker:
