@@ -9,6 +9,7 @@ make the directory again (tests saw this), so an attempt that never reported its
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -17,13 +18,16 @@ from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.batches import do_together
 from gobblin_assets.commit.folding import DEFAULT_FOLD, FoldBounds
 from gobblin_assets.commit.object_attempts import discard_attempt
+from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.commit.step_kinds import StepKindMissingError
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore, StoredSegment
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.fs.objects import HoldsObjects
+from gobblin_assets.fs.objects import HoldsObjects, UploadId
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId
 from gobblin_assets.state.leases import Lease
 
@@ -34,6 +38,8 @@ SEGMENTS_PER_PASS_MAX: Final = 200
 # The first pass removes; the second checks that nothing came back.
 PASSES_MAX: Final = 2
 SEQUENCES_PER_FOLD_MAX: Final = 200
+# Of one sequence. What comes beyond costs a request each, and no memory.
+USED_UP_MAX: Final = 100_000
 # Of one dataset in one cleanup; the rest is left to the next.
 FOLDS_PER_CLEANUP_MAX: Final = 50
 
@@ -138,7 +144,13 @@ class Cleanup:
         found = capture_attempt(fs, attempt, lease.fence)
         reach(Failpoint.CLEANUP_CAPTURED)
         if isinstance(fs, HoldsObjects):
-            discard_attempt(fs.objects, attempt.staging_path, fs.calls_at_once, partial(self.require, lease))
+            discard_attempt(
+                fs.objects,
+                attempt.staging_path,
+                fs.calls_at_once,
+                partial(self.require, lease),
+                partial(self._find_used_up, attempt),
+            )
             reach(Failpoint.CLEANUP_REMOVED)
             return found
         for fence in {lease.fence} if attempt.is_at_given_names else {*attempt.cleanup_fences, lease.fence}:
@@ -148,6 +160,24 @@ class Cleanup:
                 fs.remove_tree(captured)
         reach(Failpoint.CLEANUP_REMOVED)
         return found
+
+    def _find_used_up(self, attempt: AttemptRecord) -> list[UploadId]:
+        """Uploads of its sequence that became objects: each step of what is DONE was verified. Any other upload of the
+        attempt is of a task that failed or had a twin.
+        """
+        if attempt.sequence_state is not SequenceState.DONE:
+            return []
+        used_up = (
+            upload
+            for segment in self.store.read_segments(attempt.sequence_id)
+            for step in decode_segment(segment.payload, segment.digest)
+            for upload in step.uploads()
+        )
+        try:
+            return list(islice(used_up, USED_UP_MAX))
+        except (CorruptionError, StepKindMissingError):
+            # All of them are aborted then, with a request for each.
+            return []
 
     def _remove_retired(
         self, leases: Sequence[Lease], grace_s: float, outcomes: dict[DatasetId, Cleaned | GobblinError]

@@ -14,11 +14,11 @@ import re
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from gobblin_assets.commit.named_steps import SLOTS
 from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
@@ -39,6 +39,9 @@ BACK_OFFS_S: Final = (0.1, 0.5, 2.0)
 
 _DISCARDED_TOGETHER: Final = 100
 """Objects of an attempt that are discarded before the lease is looked at again."""
+
+_ABORTED_UNASKED_MAX: Final = 8
+"""So many uploads are aborted sooner than the log is asked which of them are used up."""
 
 _UPLOADS: Final = "uploads-"
 _MD5: Final = re.compile(r"[0-9a-f]{32}")
@@ -104,38 +107,43 @@ def list_undone(files: ObjectFiles, staging: str, number: str, fence: int) -> It
 
 
 def discard_attempt(
-    files: ObjectFiles, staging: str, calls_at_once: int = 1, require: Callable[[], None] = lambda: None
+    files: ObjectFiles,
+    staging: str,
+    calls_at_once: int = 1,
+    require: Callable[[], None] = lambda: None,
+    find_used_up: Callable[[], Collection[UploadId]] = tuple,
 ) -> bool:
     """Abort all uploads of an attempt whose sequence is over, and remove what it kept. True if there was anything.
 
     Each list of uploads is removed once they are aborted, so that a discarding that is interrupted goes on from there.
-    ``require`` is called again and again, and raises FencedError when another owner does the work.
+    ``require`` is called again and again, and raises FencedError when another owner does the work. ``find_used_up``:
+    uploads that became objects, and need no request. It is asked once, and only where there are several.
     """
     found = list(files.list_objects(staging))
     # Copies that were put aside by parts. What the keys may not list, the store's own rule for uploads removes.
     with suppress(RejectedError):
         for pending in files.list_uploads(staging):
             files.abort_upload(pending.path, pending.upload)
+    used_up: Collection[UploadId] | None = None
     with ThreadPoolExecutor(calls_at_once, thread_name_prefix="discard") as pool:
+        # One call at a time needs no thread.
+        run: Callable[..., Iterable[Any]] = map if calls_at_once == 1 else pool.map
         for are_lists in (True, False):
             some = [each for each in found if _is_list(each, staging) is are_lists]
             for start in range(0, len(some), _DISCARDED_TOGETHER):
                 require()
                 chunk = some[start : start + _DISCARDED_TOGETHER]
-                discard = partial(_discard, files, are_lists)
-                # One call at a time needs no thread.
-                deque(map(discard, chunk) if calls_at_once == 1 else pool.map(discard, chunk), maxlen=0)
+                begun = [each for listed in run(partial(_read, files), chunk if are_lists else ()) for each in listed]
+                if used_up is None and len(begun) > _ABORTED_UNASKED_MAX:
+                    used_up = frozenset(find_used_up())
+                left = [each for each in begun if each[1] not in (used_up or ())]
+                deque(run(lambda each: files.abort_upload(*each), left), maxlen=0)
+                deque(run(lambda each: files.remove_object(each.path, each.etag), chunk), maxlen=0)
     return bool(found)
 
 
 def _is_list(entry: ObjectEntry, staging: str) -> bool:
     return entry.path[len(staging) + 1 :].startswith((_UPLOADS, f"{UNDO}/"))
-
-
-def _discard(files: ObjectFiles, is_list: bool, entry: ObjectEntry) -> None:  # noqa: FBT001  of all entries that are mapped
-    for path, upload in _read(files, entry) if is_list else ():
-        files.abort_upload(path, upload)
-    files.remove_object(entry.path, entry.etag)
 
 
 def _read_whole(files: ObjectFiles, entry: ObjectEntry) -> bytes:

@@ -133,6 +133,9 @@ class ObjectStep(CommitStep):
     def removes(self) -> bool:
         return False
 
+    def uploads(self) -> Iterable[UploadId]:
+        return (self.upload,)
+
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
         if verdict is StepVerdict.LOST:
             return StepFault(self.target, "is neither staged nor published: its upload is gone")

@@ -31,6 +31,7 @@ from typing import Any, Protocol
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.fs.objects import UploadId
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 
@@ -159,6 +160,10 @@ class CommitStep(Protocol):
         They are synced also if the step was found done: the process that executed it may have died before syncing.
         """
         del captured
+        return ()
+
+    def uploads(self) -> Iterable[UploadId]:
+        """Uploads to an object store that are used up once the step is done."""
         return ()
 
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:

@@ -1,6 +1,6 @@
 """What attempts keep in a store: uploads that are written down, and how all of it is discarded."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -65,17 +65,22 @@ def test_a_discarded_attempt_leaves_nothing(place: Place) -> None:
     assert place.read() == OLD
 
 
+@dataclass(frozen=True)
+class AbortingObjects(MemoryObjects):
+    """Writes down which uploads it is asked to abort."""
+
+    aborted: list[UploadId] = field(default_factory=list)
+
+    def abort_upload(self, path: str, upload: UploadId) -> bool:
+        self.aborted.append(upload)
+        return MemoryObjects.abort_upload(self, path, upload)
+
+
 def test_a_discarding_that_is_interrupted_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_attempts, "_DISCARDED_TOGETHER", 2)
-    store, beats, aborts = ObjectStore(), [3], list[str]()
-
-    @dataclass(frozen=True)
-    class Counting(MemoryObjects):
-        def abort_upload(self, path: str, upload: UploadId) -> bool:
-            aborts.append(upload)
-            return MemoryObjects.abort_upload(self, path, upload)
-
-    place = Place(Counting(store), "/bucket")
+    store, beats = ObjectStore(), [3]
+    files = AbortingObjects(store)
+    aborts, place = files.aborted, Place(files, "/bucket")
     for number in range(10):
         place.stage(number, NEW)
     place.files.put_if_absent(f"{place.staging}/slots/1", OLD)
@@ -91,6 +96,22 @@ def test_a_discarding_that_is_interrupted_goes_on_where_it_was(monkeypatch: pyte
     assert discard_attempt(place.files, place.staging, 4, require)
     assert len(aborts) == len(set(aborts)) == 10
     assert (store.uploads, store.objects) == ({}, {})
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_what_became_an_object_is_not_aborted_where_it_is_worth_asking(count: int) -> None:
+    files, asked = AbortingObjects(ObjectStore()), list[int]()
+    place = Place(files, "/bucket")
+    staged = [place.stage(number, NEW)[0] for number in range(count)]
+    used_up = staged[1:]
+
+    def find_used_up() -> list[UploadId]:
+        asked.append(len(files.aborted))
+        return used_up
+
+    assert discard_attempt(files, place.staging, find_used_up=find_used_up)
+    assert (asked, files.aborted) == (([], staged) if count == 8 else ([0], staged[:1]))
+    assert files.store.objects == {}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from gobblin_assets.commit.published.verification import Damage, Fault, Verifica
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.fs.objects import UploadId
 from gobblin_assets.fs.registry import open_file_system, open_object_store
+from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.state import SequenceId
@@ -126,6 +128,25 @@ def test_what_somebody_did_to_published_files_is_found(lake: Lake, world: World)
 
     damages = (Damage.MISSING, Damage.REPLACED, Damage.LENGTH, Damage.UNKNOWN)
     assert found == dict(zip([*published[:3], stranger], damages, strict=True))
+
+
+@pytest.mark.rotating
+def test_uploads_that_became_files_are_not_aborted(lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for urn in lake.urns:
+        lake.add_rows(urn, 60)
+    aborted: list[str] = []
+    abort = S3ObjectFiles.abort_upload
+
+    def note(self: S3ObjectFiles, path: str, upload: UploadId) -> bool:
+        aborted.append(path)
+        return abort(self, path, upload)
+
+    monkeypatch.setattr(S3ObjectFiles, "abort_upload", note)
+
+    assert not world.run().failed
+
+    assert not [path for path in aborted if "/rehearsal-" not in path]
+    world.check_exactly_once()
 
 
 @pytest.mark.rare

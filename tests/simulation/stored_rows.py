@@ -181,14 +181,14 @@ def _nothing_is_taken_back() -> AbstractContextManager[Any]:
 def _cleanup_removes_what_was_published() -> Iterator[None]:
     discard = cleanup.discard_attempt
 
-    def mutant(files: Any, staging: str) -> bool:
+    def mutant(files: Any, staging: str, *more: Any) -> bool:
         notes = [each for each in files.list_objects(staging) if "/uploads-" in each.path]
         for note in notes:
             for path, _upload in json.loads(files.read_range(note.path, note.etag, 0, note.size_bytes)):
                 found = files.find_object(path)
                 if found is not None:
                     files.remove_object(path, found.etag)
-        return discard(files, staging)
+        return discard(files, staging, *more)
 
     with mock.patch.object(cleanup, "discard_attempt", mutant):
         yield
