@@ -3,26 +3,22 @@
 import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gobblin_assets.errors import RejectedError, RetryableError
+from demo.server_process import serve
+from gobblin_assets.errors import RejectedError
 
 VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw"
 VERSITYGW_VERSION: Final = "v1.8.0"
 REGION: Final = "us-east-1"
 
 _BUILD_S_MAX: Final = 900.0
-_START_S_MAX: Final = 60.0
-_PORT_TRIES_MAX: Final = 3
 _LOG_CHARACTERS_MAX: Final = 3_000
-_GUARD: Final = 'read -r _; kill -s KILL "$1" 2>/dev/null'
 
 
 @contextmanager
@@ -69,46 +65,3 @@ def build_versitygw() -> Path:
             (work / "versitygw").rename(program)
             work.rmdir()
     return program
-
-
-@contextmanager
-def serve(command: Callable[[int], list[str]], log: Path, environment: Mapping[str, str]) -> Iterator[int]:
-    """Run a server for the block, and give the port at which it takes connections. ``command``: with a port.
-
-    A guard kills the server when this process ends, however it ends.
-    """
-    for tries in range(1, _PORT_TRIES_MAX + 1):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        with log.open("wb") as output:
-            process = subprocess.Popen(  # noqa: S603  our own command, as separate words
-                command(port), env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
-            )
-        # In a session of its own: otherwise Ctrl-C at the terminal would end the guard first.
-        guard = subprocess.Popen(  # noqa: S603  fixed words
-            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        try:
-            if _wait(process, port):
-                yield port
-                return
-            if tries == _PORT_TRIES_MAX:
-                said = log.read_text(errors="replace")[-_LOG_CHARACTERS_MAX:]
-                raise RetryableError(f"the server did not start:\n{said}")
-        finally:
-            process.kill()
-            process.wait()
-            guard.kill()
-            guard.wait()
-
-
-def _wait(process: "subprocess.Popen[bytes]", port: int) -> bool:
-    end = time.monotonic() + _START_S_MAX
-    while time.monotonic() < end and process.poll() is None:
-        with socket.socket() as probe:
-            probe.settimeout(1.0)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return True
-        time.sleep(0.05)
-    return False

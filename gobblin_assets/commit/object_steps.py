@@ -12,7 +12,6 @@ The old version is put aside by a copy inside the store, before its place is tak
 of what is done, ``object_undo`` takes a step back.
 """
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,10 +86,10 @@ class ObjectStep(CommitStep):
     def slot(self) -> str:
         return slot_of(self.staging, self.number)
 
-    @abstractmethod
     def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:
-        """What the name, looked at now, asks for; and what was found there."""
-        ...
+        """What the name, looked at now, asks for, and what was found there; of a kind that takes a free name."""
+        found = files.find_object(self.target)
+        return decide_place_object(self.judge(found)), found
 
     def judge(self, entry: ObjectEntry | None) -> Stands:
         """What this is to the step. ``entry`` has its metadata."""
@@ -161,10 +160,6 @@ class PlaceObject(ObjectStep):
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
 
-    def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:
-        found = files.find_object(self.target)
-        return decide_place_object(self.judge(found)), found
-
     def published(self) -> Iterable[PublishedStepFile]:
         return ((self.target, self.identity, 0),)
 
@@ -183,10 +178,6 @@ class PublishObject(ObjectStep):
     @property
     def kind(self) -> str:
         return "publish_object"
-
-    def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:
-        found = files.find_object(self.target)
-        return decide_place_object(self.judge(found)), found
 
     def published(self) -> Iterable[PublishedStepFile]:
         return ((self.target, self.identity, self.row_count),)

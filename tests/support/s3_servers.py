@@ -24,7 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from demo.kafka.jars import resolve_jars
-from demo.s3.gateway import REGION, build_versitygw, run_gateway, serve
+from demo.s3.gateway import REGION, build_versitygw, run_gateway
+from demo.server_process import serve
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles

@@ -11,12 +11,11 @@ import json
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,6 +25,7 @@ from typing import Any, Final
 import asyncssh
 import pytest
 
+from demo.server_process import serve
 from gobblin_assets.fs.sftp.client import IDLE_S, SftpClient
 from gobblin_assets.fs.sftp.login import SftpServer
 from gobblin_assets.fs.sftp.session import ANSWER_WAIT_S
@@ -39,8 +39,6 @@ HIDDEN: Final = ".gobblin"
 
 _BRING_S_MAX: Final = 120.0
 _START_S_MAX: Final = 30.0
-_PORT_TRIES_MAX: Final = 3
-_GUARD: Final = 'read -r _; kill -s KILL "$1" 2>/dev/null'
 _PROGRAM: Final = Path(__file__).with_name("sftp_program.py")
 
 
@@ -151,7 +149,7 @@ def run_openssh() -> Iterator[SshServer]:
                 config.write_text("".join(f"{name} {value}\n" for name, value in lines.items()), encoding="utf-8")
                 return [str(folder / "program" / "sshd"), "-D", "-e", "-f", str(config)]
 
-            with _serving(command, folder / "log", environment, as_user=True) as port:
+            with serve(command, folder / "log", environment, cwd="/", **_as_user()) as port:
                 server = SshServer(port, _ordinary_user().pw_name, folder)
                 if _lets_in(server):
                     yield server
@@ -176,7 +174,7 @@ def run_python_sftp(**faults: Any) -> Iterator[SshServer]:
             }
             return [sys.executable, str(_PROGRAM), json.dumps(orders)]
 
-        with _serving(command, folder / "log", {}, as_user=False) as port:
+        with serve(command, folder / "log", {}, cwd="/") as port:
             yield SshServer(port, user.pw_name, folder)
 
 
@@ -303,51 +301,9 @@ asyncio.run(look())
 """
 
 
-@contextmanager
-def _serving(
-    command: Callable[[int], Sequence[str]], log: Path, environment: Mapping[str, str], *, as_user: bool
-) -> Iterator[int]:
-    """The port of a server that takes connections."""
+def _as_user() -> dict[str, Any]:
+    """Options of a process that has no right of root."""
+    if os.geteuid() != 0:
+        return {}
     user = _ordinary_user()
-    identity: dict[str, Any] = {}
-    if as_user and os.geteuid() == 0:
-        identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    for tries in range(1, _PORT_TRIES_MAX + 1):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command(port),
-                env={**os.environ, **environment},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                **identity,
-            )
-        # In a session of its own: otherwise Ctrl-C at the terminal would end the guard first.
-        guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
-        try:
-            if _wait(process, port):
-                yield port
-                return
-            assert tries < _PORT_TRIES_MAX, f"the server did not start:\n{log.read_text(errors='replace')[-3000:]}"
-        finally:
-            process.kill()
-            process.wait()
-            guard.kill()
-            guard.wait()
-
-
-def _wait(process: "subprocess.Popen[bytes]", port: int) -> bool:
-    end = time.monotonic() + _START_S_MAX
-    while time.monotonic() < end and process.poll() is None:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return True
-        time.sleep(0.05)
-    return False
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
