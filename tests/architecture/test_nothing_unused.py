@@ -54,6 +54,7 @@ EXCEPTIONS = {
     "db.embedded.EmbeddedServer.jdbc_url": _OF_OWNERS,
     "db.embedded.EmbeddedServer.tcp_url": _OF_OWNERS,
     "errors.ErrorFamily.REJECTED": "made from the class of an error",
+    "events.timed_request._Connection._new_conn": "urllib3 calls it",
     "events.timed_request._Pool.ConnectionCls": "urllib3 looks for it",
     "events.timed_request._TlsPool.ConnectionCls": "the same",
     "failpoints.install": "for tests, which are what failpoints are for",

@@ -1,7 +1,7 @@
 """Steps at names of an object store: done once, known by their id, taken back, and never over a stranger's object."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.object_work import ObjectWorkFiles
-from gobblin_assets.fs.objects import Absent, HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart
+from gobblin_assets.fs.objects import HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart
 from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
@@ -74,13 +74,6 @@ class Place:
         if standing is not None:
             self.files.remove_object(self.target, standing.etag)
         self.files.put_if_absent(self.target, content)
-        return self.get()
-
-    def upload(self, content: bytes, metadata: Mapping[str, str], headers: Mapping[str, str]) -> ObjectEntry:
-        """The same, of an object that says more of itself."""
-        upload = self.files.begin_upload(self.target, metadata, headers)
-        part = self.files.write_part(self.target, upload, 1, content, google_crc32c.value(content))
-        self.files.complete_upload(self.target, upload, [part], Absent())
         return self.get()
 
     def get(self) -> ObjectEntry:
@@ -284,27 +277,6 @@ def test_a_stranger_is_not_taken_back(place: Place, make: Callable[[Place], Obje
     place.put(b"a stranger's")
     assert place.undo(step) in (UndoOutcome.NEVER_HAPPENED, UndoOutcome.STRANGER)
     assert place.read() == b"a stranger's"
-
-
-@pytest.mark.parametrize("make", [Place.replace_object, Place.remove_object], ids=lambda make: make.__name__)
-def test_a_version_that_comes_back_says_of_itself_what_it_said_before(
-    place: Place, make: Callable[[Place, ObjectEntry], ObjectStep]
-) -> None:
-    headers = {
-        "cache-control": "max-age=60, public",
-        "content-disposition": 'attachment; filename="a  b.csv"',
-        "content-encoding": "gzip",
-        "content-language": "de",
-        "content-type": "text/csv; charset=utf-8",
-        "expires": "Thu, 01 Jan 2032 00:00:00 GMT",
-    }
-    step = make(place, place.upload(OLD, {"team": "a"}, headers))
-    place.execute(step)
-    assert place.undo(step) is UndoOutcome.UNDONE
-    back = place.get()
-    assert place.read() == OLD
-    assert back.headers == headers
-    assert (back.metadata or {})["team"] == "a"
 
 
 def test_a_removal_is_taken_back_from_its_mark(place: Place) -> None:
