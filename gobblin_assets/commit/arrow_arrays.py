@@ -14,10 +14,12 @@ _TYPE_CODES: Final = {pa.int8(): "b", pa.int32(): "i", pa.int64(): "q", pa.uint6
 
 
 def make_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """An array of texts, whole numbers, or a dictionary of texts. None is NULL.
+    """An array of texts, whole numbers, or a dictionary of texts. None is NULL. An array stays as it is.
 
     OverflowError for a number that the type does not hold, UnicodeEncodeError for a text that is not Unicode.
     """
+    if isinstance(values, pa.Array):
+        return values
     null_count = values.count(None)
     if null_count == len(values):
         return pa.nulls(len(values), data_type)

@@ -5,7 +5,7 @@ destination, markers, attempts, the copies of replaced objects, and the claim.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -115,9 +115,9 @@ class NamedObjects:
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """A part is durable once the store has answered."""
 
-    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+    def steps_for(self, outputs: Sequence[Output], target: Target) -> Iterator[CommitStep]:
         root = self.place_of(target.urn)
-        return [_step_of(each, output.path, root) for output in outputs for each in _details_of(output)]
+        return (_step_of(each, output.path, root) for output in outputs for each in _details_of(output))
 
     def prune(self, urn: DatasetUrn) -> None:
         self._work.prune(urn)
