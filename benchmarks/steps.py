@@ -1,6 +1,7 @@
 """Many steps in one sequence: T1 and T2 with steps in memory, then execution and T3 with files on disk."""
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -104,11 +105,12 @@ def _measure_replacements(world: World, options: Options, counts: Sequence[int])
             f"{count:,} replacements take {seals.sizes.median(f'{count:,}'):.1f} MB in Postgres, all indexes included."
             for count in counts
         ),
+        f"{largest} replacements: {seals.processor.median(largest):.1f} s of this process's processor time.",
         verdict(f"{largest} replacements, T1 + T2", seals.samples.median(f"{largest} steps: T1 + T2"), LOG_S_MAX),
         verdict(f"{largest} replacements, growth", seals.peaks.median(largest), REPLACED_MB_MAX, "MB"),
         verdict(f"{largest} replacements, Postgres", seals.sizes.median(largest), REPLACED_MB_MAX, "MB"),
-        f"Files that a copy replaces, {FILES_PER_DIRECTORY:,} to a directory, by four writers; encoding begins with",
-        "what the transfer reported. Times are of the nanosecond, and differ by days. Nothing is copied.",
+        f"Files that a copy replaces, {FILES_PER_DIRECTORY:,} to a directory, by four writers. Encoding begins with what "
+        "the transfer reported; nothing is copied. Times are of the nanosecond, and differ by days.",
     ]
     return Table("Steps: staging and sealing replacements", ("phase", "median", "min", "max"),
                  tuple(seals.samples.row(name) for name in seals.samples.by_name), tuple(notes))  # fmt: skip
@@ -116,9 +118,12 @@ def _measure_replacements(world: World, options: Options, counts: Sequence[int])
 
 @dataclass(slots=True)
 class _Seals:
-    """Of T1 and T2, by the number of steps: seconds, megabytes in Postgres, and those by which the process grew."""
+    """Of T1 and T2, by the number of steps: seconds, those of the processor, megabytes in Postgres, and those by which
+    the process grew.
+    """
 
     samples: Samples = field(default_factory=Samples)
+    processor: Samples = field(default_factory=Samples)
     sizes: Samples = field(default_factory=Samples)
     peaks: Samples = field(default_factory=Samples)
 
@@ -127,9 +132,11 @@ class _Seals:
         reset_peak()
         resident = resident_mb()
         begun = _begin(world)
+        used_s = time.process_time()
         laps = Laps()
         _stage_and_seal(world, begun, steps, laps)
         laps.spent["T1 + T2"] = sum(laps.spent.values())
+        self.processor.add(f"{count:,}", time.process_time() - used_s)
         self.samples.add_all({f"{count:,} steps: {name}": spent for name, spent in laps.spent.items()})
         self.sizes.add(f"{count:,}", (_log_bytes(world) - before) / _MB)
         self.peaks.add(f"{count:,}", peak_mb() - resident)
