@@ -109,8 +109,8 @@ def _measure_replacements(world: World, options: Options, counts: Sequence[int])
         verdict(f"{largest} replacements, T1 + T2", seals.samples.median(f"{largest} steps: T1 + T2"), LOG_S_MAX),
         verdict(f"{largest} replacements, growth", seals.peaks.median(largest), REPLACED_MB_MAX, "MB"),
         verdict(f"{largest} replacements, Postgres", seals.sizes.median(largest), REPLACED_MB_MAX, "MB"),
-        f"Files that a copy replaces, {FILES_PER_DIRECTORY:,} to a directory, by four writers. Encoding begins with what "
-        "the transfer reported; nothing is copied. Times are of the nanosecond, and differ by days.",
+        f"Files that a copy replaces, {FILES_PER_DIRECTORY:,} to a directory; their times have nanoseconds.",
+        "Encoding begins with what the transfer reported. Nothing is copied.",
     ]
     return Table("Steps: staging and sealing replacements", ("phase", "median", "min", "max"),
                  tuple(seals.samples.row(name) for name in seals.samples.by_name), tuple(notes))  # fmt: skip

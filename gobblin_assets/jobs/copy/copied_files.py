@@ -132,12 +132,13 @@ class CopiedFiles:
     ) -> FilesAtNames:
         numbers = [item.number for item in items]
         identities = IdentityColumns(
-            [self._size_bytes[number] for number in numbers],
-            [self._inode[number] for number in numbers],
-            [self._mtime_ns[number] for number in numbers],
+            _choose(self._size_bytes, numbers),
+            _choose(self._inode, numbers),
+            _choose(self._mtime_ns, numbers),
             [None] * len(numbers),
         )
-        writers = [self._names[self._writer[number]] for number in numbers]
+        names = self._names
+        writers = [names[writer] for writer in _choose(self._writer, numbers)]
         return FilesAtNames(numbers, [item.path for item in items], writers, identities, old, is_metadata)
 
     def _describe_directory(self, item: CopyItem) -> DirectoryAtName:
@@ -154,6 +155,14 @@ class CopiedFiles:
 
     def _files_of(self, item: CopyItem) -> list[FileResult]:
         return [each for each in self._of_directories[item.number] if not each.is_directory]
+
+
+def _choose(column: "array[int]", numbers: Sequence[int]) -> "array[int]":
+    """Most often, all that follow each other."""
+    first, end = numbers[0], numbers[-1] + 1
+    if end - first == len(numbers) and numbers == list(range(first, end)):
+        return column[first:end]
+    return array(column.typecode, [column[number] for number in numbers])
 
 
 def _writer_of(result: FileResult) -> str:
