@@ -80,6 +80,7 @@ def _measure_log(world: World, options: Options, counts: Sequence[int]) -> Table
             for count in counts
         ),
         *(f"{count:,} steps: the process grew by {peaks.median(f'{count:,}'):.0f} MB at most." for count in counts),
+        f"{largest} steps: {seals.processor.median(largest):.1f} s of this process's processor time.",
         verdict(f"{largest} steps, T1 + T2", samples.median(f"{largest} steps: T1 + T2"), LOG_S_MAX),
         verdict(f"{largest} steps, Postgres", sizes.median(largest), LOG_MB_MAX, "MB"),
         f"Renames of single files with names like Spark's, {FILES_PER_DIRECTORY:,} to a directory; in memory only.",
