@@ -1,9 +1,10 @@
 """Many steps in one sequence: T1 and T2 with steps in memory, then execution and T3 with files on disk."""
 
 import shutil
+import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import text
@@ -16,14 +17,23 @@ from gobblin_assets.commit.driver import Driver
 from gobblin_assets.commit.rename_steps import RenameDirectory, RenameFile
 from gobblin_assets.commit.segment import combine_digests, encode_segments
 from gobblin_assets.commit.sequence import KeyMove, NewAttempt, NewSequence, SealOrder, StagedAttempt
-from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.commit.steps import CommitStep, StepBatch
+from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.jobs.copy.copied_files import CopiedFiles
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan
+from gobblin_assets.jobs.copy.copyable import Attributes, CopyableFile, CopyItem
+from gobblin_assets.jobs.copy.transfer.port import FileResult
+from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.state import AttemptId, DatasetId, RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.run.destination import Target
+from gobblin_assets.run.job_kind import Output
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.state.datasets import NewRun
 from gobblin_assets.state.leases import Holder, Lease
@@ -31,9 +41,11 @@ from gobblin_assets.state.leases import Holder, Lease
 FILES_PER_DIRECTORY = 1_000
 LOG_S_MAX = 2.5
 LOG_MB_MAX = 30.0
+REPLACED_MB_MAX = 50.0
 _LEASE_TTL_S = 3_600.0
 _MB = 1_000_000
 _EPOCH_NS = 1_760_000_000_000_000_000
+_DAYS_NS = 5 * 86_400_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +60,19 @@ class Begun:
 
 def measure(world: World, options: Options) -> list[Table]:
     counts = (1_000, 10_000) if options.quick else (100_000, 1_000_000)
-    return [_measure_log(world, options, counts), _measure_execution(world, options, counts[0])]
+    return [
+        _measure_log(world, options, counts),
+        _measure_replacements(world, options, counts),
+        _measure_execution(world, options, counts[0]),
+    ]
 
 
 def _measure_log(world: World, options: Options, counts: Sequence[int]) -> Table:
-    samples, sizes, peaks = Samples(), Samples(), Samples()
+    seals = _Seals()
     for _run in range(options.runs):
         for count in counts:
-            steps = _imagined_steps(world, count)
-            before = _log_bytes(world)
-            reset_peak()
-            resident = resident_mb()
-            begun = _begin(world)
-            laps = Laps()
-            _stage_and_seal(world, begun, steps, laps)
-            laps.spent["T1 + T2"] = sum(laps.spent.values())
-            samples.add_all({f"{count:,} steps: {name}": spent for name, spent in laps.spent.items()})
-            sizes.add(f"{count:,}", (_log_bytes(world) - before) / _MB)
-            peaks.add(f"{count:,}", peak_mb() - resident)
-            del steps
+            seals.measure(world, count, _imagined_steps(world, count))
+    samples, sizes, peaks = seals.samples, seals.sizes, seals.peaks
     largest = f"{counts[-1]:,}"
     notes = [
         *(
@@ -74,12 +80,67 @@ def _measure_log(world: World, options: Options, counts: Sequence[int]) -> Table
             for count in counts
         ),
         *(f"{count:,} steps: the process grew by {peaks.median(f'{count:,}'):.0f} MB at most." for count in counts),
+        f"{largest} steps: {seals.processor.median(largest):.1f} s of this process's processor time.",
         verdict(f"{largest} steps, T1 + T2", samples.median(f"{largest} steps: T1 + T2"), LOG_S_MAX),
         verdict(f"{largest} steps, Postgres", sizes.median(largest), LOG_MB_MAX, "MB"),
         f"Renames of single files with names like Spark's, {FILES_PER_DIRECTORY:,} to a directory; in memory only.",
     ]
     return Table("Steps: staging and sealing", ("phase", "median", "min", "max"),
                  tuple(samples.row(name) for name in samples.by_name), tuple(notes))  # fmt: skip
+
+
+def _measure_replacements(world: World, options: Options, counts: Sequence[int]) -> Table:
+    """From what a copy's transfer has reported; the plan of the copy is there before, and is not counted."""
+    seals = _Seals()
+    urn = DatasetUrn("photos")
+    tree = _open_tree(world, urn)
+    for _run in range(options.runs):
+        for count in counts:
+            output = Output(Role.DATA, tree.stage(AttemptId(uuid.uuid4())), "", (), _imagine_copy(count))
+            target = Target(urn, "", SequenceId(uuid.uuid4()), 0)
+            seals.measure(world, count, tree.steps_for([output], target))
+            del output
+    largest = f"{counts[-1]:,}"
+    notes = [
+        *(
+            f"{count:,} replacements take {seals.sizes.median(f'{count:,}'):.1f} MB in Postgres, all indexes included."
+            for count in counts
+        ),
+        f"{largest} replacements: {seals.processor.median(largest):.1f} s of this process's processor time.",
+        verdict(f"{largest} replacements, T1 + T2", seals.samples.median(f"{largest} steps: T1 + T2"), LOG_S_MAX),
+        verdict(f"{largest} replacements, growth", seals.peaks.median(largest), REPLACED_MB_MAX, "MB"),
+        verdict(f"{largest} replacements, Postgres", seals.sizes.median(largest), REPLACED_MB_MAX, "MB"),
+        f"Files that a copy replaces, {FILES_PER_DIRECTORY:,} to a directory; their times have nanoseconds.",
+        "Encoding begins with what the transfer reported. Nothing is copied.",
+    ]
+    return Table("Steps: staging and sealing replacements", ("phase", "median", "min", "max"),
+                 tuple(seals.samples.row(name) for name in seals.samples.by_name), tuple(notes))  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Seals:
+    """Of T1 and T2, by the number of steps: seconds, those of the processor, megabytes in Postgres, and those by which
+    the process grew.
+    """
+
+    samples: Samples = field(default_factory=Samples)
+    processor: Samples = field(default_factory=Samples)
+    sizes: Samples = field(default_factory=Samples)
+    peaks: Samples = field(default_factory=Samples)
+
+    def measure(self, world: World, count: int, steps: Iterable[StepBatch]) -> None:
+        before = _log_bytes(world)
+        reset_peak()
+        resident = resident_mb()
+        begun = _begin(world)
+        used_s = time.process_time()
+        laps = Laps()
+        _stage_and_seal(world, begun, steps, laps)
+        laps.spent["T1 + T2"] = sum(laps.spent.values())
+        self.processor.add(f"{count:,}", time.process_time() - used_s)
+        self.samples.add_all({f"{count:,} steps: {name}": spent for name, spent in laps.spent.items()})
+        self.sizes.add(f"{count:,}", (_log_bytes(world) - before) / _MB)
+        self.peaks.add(f"{count:,}", peak_mb() - resident)
 
 
 def _measure_execution(world: World, options: Options, count: int) -> Table:
@@ -139,7 +200,7 @@ def _begin(world: World) -> Begun:
     return begun
 
 
-def _stage_and_seal(world: World, begun: Begun, steps: Sequence[CommitStep], laps: Laps) -> None:
+def _stage_and_seal(world: World, begun: Begun, steps: Iterable[StepBatch], laps: Laps) -> None:
     store = open_stores(world.engine).commits
     segments = tuple(encode_segments(steps, role=Role.DATA, partition=""))
     laps.lap("encoding")
@@ -203,6 +264,53 @@ def _imagined_steps(world: World, count: int) -> list[CommitStep]:
         )
         for number in range(count)
     ]  # fmt: skip
+
+
+def _open_tree(world: World, urn: DatasetUrn) -> NamedTree:
+    root = str(world.destination / "mirror")
+    fs, path = open_file_system(root)
+    fs.make_directories(path)
+    stores = open_stores(world.engine)
+    tree = NamedTree(
+        *(JobName(new_job()), root, fs, path, stores, open_file_system, uuid.uuid4),
+        keep_s=_LEASE_TTL_S,
+        places={urn: str(urn)},
+    )
+    tree.bind()
+    return tree
+
+
+def _imagine_copy(count: int) -> CopiedFiles:
+    """A plan of which each file replaces an older one of another size and time, and what its writers reported."""
+    numbers = range(1, count + 1)
+    paths = [f"{number // FILES_PER_DIRECTORY:05d}/{number * 2_654_435_761 % 2**32:08x}.jpg" for number in numbers]
+    entries = (
+        TreeEntry(path, EntryKind.FILE, FileIdentity(_size_of(number), 9_000_000 + number, _time_of(number)))
+        for number, path in zip(numbers, paths, strict=True)
+    )
+    desired = Attributes(mode=0o644)
+    items = tuple(
+        CopyItem(number, path, (CopyableFile(path, entry, desired),))
+        for number, path, entry in zip(numbers, paths, entries, strict=True)
+    )
+    replaced = {
+        number: FileIdentity(_size_of(number + 1), 2_000_000 + number, _time_of(number + count)) for number in numbers
+    }
+    plan = CopyPlan("/source", NOTHING_PRESERVED, items, replaced)
+    copied = CopiedFiles(plan)
+    for item in items:
+        writer = f"w{item.number * 4 // (count + 1):03d}"
+        identity = FileIdentity(_size_of(item.number), 5_000_000 + item.number, _time_of(item.number))
+        copied.add(FileResult(item.number, item.path, f"{writer}/{item.number}", identity=identity))
+    return copied
+
+
+def _size_of(number: int) -> int:
+    return 30_000 + number * 7919 % 60_000
+
+
+def _time_of(number: int) -> int:
+    return _EPOCH_NS + number * 6_364_136_223_846_793_005 % _DAYS_NS
 
 
 def _rename_directories(fs: FileSystem, source: Path, target: Path) -> list[CommitStep]:

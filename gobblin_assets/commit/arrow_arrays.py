@@ -14,25 +14,40 @@ _TYPE_CODES: Final = {pa.int8(): "b", pa.int32(): "i", pa.int64(): "q", pa.uint6
 
 
 def make_array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """An array of texts, whole numbers, or a dictionary of texts. None is NULL.
+    """An array of texts, whole numbers, or a dictionary of texts. None is NULL. An array stays as it is.
 
     OverflowError for a number that the type does not hold, UnicodeEncodeError for a text that is not Unicode.
     """
-    null_count = values.count(None)
-    if null_count == len(values):
-        return pa.nulls(len(values), data_type)
+    if isinstance(values, pa.Array):
+        return values
+    if not len(values):
+        return pa.nulls(0, data_type)
     if pa.types.is_dictionary(data_type):
         texts = [text for text in dict.fromkeys(values) if text is not None]
+        if not texts:
+            return pa.nulls(len(values), data_type)
         places = {text: number for number, text in enumerate(texts)}
         numbers = make_array(list(map(places.get, values)), data_type.index_type)
         return pa.DictionaryArray.from_arrays(numbers, make_array(texts, data_type.value_type))
-    buffers: list[pa.Buffer | None] = [_validity(values) if null_count else None]
+    try:
+        # Most columns have no None, and looking for it takes as long as this.
+        return pa.Array.from_buffers(data_type, len(values), [None, *_encode(values, data_type)], 0)
+    except TypeError:
+        null_count = values.count(None)
+    if null_count == len(values):
+        return pa.nulls(len(values), data_type)
+    filler: Any = "" if pa.types.is_string(data_type) else 0
+    filled = _encode([filler if value is None else value for value in values], data_type)
+    return pa.Array.from_buffers(data_type, len(values), [_validity(values), *filled], null_count)
+
+
+def _encode(values: Sequence[Any], data_type: pa.DataType) -> list[pa.Buffer]:
+    """TypeError if there is a None."""
     if pa.types.is_string(data_type):
-        buffers += _encode_texts(["" if text is None else text for text in values] if null_count else values)
-    else:
-        numbers = [0 if number is None else number for number in values] if null_count else values
-        buffers.append(pa.py_buffer(array(_TYPE_CODES[data_type], numbers)))
-    return pa.Array.from_buffers(data_type, len(values), buffers, null_count)
+        return _encode_texts(values)
+    code = _TYPE_CODES[data_type]
+    is_encoded = isinstance(values, array) and values.typecode == code
+    return [pa.py_buffer(values if is_encoded else array(code, values))]
 
 
 def _encode_texts(texts: Sequence[str]) -> list[pa.Buffer]:

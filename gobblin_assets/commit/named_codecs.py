@@ -1,4 +1,4 @@
-"""How segments store the steps of ``named_steps``: the columns of paths hold the places, ``payload`` the rest.
+"""How segments store the steps of ``named_steps``; ``named_columns`` has the columns of steps with one row each.
 
 A row with a target and without a size is no published file: a directory, or a file that is removed.
 """
@@ -8,40 +8,49 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from gobblin_assets.commit.named_columns import (
+    EXCHANGES,
+    METADATA,
+    PlaceColumns,
+    columns_of_ensured,
+    columns_of_placed,
+    columns_of_removed,
+    columns_of_replaced,
+    flags_of_replacement,
+)
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import DIRECTORIES, SLOTS, NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.steps import CommitStep, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.model.identity_columns import IdentityColumns
 
+PLACE_FILE: Final = "place_file"
+REPLACE_FILE: Final = "replace_file"
 REMOVE_FILE: Final = "remove_file"
-
-_METADATA: Final = "m"
-_EXCHANGES: Final = "x"
-_BY_TWO_RENAMES: Final = "r"
 
 
 class _PlaceFileCodec:
     def to_columns(self, steps: Sequence[PlaceFile], first: int) -> Sequence[Sequence[object]]:
-        return _columns(
-            [(step, step.writer, step.identity, _METADATA if step.is_metadata else None) for step in steps], first
-        )
+        places = _places_of(steps, [step.writer for step in steps])
+        identities = IdentityColumns.of([step.identity for step in steps])
+        flags = [METADATA if step.is_metadata else None for step in steps]
+        return [range(first, first + len(steps)), *columns_of_placed(places, identities, flags=flags)]
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
             staging, writer = split_source(source_dir)
             identity = FileIdentity(size, inode, mtime, tag)
-            is_metadata = payload == _METADATA
+            is_metadata = payload == METADATA
             yield PlaceFile(staging, f"{target_dir}/{target}", number or "", writer, identity, is_metadata)
 
 
 class _ReplaceFileCodec:
     def to_columns(self, steps: Sequence[ReplaceFile], first: int) -> Sequence[Sequence[object]]:
-        return _columns([(step, step.writer, step.identity, self._write(step)) for step in steps], first)
-
-    def _write(self, step: ReplaceFile) -> str:
-        way = _EXCHANGES if step.exchanges else _BY_TWO_RENAMES
-        return f"{way}{_METADATA if step.is_metadata else ''}:{format_identity(step.old)}"
+        places = _places_of(steps, [step.writer for step in steps])
+        identities, old = (IdentityColumns.of(some) for some in ([s.identity for s in steps], [s.old for s in steps]))
+        flags = [flags_of_replacement(exchanges=s.exchanges, is_metadata=s.is_metadata) for s in steps]
+        return [range(first, first + len(steps)), *columns_of_replaced(places, identities, old, flags=flags)]
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, size, inode, mtime, tag, _rows, payload in rows:
@@ -50,14 +59,18 @@ class _ReplaceFileCodec:
             yield ReplaceFile(
                 *(staging, f"{target_dir}/{target}", number or "", writer, FileIdentity(size, inode, mtime, tag)),
                 old=parse_identity(old),
-                exchanges=_EXCHANGES in flags,
-                is_metadata=_METADATA in flags,
+                exchanges=EXCHANGES in flags,
+                is_metadata=METADATA in flags,
             )
 
 
 class _RemoveFileCodec:
     def to_columns(self, steps: Sequence[RemoveFile], first: int) -> Sequence[Sequence[object]]:
-        return _columns([(step, SLOTS, None, format_identity(step.old)) for step in steps], first)
+        places = _places_of(steps, [SLOTS] * len(steps))
+        return [
+            range(first, first + len(steps)),
+            *columns_of_removed(places, IdentityColumns.of([s.old for s in steps])),
+        ]
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, _, _, _, _, _, payload in rows:
@@ -67,7 +80,8 @@ class _RemoveFileCodec:
 
 class _EnsureDirectoryCodec:
     def to_columns(self, steps: Sequence[EnsureDirectory], first: int) -> Sequence[Sequence[object]]:
-        return _columns([(step, DIRECTORIES, None, None) for step in steps], first)
+        places = _places_of(steps, [DIRECTORIES] * len(steps))
+        return [range(first, first + len(steps)), *columns_of_ensured(places)]
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _, _, source_dir, number, target_dir, target, *_others in rows:
@@ -109,33 +123,23 @@ class _PlaceDirectoryCodec:
 
 
 NAMED_KINDS: Final = (
-    StepKind("place_file", _PlaceFileCodec()),
+    StepKind(PLACE_FILE, _PlaceFileCodec()),
     StepKind("place_directory", _PlaceDirectoryCodec()),
-    StepKind("replace_file", _ReplaceFileCodec()),
+    StepKind(REPLACE_FILE, _ReplaceFileCodec()),
     StepKind(REMOVE_FILE, _RemoveFileCodec()),
     StepKind("ensure_directory", _EnsureDirectoryCodec()),
 )
 
 
-def _columns(
-    rows: Sequence[tuple[NamedStep, str, FileIdentity | None, str | None]], first: int
-) -> Sequence[Sequence[object]]:
-    """``rows``: each step with the directory of its place in the attempt, what it publishes, and its payload."""
-    targets = [step.target.rpartition("/") for step, _, _, _ in rows]
-    identities = [identity for _, _, identity, _ in rows]
-    return [
-        range(first, first + len(rows)),
-        [f"{step.staging}/{directory}" for step, directory, _, _ in rows],
-        [step.number for step, _, _, _ in rows],
+def _places_of(steps: Sequence[NamedStep], directories: Sequence[str]) -> PlaceColumns:
+    """``directories``: those of the steps' places in the attempt."""
+    targets = [step.target.rpartition("/") for step in steps]
+    return PlaceColumns(
+        [f"{step.staging}/{directory}" for step, directory in zip(steps, directories, strict=True)],
+        [step.number for step in steps],
         [directory for directory, _, _ in targets],
         [name for _, _, name in targets],
-        [None if identity is None else identity.size_bytes for identity in identities],
-        [None if identity is None else identity.inode for identity in identities],
-        [None if identity is None else identity.mtime_ns for identity in identities],
-        [None if identity is None else identity.tag for identity in identities],
-        [None if identity is None else 0 for identity in identities],
-        [payload for _, _, _, payload in rows],
-    ]
+    )
 
 
 def split_source(source_dir: str | None) -> tuple[str, str]:

@@ -12,9 +12,10 @@ other kinds have no rows for their files, so the kind is asked for them.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from gobblin_assets.commit.arrow_arrays import make_array
 from gobblin_assets.commit.object_codecs import GIVEN_NAMES, REMOVING
 from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind, is_built_in
-from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepKind, StepRow
+from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepBatch, StepColumns, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import Role
@@ -55,6 +56,10 @@ _SCHEMA: Final = pa.schema(
 
 COLUMNS: Final = tuple(_SCHEMA.names)
 _KIND: Final = COLUMNS.index("kind")
+_SIZE_OF_STEPS: Final = COLUMNS.index("size_bytes") - 2
+_ROWS_OF_STEPS: Final = COLUMNS.index("row_count") - 2
+_PHASE_AND_CLASS: Final = attrgetter("phase", "__class__")
+_KIND_AND_CLASS: Final = attrgetter("kind", "__class__")
 _PROVIDERS: Final = b"gobblin_assets.step_kinds"
 _PHASE: Final = b"gobblin_assets.phase"
 
@@ -84,21 +89,59 @@ _COUNTS: Final = ("step_count", "file_count", "row_count", "file_bytes")
 
 
 def encode_segments(
-    steps: Sequence[CommitStep],
+    steps: Iterable[StepBatch],
     *,
     role: Role,
     partition: str,
     file_schema: object = None,
     steps_max: int = STEPS_PER_SEGMENT_MAX,
 ) -> list[Segment]:
-    """Cut ``steps`` into segments of one phase and of bounded size, keeping the order within a phase."""
-    phases = {step.phase for step in steps}
-    of_phases = [[step for step in steps if step.phase == phase] for phase in sorted(phases)]
-    return [
-        _encode(some[start : start + steps_max], role, partition, file_schema)
-        for some in ([steps] if len(phases) == 1 else of_phases)
-        for start in range(0, len(some), steps_max)
-    ]
+    """Cut ``steps`` into segments of one phase and of bounded size, keeping the order within a phase.
+
+    Steps are taken one after another: no more of them are held than fill a segment of each phase.
+    """
+    waiting: dict[int, _Waiting] = defaultdict(_Waiting)
+    encoded: dict[int, list[Segment]] = defaultdict(list)
+    for (phase, _class), same in groupby(steps, key=_PHASE_AND_CLASS):
+        mine = waiting[phase]
+        while mine.take(same, steps_max):
+            encoded[phase].append(_encode(mine.pop(), role, partition, file_schema))
+    for phase, left in waiting.items():
+        if left.count:
+            encoded[phase].append(_encode(left.pop(), role, partition, file_schema))
+    return [segment for _phase, segments in sorted(encoded.items()) for segment in segments]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The steps of a phase that wait for their segment to be full."""
+
+    steps: list[StepBatch] = field(default_factory=list)
+    count: int = 0
+    rest: StepColumns | None = None
+
+    def take(self, same: Iterator[StepBatch], steps_max: int) -> bool:
+        """Whether the segment is full. False: ``same`` is exhausted."""
+        while self.count < steps_max:
+            first = next(same, None) if self.rest is None else self.rest
+            self.rest = None
+            if first is None:
+                return False
+            if isinstance(first, StepColumns):
+                room = steps_max - self.count
+                if len(first) > room:
+                    first, self.rest = first.cut(0, room), first.cut(room, len(first))
+                self.steps.append(first)
+                self.count += len(first)
+            else:
+                some = [first, *islice(same, steps_max - self.count - 1)]
+                self.steps += some
+                self.count += len(some)
+        return True
+
+    def pop(self) -> list[StepBatch]:
+        steps, self.steps, self.count = self.steps, [], 0
+        return steps
 
 
 def encode_empty(*, role: Role, partition: str, file_schema: object) -> Segment:
@@ -199,9 +242,17 @@ def combine_digests(digests: Iterable[bytes]) -> bytes:
     return hashlib.sha256(b"".join(sorted(digests))).digest()
 
 
-def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema: object) -> Segment:
-    row_count = file_bytes = file_count = 0
+def _encode(steps: Sequence[StepBatch], role: Role, partition: str, file_schema: object) -> Segment:
+    step_count = row_count = file_bytes = file_count = 0
     for step in steps:
+        if isinstance(step, StepColumns):
+            sizes, rows_of = step.columns[_SIZE_OF_STEPS], step.columns[_ROWS_OF_STEPS]
+            step_count += len(step)
+            file_count += len(sizes) - sizes.count(None)
+            file_bytes += sum(filter(None, sizes))
+            row_count += sum(filter(None, rows_of))
+            continue
+        step_count += 1
         for _path, identity, rows in step.published():
             file_count += 1
             row_count += rows
@@ -212,7 +263,7 @@ def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema
         partition=partition,
         payload=payload,
         digest=hashlib.sha256(payload).digest(),
-        step_count=len(steps),
+        step_count=step_count,
         file_count=file_count,
         row_count=row_count,
         file_bytes=file_bytes,
@@ -220,22 +271,32 @@ def _encode(steps: Sequence[CommitStep], role: Role, partition: str, file_schema
     )
 
 
-def _write_steps(steps: Sequence[CommitStep]) -> bytes:
+def _write_steps(steps: Sequence[StepBatch]) -> bytes:
     parts: list[Sequence[Sequence[object]]] = []
     providers: dict[str, Provider] = {}
     first = 0
-    for name, group in groupby(steps, key=attrgetter("kind")):
+    for (name, _class), group in groupby(steps, key=_KIND_AND_CLASS):
         some = list(group)
-        number, *others = get_kind(name).codec.to_columns(some, first)
-        parts.append((number, [name] * len(number), *others))
+        in_columns = [each for each in some if isinstance(each, StepColumns)]
         if (provider := find_provider(name)) is not None:
             providers[name] = provider
+        for each in in_columns:
+            parts.append((range(first, first + len(each)), [name] * len(each), *each.columns))
+            first += len(each)
+        if in_columns:
+            continue
+        number, *others = get_kind(name).codec.to_columns(some, first)
+        parts.append((number, [name] * len(number), *others))
         first += len(some)
     # Segments of one kind, the longest ones, are not copied.
-    whole = parts[0] if len(parts) == 1 else [list(chain(*columns)) for columns in zip(*parts, strict=True)]
+    whole = parts[0] if len(parts) == 1 else [_chain(columns) for columns in zip(*parts, strict=True)]
     if not steps:
         whole = [[] for _column in COLUMNS]
     return _write(whole, providers, steps[0].phase if steps else 0)
+
+
+def _chain(columns: Iterable[Sequence[object]]) -> list[object]:
+    return list(chain.from_iterable(each.to_pylist() if isinstance(each, pa.Array) else each for each in columns))
 
 
 def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider], phase: int = 0) -> bytes:
@@ -245,7 +306,7 @@ def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider
     if phase:
         metadata[_PHASE] = str(phase)
     schema = _SCHEMA.with_metadata(metadata) if metadata else _SCHEMA
-    arrays = [make_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    arrays = [make_array(values, column.type) for values, column in zip(columns, schema, strict=True)]
     file_count = len(arrays[0]) - arrays[COLUMNS.index("target_name")].null_count
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)

@@ -179,6 +179,27 @@ def undone_by_hand(verdict: StepVerdict) -> UndoOutcome:
     return UndoOutcome.STRANGER if verdict is StepVerdict.DONE else UndoOutcome.NEVER_HAPPENED
 
 
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """Many steps of one kind and phase, a row each, where a value each would cost too much.
+
+    ``columns``: those of ``segment.COLUMNS`` but for the step's number and its kind.
+    """
+
+    kind: str
+    phase: int
+    columns: Sequence[Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def cut(self, start: int, end: int) -> "StepColumns":
+        return StepColumns(self.kind, self.phase, [column[start:end] for column in self.columns])
+
+
+StepBatch = CommitStep | StepColumns
+"""What a destination gives to a segment: a step, or many."""
+
 StepRow = tuple[Any, ...]
 """One row of a segment, in the order of ``segment.COLUMNS``."""
 

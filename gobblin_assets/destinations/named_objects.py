@@ -3,7 +3,7 @@
 The prefix ``<root>/.gobblin`` has the copies of replaced objects as well.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -60,9 +60,9 @@ class NamedObjects(GivenNames):
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """A part is durable once the store has answered."""
 
-    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+    def steps_for(self, outputs: Sequence[Output], target: Target) -> Iterator[CommitStep]:
         root = self.place_of(target.urn)
-        return [_step_of(each, output.path, root) for output in outputs for each in _details_of(output)]
+        return (_step_of(each, output.path, root) for output in outputs for each in _details_of(output))
 
 
 def _details_of(output: Output) -> Sequence[NamedObject]:

@@ -4,23 +4,26 @@
 tree.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobblin_assets.model.files import DataFile, FileIdentity
+from gobblin_assets.model.files import DataFile
+from gobblin_assets.model.identity_columns import IdentityColumns
 
 
 @dataclass(frozen=True, slots=True)
-class FileAtName:
-    """A staged file. ``replaces``: the identity of the file that stands at its name; None: the name is free.
+class FilesAtNames:
+    """Staged files, a place of each column for each. ``replaces``: the files that stand at the names; None: the names
+    are free.
 
-    ``is_metadata``: it is published after the other files, because it says that these are there.
+    ``is_metadata``: they are published after the other files, because they say that these are there.
     """
 
-    number: int
-    path: str
-    writer: str
-    identity: FileIdentity
-    replaces: FileIdentity | None = None
+    numbers: Sequence[int]
+    paths: Sequence[str]
+    writers: Sequence[str]
+    identities: IdentityColumns
+    replaces: IdentityColumns | None = None
     is_metadata: bool = False
 
 
@@ -44,12 +47,12 @@ class ParentDirectory:
 
 
 @dataclass(frozen=True, slots=True)
-class FileToRemove:
-    """A file to remove, by its identity."""
+class FilesToRemove:
+    """Files to remove, by their identities."""
 
-    number: int
-    path: str
-    identity: FileIdentity
+    numbers: Sequence[int]
+    paths: Sequence[str]
+    identities: IdentityColumns
 
 
-NamedOutput = FileAtName | DirectoryAtName | ParentDirectory | FileToRemove
+NamedOutput = FilesAtNames | DirectoryAtName | ParentDirectory | FilesToRemove

@@ -4,26 +4,34 @@ Other jobs' trees must lie apart, because two publications would move each other
 file in the work directory, which names the job.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from gobblin_assets.commit.named_codecs import PLACE_FILE, REMOVE_FILE, REPLACE_FILE
+from gobblin_assets.commit.named_columns import (
+    METADATA,
+    PlaceColumns,
+    columns_of_placed,
+    columns_of_removed,
+    columns_of_replaced,
+    flags_of_replacement,
+)
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_steps import PlaceFile, RemoveFile, ReplaceFile
-from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.commit.named_steps import SLOTS, Phase
+from gobblin_assets.commit.steps import StepBatch, StepColumns
 from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tree, work_root_of, write_claim
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
-    FileAtName,
-    FileToRemove,
+    FilesAtNames,
+    FilesToRemove,
     NamedOutput,
     ParentDirectory,
 )
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles, require_named_files
 from gobblin_assets.fs.tree import EntryKind
-from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.destination import Target
@@ -85,35 +93,55 @@ class NamedTree(GivenNames):
         """The worker made each attempt's tree durable while it wrote; the names of the attempts are left."""
         self.fs.sync_directories(list_upwards(staged, work_root_of(self.root)))
 
-    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
+    def steps_for(self, outputs: Sequence[Output], target: Target) -> Iterator[StepBatch]:
         root = self.place_of(target.urn)
-        return [self._step_of(each, output.path, root) for output in outputs for each in _details_of(output)]
+        return (self._steps_of(each, output.path, root) for output in outputs for each in _details_of(output))
 
-    def _step_of(self, output: NamedOutput, staging: str, root: str) -> CommitStep:
-        target, number = _target_of(root, output.path), str(output.number)
+    def _steps_of(self, output: NamedOutput, staging: str, root: str) -> StepBatch:
         match output:
-            case FileAtName() if output.replaces is None:
-                return PlaceFile(staging, target, number, output.writer, output.identity, output.is_metadata)
-            case FileAtName(replaces=FileIdentity() as old):
-                return ReplaceFile(
-                    *(staging, target, number, output.writer, output.identity),
-                    old=old,
-                    exchanges=self._exchanges,
-                    is_metadata=output.is_metadata,
-                )
+            case FilesAtNames():
+                return self._publish_files(output, staging, root)
+            case FilesToRemove():
+                slots = [f"{staging}/{SLOTS}"] * len(output.paths)
+                places = _places_of(output.numbers, output.paths, slots, root)
+                return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns_of_removed(places, output.identities))
             case DirectoryAtName():
-                return PlaceDirectory(staging, target, number, output.writer, output.inode, output.files)
+                place = _target_of(root, output.path)
+                return PlaceDirectory(staging, place, str(output.number), output.writer, output.inode, output.files)
             case ParentDirectory():
-                return EnsureDirectory(staging, target, number)
-            case FileToRemove():
-                return RemoveFile(staging, target, number, output.identity)
+                return EnsureDirectory(staging, _target_of(root, output.path), str(output.number))
             case _:
                 raise CorruptionError(f"{output} is no output for a given name")
 
+    def _publish_files(self, output: FilesAtNames, staging: str, root: str) -> StepBatch:
+        directories = {writer: f"{staging}/{writer}" for writer in dict.fromkeys(output.writers)}
+        places = _places_of(output.numbers, output.paths, [directories[each] for each in output.writers], root)
+        if output.replaces is None:
+            flags = [METADATA if output.is_metadata else None] * len(output.paths)
+            phase = Phase.METADATA if output.is_metadata else Phase.NEW
+            return StepColumns(PLACE_FILE, phase, columns_of_placed(places, output.identities, flags=flags))
+        way = flags_of_replacement(exchanges=self._exchanges, is_metadata=output.is_metadata)
+        ways = [way] * len(output.paths)
+        phase = Phase.METADATA if output.is_metadata else Phase.REPLACEMENTS
+        columns = columns_of_replaced(places, output.identities, output.replaces, flags=ways)
+        return StepColumns(REPLACE_FILE, phase, columns)
 
-def _details_of(output: Output) -> Sequence[NamedOutput]:
-    found: Sequence[NamedOutput] = output.details
+
+def _details_of(output: Output) -> Iterable[NamedOutput]:
+    found: Iterable[NamedOutput] = output.details
     return found
+
+
+def _places_of(numbers: Sequence[int], paths: Sequence[str], directories: Sequence[str], root: str) -> PlaceColumns:
+    """``directories``: of the files' places in the attempt."""
+    split = [path.rpartition("/") for path in paths]
+    above = {directory: _target_of(root, directory) for directory in {directory for directory, _, _ in split}}
+    return PlaceColumns(
+        directories,
+        [str(number) for number in numbers],
+        [above[directory] for directory, _, _ in split],
+        [name for _, _, name in split],
+    )
 
 
 def _target_of(root: str, path: str) -> str:

@@ -4,11 +4,11 @@ Directories of a POSIX file system are one (``destinations.posix``). Steps know 
 captured and removed by ``commit``, through what the steps' world opens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.commit.steps import StepBatch
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
@@ -84,8 +84,11 @@ class Destination(Protocol):
         """Make outputs durable, given by the place from ``stage``: afterwards they survive a power cut."""
         ...
 
-    def steps_for(self, outputs: Sequence[Output], target: Target) -> Sequence[CommitStep]:
-        """The steps that publish outputs of one role; outputs without files need no step."""
+    def steps_for(self, outputs: Sequence[Output], target: Target) -> Iterable[StepBatch]:
+        """The steps that publish outputs of one role; outputs without files need no step.
+
+        They may be made while they are taken, and are then taken once.
+        """
         ...
 
     def prune(self, urn: DatasetUrn) -> None:

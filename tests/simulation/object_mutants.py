@@ -5,18 +5,19 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import abandonment
-from gobblin_assets.commit.object_decisions import ObjectAct, Stands
+from gobblin_assets.commit import abandonment, object_undo
+from gobblin_assets.commit.object_decisions import ObjectAct, Stands, decide_undo_object
 from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject
 from gobblin_assets.commit.object_undo import ObjectUndo
 from gobblin_assets.commit.steps import StepVerdict
-from gobblin_assets.fs.objects import Absent, HasEtag
+from gobblin_assets.fs.objects import Absent, HasEtag, WriteOutcome
 from tests.simulation.mutants import Mutant
 from tests.support.object_store import MemoryObjects
 
 _JUDGE = ObjectStep.judge
 _COMPLETE = MemoryObjects.complete_upload
 _COPY = MemoryObjects.copy_object
+_DECIDE_UNDO = decide_undo_object
 
 
 @contextmanager
@@ -86,6 +87,49 @@ def _phases_are_mixed() -> AbstractContextManager[Any]:
     return mock.patch.object(RemoveObject, "phase", 0)
 
 
+def _completed_over_anything() -> AbstractContextManager[Any]:
+    """Whatever stands at the name by then gives way."""
+
+    def mutant(self: ObjectStep, files: Any, condition: Any) -> None:
+        found = files.find_object(self.target)
+        complete(self, files, condition if found is None else HasEtag(found.etag))
+
+    complete = ObjectStep.complete
+    return mock.patch.object(ObjectStep, "complete", mutant)
+
+
+def _taken_back_over_anything() -> AbstractContextManager[Any]:
+    """An abandonment looks only for a copy of the old version."""
+
+    def mutant(name: Stands, *, has_old: bool, removes: bool, has_copy: bool) -> ObjectAct:
+        if has_copy and name is Stands.OTHER:
+            return ObjectAct.PUT_BACK
+        return _DECIDE_UNDO(name, has_old=has_old, removes=removes, has_copy=has_copy)
+
+    return mock.patch.object(object_undo, "decide_undo_object", mutant)
+
+
+def _anything_counts_as_old() -> AbstractContextManager[Any]:
+    """What stands at the name is taken for the version that was planned there."""
+
+    def mutant(self: Any, entry: Any) -> Stands:
+        found = _JUDGE(self, entry)
+        return Stands.OLD if found is Stands.OTHER and self.replaced is not None else found
+
+    @contextmanager
+    def change() -> Iterator[None]:
+        def replace_old(self: ObjectStep, files: Any, old: Any) -> None:
+            found = files.find_object(self.target)
+            etag = old.tag if found is None else found.etag
+            if files.copy_object(self.target, self.slot, etag) is WriteOutcome.WRITTEN:
+                self.complete(files, HasEtag(etag))
+
+        with mock.patch.object(ObjectStep, "judge", mutant), mock.patch.object(ObjectStep, "replace_old", replace_old):
+            yield
+
+    return change()
+
+
 IN_THE_OBJECT_WORLD = (
     Mutant("an object is removed by its ETag", _removed_by_etag),
     Mutant("an object is known by its ETag", _known_by_etag),
@@ -96,3 +140,10 @@ IN_THE_OBJECT_WORLD = (
     Mutant("an upload that is gone is made again", _uploaded_again),
     Mutant("removals of objects come first", _phases_are_mixed),
 )
+
+IN_OBJECT_HISTORIES = (
+    Mutant("an upload is completed over anything", _completed_over_anything),
+    Mutant("an abandonment puts the old object over anything", _taken_back_over_anything),
+    Mutant("any object counts as the old one", _anything_counts_as_old),
+)
+"""Strangers notice these, who are in the random histories only."""

@@ -5,6 +5,7 @@ product's own. Each request is a call that can fail. A file of the source has on
 second version has the bytes, and the ETag, of the one before the last: what only compares ETags is then deceived.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -39,14 +40,44 @@ BUCKET_PLACE: Final = f"{BUCKET_ROOT}/{URN}"
 _RANDOM: Final = re.compile(r"[0-9a-f]{32}")
 
 
+@dataclass(frozen=True)
+class Strangers:
+    """What others did to published names. ``last``: by path the number of their last act there, and the ETag of what
+    they put there; None: they removed what stood there. ``destroyed``: versions, by path and ETag, that they took away.
+    """
+
+    last: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
+    destroyed: frozenset[tuple[str, str]] = frozenset()
+
+
 @dataclass
 class ObjectWorld(CopyWorld):
     """``store``: the destination."""
 
     store: ObjectStore = field(default_factory=ObjectStore)
+    strangers: Strangers = field(default_factory=Strangers)
 
     def copy(self) -> Self:
         return replace(super().copy(), store=self.store.copy())
+
+    def write_as_a_stranger(self, name: str) -> None:
+        """An object that no other has the bytes of, whatever stands there."""
+        path = f"{BUCKET_PLACE}/{name}"
+        content = f"a stranger's {self.store.changes}".encode()
+        etag = etag_of_one_part(content)
+        self._disturb(path, etag)
+        self.store.put(path, content, etag=etag)
+
+    def remove_as_a_stranger(self, name: str) -> None:
+        path = f"{BUCKET_PLACE}/{name}"
+        if path in self.store.objects:
+            self._disturb(path, None)
+            self.store.remove(path)
+
+    def _disturb(self, path: str, etag: str | None) -> None:
+        found, before = self.store.objects.get(path), self.strangers
+        lost = frozenset() if found is None else frozenset({(path, found.etag)})
+        self.strangers = Strangers({**before.last, path: (self.store.changes, etag)}, before.destroyed | lost)
 
     def fingerprint(self) -> object:
         """Without names and marks that are drawn by lot."""
@@ -157,6 +188,11 @@ class _ObjectTrees:
 
     def open_destination(self, *, hidden: frozenset[str]) -> Tree:
         return ObjectTargets(self.uploader.objects, self.uploader.find_known, hidden)
+
+
+def etag_of_one_part(content: bytes) -> str:
+    """As an upload of one part has it."""
+    return f"{hashlib.md5(hashlib.md5(content).digest()).hexdigest()}-1"
 
 
 def _kind_of(content: bytes) -> bytes:

@@ -22,12 +22,13 @@ from tests.simulation.hunting import (
     hunt_among_stored_rows,
     hunt_by_a_promise,
     hunt_in_an_adapter,
+    hunt_in_object_histories,
     hunt_in_the_copy_world,
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
 )
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
-from tests.simulation.object_mutants import IN_THE_OBJECT_WORLD
+from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
@@ -38,6 +39,9 @@ T = TypeVar("T")
 
 RANDOM_HISTORIES = 10_000
 _CAUGHT_BY_WIDTH = 110
+_MACHINES = 2
+"""Of hypothesis: rows, and copies to an object store."""
+
 _EXPLORED_WHOLE = {
     "overlaps": explore_overlaps,
     "singles": explore_singles,
@@ -109,6 +113,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_object_world(m)) for m in IN_THE_OBJECT_WORLD]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_object_histories(m)) for m in IN_OBJECT_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_among_stored_rows(m)) for m in IN_THE_WORLD_OF_STORED_ROWS]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
     return parts
@@ -138,6 +143,7 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
             "--timeout",
             "0",
             "tests/simulation/test_random_histories.py",
+            "tests/simulation/test_object_histories.py",
         ],
         env={**os.environ, "GOBBLIN_PROOF_EXAMPLES": str(histories), SEED_VARIABLE: str(seed)},
         capture_output=True,
@@ -146,7 +152,7 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
     )
     if done.returncode != 0:
         raise AssertionError(done.stdout[-6000:])
-    return Tally(histories=histories, executed=histories)
+    return Tally(histories=_MACHINES * histories, executed=_MACHINES * histories)
 
 
 def _print_tables(results: dict[str, list[object]]) -> list[str]:

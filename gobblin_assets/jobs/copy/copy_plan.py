@@ -173,14 +173,15 @@ class CopyPlanner:
     def _copy(self, found: Difference) -> None:
         if found.source is None or not self._take(found, 1, found.source.identity.size_bytes):
             return
-        number = self._next()
-        self._items.append(CopyItem(number, self._path(found.path), (self._file(found.source),)))
+        number, file = self._next(), self._file(found.source)
+        # One text for all that keep the path: a plan may have a million files.
+        self._items.append(CopyItem(number, file.path, (file,)))
         if found.destination is not None:
             self._replaced[number] = found.destination.identity
         if self.is_metadata(found.path):
             self._metadata.add(number)
         action = "create" if found.destination is None else "replace"
-        self._tell(found.path, action, found.why, found.source.identity.size_bytes)
+        self._tell(file.path, action, found.why, found.source.identity.size_bytes)
 
     def _copy_tree(self, found: Difference) -> None:
         """A new directory is published by one rename; without a file in it, its directories are made."""
@@ -194,20 +195,21 @@ class CopyPlanner:
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
-        start = len(found.path) + 1
+        start, path = len(found.path) + 1, self._path(found.path)
+        copied = tuple(map(self._file, files))
         self._items.append(
             CopyItem(
                 number=self._next(),
-                path=self._path(found.path),
-                files=tuple(map(self._file, files)),
+                path=path,
+                files=copied,
                 is_directory=True,
                 directories=tuple((entry.path[start:], self._attributes(entry)) for entry in directories),
                 desired=self._attributes(found.source),
             )
         )
-        self._tell(found.path, "create", found.why, 0)
-        for entry in files:
-            self._tell(entry.path, "create", found.why, entry.identity.size_bytes)
+        self._tell(path, "create", found.why, 0)
+        for entry, file in zip(files, copied, strict=True):
+            self._tell(file.path, "create", found.why, entry.identity.size_bytes)
 
     def _need_entry(self, path: str, entry: TreeEntry | None, why: str) -> None:
         self._need(self._path(path), Attributes() if entry is None else self._attributes(entry), why)
@@ -220,8 +222,9 @@ class CopyPlanner:
 
     def _remove(self, found: Difference) -> None:
         if found.destination is not None:
-            self._removals.append((self._next(), self._path(found.path), found.destination.identity))
-            self._tell(found.path, "remove", found.why, found.destination.identity.size_bytes)
+            path = self._path(found.path)
+            self._removals.append((self._next(), path, found.destination.identity))
+            self._tell(path, "remove", found.why, found.destination.identity.size_bytes)
 
     def _file(self, entry: TreeEntry) -> CopyableFile:
         desired = self.preserve.attributes_of(entry)
@@ -237,7 +240,7 @@ class CopyPlanner:
         return Attributes(desired.mode | _OWNER_WRITES, desired.owner, desired.group, desired.mtime_ns, desired.xattrs)
 
     def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
-        self._changes.append(PlannedChange(self._path(path), action, why, size_bytes))
+        self._changes.append(PlannedChange(path, action, why, size_bytes))
 
     def _path(self, path: str) -> str:
         return "/".join(filter(None, (self.place, path)))

@@ -8,19 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
-from gobblin_assets.destinations.named_outputs import (
-    DirectoryAtName,
-    FileAtName,
-    FileToRemove,
-    NamedOutput,
-    ParentDirectory,
-)
 from gobblin_assets.errors import CorruptionError, ErrorFamily, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.jobs.copy.checksums import compute_checksum, compute_stream
+from gobblin_assets.jobs.copy.copied_files import CopiedFiles
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
-from gobblin_assets.jobs.copy.copyable import Attributes, CopyItem
+from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.reuse import find_finished
 from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
@@ -28,7 +22,6 @@ from gobblin_assets.jobs.copy.transfer.local import bins_max_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
 from gobblin_assets.model.clock import Clock
-from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.progress import LINE_EVERY_S, MIB
@@ -90,15 +83,14 @@ class CopyWorker:
                 files.make_directory(f"{attempt}/{name}")
             for number, _path, desired in plan.directories:
                 _make_directory(files, f"{attempt}/{DIRECTORIES}/{number}", desired)
-            results = self._copy(order, plan)
-            outputs = _describe(plan, results)
+            copied = self._copy(order, plan)
         if self._rereads:
             # Only what was synced can be read from the disk.
-            self._read_again(attempt, results)
-        return Staged((Output(Role.DATA, attempt, "", (), outputs),) if outputs else (), rows_read=0)
+            self._read_again(attempt, copied)
+        return Staged(() if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),), rows_read=0)
 
-    def _copy(self, order: WorkOrder, plan: CopyPlan) -> Mapping[str, FileResult]:
-        """The results of all files and directories, by their staged paths. Raises if one of them failed."""
+    def _copy(self, order: WorkOrder, plan: CopyPlan) -> CopiedFiles:
+        """All files and directories. Raises if one of them failed, or was not reported."""
         bins = plan_bins(plan.items, bins_max_of(self._workers), plan.split_bytes) if plan.items else ()
         for found in bins:
             self._files.make_directory(f"{order.directory}/{found.writer}")
@@ -119,17 +111,19 @@ class CopyWorker:
             finished=finished,
             converters=plan.converters,
         )
-        results: dict[str, FileResult] = {}
+        copied = CopiedFiles(plan)
         failed: list[FileResult] = []
         for batch in self._transfer_at_rate(transfer_order) if bins else ():
             for each in batch:
-                results[each.staged_path] = each
-                if each.failure is not None:
+                if each.failure is None:
+                    copied.add(each)
+                else:
                     failed.append(each)
-        self._settle_taken(order, plan, finished, results)
+        self._settle_taken(order, plan, finished, copied)
         if failed:
             raise failure_of_files(failed)
-        return results
+        copied.require_all()
+        return copied
 
     def _transfer_at_rate(self, order: TransferOrder) -> Iterator[tuple[FileResult, ...]]:
         if self._rate is None:
@@ -143,24 +137,21 @@ class CopyWorker:
         order: WorkOrder,
         plan: CopyPlan,
         finished: Mapping[str, FinishedFile],
-        results: Mapping[str, FileResult],
+        copied: CopiedFiles,
     ) -> None:
         """Say what was taken from earlier attempts, and make it durable that it is no longer there."""
         by_inode = {each.inode: each for each in finished.values()}
-        inodes = [each.identity.inode for each in results.values() if each.identity and not each.is_directory]
-        taken = [by_inode[inode] for inode in inodes if inode in by_inode]
+        taken = [by_inode[inode] for inode in copied.list_inodes() if inode in by_inode] if by_inode else []
         if taken:
             self._files.sync_directories({each.path.rpartition("/")[0] for each in taken})
             self._say(
                 f"{order.plan.urn}: {len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
             )
 
-    def _read_again(self, attempt: str, results: Mapping[str, FileResult]) -> None:
-        for path, each in results.items():
-            if not each.is_directory and self._checksum_of(f"{attempt}/{path}") != each.checksum:
-                raise RetryableError(
-                    f"{each.path} was written, and reads differently", hint="Look at the disk.", path=each.path
-                )
+    def _read_again(self, attempt: str, copied: CopiedFiles) -> None:
+        for path, staged_path, checksum in copied.list_checksums():
+            if self._checksum_of(f"{attempt}/{staged_path}") != checksum:
+                raise RetryableError(f"{path} was written, and reads differently", hint="Look at the disk.", path=path)
 
     def _checksum_of(self, path: str) -> int:
         if isinstance(self._files, StagingFiles):
@@ -196,48 +187,6 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
         ) from error
     except OSError as error:
         raise RetryableError(f"can't set the attributes of {path}: {error.strerror}", path=path) from error
-
-
-def _describe(plan: CopyPlan, results: Mapping[str, FileResult]) -> tuple[NamedOutput, ...]:
-    outputs: list[NamedOutput] = [ParentDirectory(number, path) for number, path, _desired in plan.directories]
-    by_item: dict[int, list[FileResult]] = {}
-    for each in results.values():
-        by_item.setdefault(each.item, []).append(each)
-    outputs += [_output_of(plan, item, by_item.get(item.number, [])) for item in plan.items]
-    outputs += [FileToRemove(number, path, identity) for number, path, identity in plan.removals]
-    return tuple(outputs)
-
-
-def _output_of(plan: CopyPlan, item: CopyItem, results: Sequence[FileResult]) -> NamedOutput:
-    """RetryableError unless every file of the item was reported."""
-    copied = [each for each in results if not each.is_directory]
-    if len(copied) != len(item.files):
-        raise RetryableError(f"{item.path}: {len(item.files)} files were planned, and {len(copied)} were reported")
-    writer = results[0].staged_path.partition("/")[0]
-    if not item.is_directory:
-        return FileAtName(
-            number=item.number,
-            path=item.path,
-            writer=writer,
-            identity=_identity_of(copied[0]),
-            replaces=plan.replaced.get(item.number),
-            is_metadata=item.number in plan.metadata,
-        )
-    (directory,) = [each for each in results if each.is_directory]
-    start = len(f"{writer}/{item.number}/")
-    names = sorted((each.staged_path[start:], _identity_of(each)) for each in copied)
-    inode = _identity_of(directory).inode
-    if inode is None:
-        raise RetryableError(f"{item.path}: the staged directory has no inode")
-    return DirectoryAtName(
-        item.number, item.path, writer, inode, tuple(DataFile(name, identity, 0) for name, identity in names)
-    )
-
-
-def _identity_of(result: FileResult) -> FileIdentity:
-    if result.identity is None:
-        raise RetryableError(f"{result.path} was reported without an identity")
-    return result.identity
 
 
 def failure_of_files(failed: Sequence[FileResult]) -> GobblinError:
