@@ -11,8 +11,9 @@ import pytest
 
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.objects import Absent, HasEtag, ObjectFiles, UploadId, UploadPart, WriteOutcome
+from gobblin_assets.fs.patience import BUSY_TRIES_MAX
 from gobblin_assets.fs.s3 import large_copies
-from gobblin_assets.fs.s3.client import BUSY_TRIES_MAX, S3Client
+from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
 from gobblin_assets.fs.s3.settings import S3Settings
