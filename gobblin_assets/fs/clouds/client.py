@@ -80,6 +80,10 @@ class CloudClient:
         self._option = option
         self._sleep = sleep
 
+    def __reduce__(self) -> str:
+        """Obstore's stores are pickled with their keys."""
+        raise TypeError("a client is not passed on between processes: open it again by its URI")
+
     def to_uri(self, path: str) -> str:
         return f"{self._uri}/{path}"
 
