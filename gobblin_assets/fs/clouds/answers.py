@@ -17,15 +17,16 @@ RANGE_WRONG: Final = 416
 _TOO_MANY: Final = 429
 _UNAVAILABLE: Final = 503
 _SERVER_FAILED: Final = 500
+_NO_CONNECTION: Final = "Connect"
 _FORBIDDEN: Final = frozenset({401, 403})
 
 _STATUS: Final = re.compile(r"\n\s+inner: Status \{\n\s+status: (\d{3}),")
-_KIND: Final = re.compile(r"\n\s+HttpError \{\n\s+kind: (\w+),")
+_KIND: Final = re.compile(r"\bHttpError \{\n\s+kind: (\w+),")
 _WORD: Final = re.compile(r"<Code>(\w{1,80})</Code>")
 _ABOUT_KEYS: Final = re.compile(r"\n\s+source: (Token\w*|\w*Credential\w*) \{")
 _MACHINE: Final = re.compile(r"\n\s+https?://(169\.254\.169\.254|metadata\.google\.internal)[/:]")
 _UNTRUSTED: Final = re.compile(r"\b(InvalidCertificate|UnknownIssuer)\b")
-_BAD_NAME: Final = re.compile(r"\b(BadSegment|EmptySegment|InvalidPath)\b")
+_BAD_KEY: Final = re.compile(r"\b(?:BadSegment|EmptySegment) \{\n\s+path: (\"(?:[^\"\\\n]|\\.)*\"),\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class CloudFailure:
     failure without an answer, such as ``Connect``.
 
     ``is_about_keys``: of the request by which a token is got; ``of_machine``: of the machine's own identity.
+    ``bad_key``: a key that no path can have, in quotes.
     """
 
     status: int | None
@@ -41,7 +43,7 @@ class CloudFailure:
     is_about_keys: bool = False
     of_machine: bool = False
     is_untrusted: bool = False
-    has_bad_name: bool = False
+    bad_key: str = ""
 
     @property
     def is_busy(self) -> bool:
@@ -53,7 +55,7 @@ class CloudFailure:
 
 def read_cloud_failure(error: Exception) -> CloudFailure:
     text = str(error)
-    status, kind, word = (pattern.search(text) for pattern in (_STATUS, _KIND, _WORD))
+    status, kind, word, bad_key = (pattern.search(text) for pattern in (_STATUS, _KIND, _WORD, _BAD_KEY))
     said = word or (None if status else kind)
     return CloudFailure(
         int(status[1]) if status else None,
@@ -61,7 +63,7 @@ def read_cloud_failure(error: Exception) -> CloudFailure:
         _ABOUT_KEYS.search(text) is not None,
         _MACHINE.search(text) is not None,
         _UNTRUSTED.search(text) is not None,
-        _BAD_NAME.search(text) is not None,
+        bad_key[1] if bad_key else "",
     )
 
 
@@ -86,20 +88,21 @@ def explain_cloud_failure(
         return RejectedError(
             "no TLS with the store: its certificate is not trusted", field=words.endpoint_variable, hint=fix
         )
-    if failure.has_bad_name:
-        return refuse_cloud_name(uri, option)
+    if failure.bad_key:
+        return refuse_cloud_key(failure.bad_key, uri, option)
     if failure.status in _FORBIDDEN:
         hint = f"Give the keys the right to list and read there, or correct {words.key_variable}."
         return RejectedError(said, field=option, hint=hint)
     if is_refused:
         return RejectedError(said, field=option, hint="Look at what the store says.")
-    return RetryableError(said)
+    is_away = failure.status is None and failure.word == _NO_CONNECTION
+    return RetryableError(said, hint=f"Is {words.endpoint_variable} right, and the store up?" if is_away else "")
 
 
-def refuse_cloud_name(uri: str, option: str) -> RejectedError:
-    """The client can't tell which one it is."""
+def refuse_cloud_key(key: str, uri: str, option: str) -> RejectedError:
+    """``uri``: where it was found, or asked for."""
     return RejectedError(
-        f"at or below {uri} is a name that can't be read: empty, `.`, `..`, or with a control character",
+        f"{uri}: the key {key} can't be read: a name in it is empty, `.`, `..`, or has a control character",
         field=option,
         hint="Rename the object, or remove it.",
     )

@@ -18,7 +18,7 @@ from gobblin_assets.fs.clouds.answers import (
     CloudFailure,
     explain_cloud_failure,
     read_cloud_failure,
-    refuse_cloud_name,
+    refuse_cloud_key,
 )
 from gobblin_assets.fs.clouds.settings import CloudWords
 from gobblin_assets.fs.patience import BUSY_TRIES_MAX, TRIES_MAX, back_off_s
@@ -89,7 +89,7 @@ class CloudClient:
 
     def refuse_name(self, path: str) -> RejectedError:
         """For a name below ``path`` that no directory can have."""
-        return refuse_cloud_name(self.to_uri(path), self._option)
+        return refuse_cloud_key(ascii(f"{path}/"), self.to_uri(path), self._option)
 
     def find(self, path: str) -> CloudObject | None:
         """The object, with its metadata; None if there is none."""
@@ -162,7 +162,7 @@ class CloudClient:
 
     def _repeat(self, action: str, path: str, ask: Callable[[], _Answer]) -> _Answer | _Absence:
         for number in range(1, BUSY_TRIES_MAX + 1):
-            found = _try(ask)
+            found = _try(path, ask)
             if not isinstance(found, CloudFailure):
                 return found
             tries_max = BUSY_TRIES_MAX if found.is_busy else TRIES_MAX
@@ -173,7 +173,7 @@ class CloudClient:
         raise AssertionError(BUSY_TRIES_MAX)
 
 
-def _try(ask: Callable[[], _Answer]) -> _Answer | _Absence | CloudFailure:
+def _try(path: str, ask: Callable[[], _Answer]) -> _Answer | _Absence | CloudFailure:
     try:
         return ask()
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def _try(ask: Callable[[], _Answer]) -> _Answer | _Absence | CloudFailure:
         failure = read_cloud_failure(error)
     except ValueError:
         # Of a path, before anything is sent.
-        failure = CloudFailure(None, "", has_bad_name=True)
+        failure = CloudFailure(None, "", bad_key=ascii(path))
     absent = {NOT_FOUND: _Absence.GONE, RANGE_WRONG: _Absence.CHANGED}
     return absent.get(failure.status or 0, failure)
 
