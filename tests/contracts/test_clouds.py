@@ -90,15 +90,16 @@ def test_any_keys_become_their_tree(
 
 def test_directories_of_hadoops_drivers_are_directories(azurite: AzureServer, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = azurite.make_bucket()
-    for key in ("in/d", "in/none"):
-        azurite.put(bucket, key, b"", {"hdi_isfolder": "true"})
+    for key, content in (("d", b""), ("none", b""), ("bytes", b"bytes")):
+        azurite.put(bucket, f"in/{key}", content, {"hdi_isfolder": "true"})
     azurite.put(bucket, "in/d/a", b"bytes")
     azurite.put(bucket, "in/d-e", b"")
     tree, root = open_source(azurite, f"{bucket}/in", monkeypatch)
-    found = {sort_key(each): each.kind for each in tree.list_tree(root)}
-    assert list(found) == ["d-e", "d/", "d/a", "none/"]
-    assert found["d-e"] is EntryKind.FILE
+    found = {sort_key(each): each for each in tree.list_tree(root)}
+    assert list(found) == ["bytes", "d-e", "d/", "d/a", "none/"]
     assert tree.find_file(f"{root}/d") is None
+    for key in ("bytes", "d-e"):
+        assert tree.find_file(f"{root}/{key}") == found[key].identity
 
 
 @BOTH
@@ -217,6 +218,16 @@ def test_no_error_has_a_secret_or_the_clients_own_text(
         with pytest.raises(RetryableError, match=r"can't list .*: Connect") as failed:
             list_keys(tree, root)
         assert_nothing_told(failed.value, server.secret)
+
+
+def test_keys_of_the_providers_own_chain_are_found(azurite: AzureServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = azurite.make_bucket()
+    azurite.put(bucket, "in/a", b"bytes")
+    monkeypatch.setenv("GOBBLIN_AZURE_ENDPOINT_URL", azurite.environment["GOBBLIN_AZURE_ENDPOINT_URL"])
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", azurite.secret)
+    tree, root = open_tree(f"{bucket}/in", "source", hidden=frozenset(), follow_links=False)
+    assert isinstance(tree, RangedFiles)
+    assert read_whole(tree, root, "a") == b"bytes"
 
 
 def assert_nothing_told(error: GobblinError, *secrets: str) -> None:

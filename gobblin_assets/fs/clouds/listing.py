@@ -28,7 +28,7 @@ class ListedKey:
 
 def is_folder(found: CloudObject) -> bool:
     """Whether Hadoop's drivers of Azure mean a directory by this object."""
-    return (found.metadata or {}).get(_FOLDER, "").lower() == "true"
+    return not found.size_bytes and (found.metadata or {}).get(_FOLDER, "").lower() == "true"
 
 
 def list_by_key(client: CloudClient, prefix: str, after: str) -> Iterator[ListedKey]:
@@ -55,15 +55,20 @@ def _tell_markers(
         while files and not found.path.startswith(files[-1]):
             files.pop()
         is_marker = found.path == prefix or found.path in files
-        if not is_marker and not found.size_bytes and standing[found.path] is None:
-            # A file that vanished meanwhile has no marker either.
-            first = next(client.list_pages(found.path, ""), None)
-            if first is None or first.objects[0].path != found.path:
+        if not is_marker and not found.size_bytes:
+            looked_at = standing[found.path]
+            if looked_at is None and not _has_marker(client, found.path):
                 continue
-            is_marker = True
+            is_marker = looked_at is None or is_folder(looked_at)
         if not is_marker:
             files.append(found.path)
         yield ListedKey(f"{found.path}/" if is_marker else found.path, found)
+
+
+def _has_marker(client: CloudClient, path: str) -> bool:
+    """A file that vanished meanwhile has none."""
+    first = next(client.list_pages(path, ""), None)
+    return first is not None and first.objects[0].path == path
 
 
 def _find_empty(
