@@ -38,20 +38,26 @@ def run_gateway(folder: Path, access_key_id: str, secret: str, options: Sequence
 
 def build_versitygw() -> Path:
     """The program, built once. RejectedError where there is no Go, and where Go can't build it."""
+    return build_by_go(VERSITYGW, VERSITYGW_VERSION)
+
+
+def build_by_go(package: str, version: str) -> Path:
+    """A program that Go builds once into the user's cache folder: no other version than this one."""
+    name = package.rpartition("/")[2]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gobblin-assets" / "go"
-    program = cache / f"versitygw-{VERSITYGW_VERSION}"
+    program = cache / f"{name}-{version}"
     if program.exists():
         return program
     go = shutil.which("go")
     if go is None:
-        raise RejectedError("building versitygw needs Go, found none", field="PATH", hint="Install Go 1.24 or newer.")
+        raise RejectedError(f"building {name} needs Go, found none", field="PATH", hint="Install Go 1.24 or newer.")
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "versitygw.lock").open("w", encoding="ascii") as lock:
+    with (cache / f"{name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
-            work = Path(tempfile.mkdtemp(prefix="versitygw.", dir=cache))
+            work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=cache))
             done = subprocess.run(  # noqa: S603  fixed words
-                [go, "install", f"{VERSITYGW}@{VERSITYGW_VERSION}"],
+                [go, "install", f"{package}@{version}"],
                 env={**os.environ, "GOBIN": str(work)},
                 capture_output=True,
                 check=False,
@@ -60,8 +66,8 @@ def build_versitygw() -> Path:
             if done.returncode != 0:
                 said = done.stderr.decode(errors="replace")[-_LOG_CHARACTERS_MAX:]
                 hint = "Go's module proxy must be reachable."
-                raise RejectedError(f"versitygw could not be built:\n{said}", field="go", hint=hint)
+                raise RejectedError(f"{name} could not be built:\n{said}", field="go", hint=hint)
             # It appears complete, by a rename.
-            (work / "versitygw").rename(program)
+            (work / name).rename(program)
             work.rmdir()
     return program

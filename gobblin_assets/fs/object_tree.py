@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.fs.objects import ObjectEntry, ObjectFiles
+from gobblin_assets.fs.objects import ObjectEntry, ReadableObjects
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -34,7 +34,7 @@ class ObjectTree:
     ``option``: where a person wrote the root, for errors. ``hidden``: as in ``PosixTree``.
     """
 
-    def __init__(self, files: ObjectFiles, option: str, *, hidden: frozenset[str] = frozenset()) -> None:
+    def __init__(self, files: ReadableObjects, option: str, *, hidden: frozenset[str] = frozenset()) -> None:
         self._files = files
         self._option = option
         self._hidden = hidden
@@ -71,7 +71,7 @@ class ObjectTree:
 
 @dataclass(frozen=True, slots=True)
 class _RangedObject:
-    files: ObjectFiles
+    files: ReadableObjects
     path: str
     etag: str
 
@@ -90,7 +90,7 @@ class _Listing:
     objects are passed over; empty for none.
     """
 
-    files: ObjectFiles
+    files: ReadableObjects
     root: str
     option: str
     hidden: frozenset[str]

@@ -19,6 +19,9 @@ UploadId = NewType("UploadId", str)
 UNSUPPORTED: Final = "unsupported"
 """A field, and true, of a RejectedError that says that the store does not know what it was asked to do."""
 
+LOST: Final = "\udcff"
+"""In a key: a character that the listing could not tell. A name of a tree never has it."""
+
 SPOILED: Final = "spoiled"
 """A field, and true, of a RetryableError that says that other bytes than sent came to the store."""
 
@@ -114,18 +117,10 @@ FOR_NEW_NAMES: Final = frozenset({
 """What publishing at names needs that are new with each publication: nothing is replaced there."""
 
 
-class ObjectFiles(Protocol):
-    """One store, reached with one set of credentials. Each call has one effect, in one moment."""
-
-    @property
-    def scheme(self) -> str: ...
+class ReadableObjects(Protocol):
+    """One store that is read, with one set of credentials."""
 
     def to_uri(self, path: str) -> str: ...
-
-    @property
-    def part_bytes_min(self) -> int:
-        """Each part but the last has at least this size."""
-        ...
 
     def find_object(self, path: str) -> ObjectEntry | None:
         """The object, with its metadata; None if there is none."""
@@ -140,6 +135,18 @@ class ObjectFiles(Protocol):
 
     def read_range(self, path: str, etag: str, offset: int, size_bytes: int) -> bytes:
         """These bytes of the version ``etag``, at least one; RetryableError if another one is there, or none."""
+        ...
+
+
+class ObjectFiles(ReadableObjects, Protocol):
+    """One store, reached with one set of credentials. Each call has one effect, in one moment."""
+
+    @property
+    def scheme(self) -> str: ...
+
+    @property
+    def part_bytes_min(self) -> int:
+        """Each part but the last has at least this size."""
         ...
 
     def open_input(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -196,6 +203,11 @@ class ObjectFiles(Protocol):
     def rehearse(self, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
         """Those of ``asked`` that the store has: tried with scratch keys below ``directory``, which are removed."""
         ...
+
+
+def mark_lost(key: str) -> str:
+    """A key from XML: what XML can't carry came as U+FFFD, and so what came as that may be anything."""
+    return key.replace("\ufffd", LOST)
 
 
 @runtime_checkable

@@ -61,7 +61,12 @@ SOURCE_TREES: Final = Extensions[SourceFactory](
     noun="scheme",
     option="source",
     accepts=callable,
-    built_in={"sftp": "gobblin_assets.fs.sftp.opening:open_sftp"},
+    built_in={
+        "abfs": "gobblin_assets.fs.clouds.opening:open_azure",
+        "abfss": "gobblin_assets.fs.clouds.opening:open_azure",
+        "gs": "gobblin_assets.fs.clouds.opening:open_gcs",
+        "sftp": "gobblin_assets.fs.sftp.opening:open_sftp",
+    },
 )
 
 

@@ -64,18 +64,20 @@ def open_ranged(uri: str, option: str, *, follow_links: bool = False) -> tuple[R
     if not is_object_store(uri):
         # Sources are asked each time, as the environment is now: they keep their connections themselves. So do stores.
         open_listed = _open_ranged_tree if is_only_source(uri) else _open_cluster
-        return open_listed(found["store"], option, follow_links), path
+        tree, top = open_listed(found["store"], option, follow_links)
+        return tree, f"{top}{path}"
     files, _root = open_object_store(found["store"], option)
     return ObjectTree(files, option), f"/{found['authority']}{path}"
 
 
 @lru_cache(CLUSTERS_KEPT_MAX)
-def _open_cluster(uri: str, option: str, follow_links: bool) -> RangedFiles:  # noqa: FBT001  of this module only
+def _open_cluster(uri: str, option: str, follow_links: bool) -> tuple[RangedFiles, str]:  # noqa: FBT001  of this module only
     return _open_ranged_tree(uri, option, follow_links)
 
 
-def _open_ranged_tree(uri: str, option: str, follow_links: bool) -> RangedFiles:  # noqa: FBT001  of this module only
-    tree, _root = open_tree(f"{uri}/any", option, hidden=frozenset(), follow_links=follow_links)
+def _open_ranged_tree(uri: str, option: str, follow_links: bool) -> tuple[RangedFiles, str]:  # noqa: FBT001  of this module only
+    """The tree, and what its paths begin with before those of the URI."""
+    tree, root = open_tree(f"{uri}/any", option, hidden=frozenset(), follow_links=follow_links)
     if not isinstance(tree, RangedFiles):
         raise RejectedError("its files can't be read by ranges", field=option, hint="Mount it, and name the directory.")
-    return tree
+    return tree, root.removesuffix("/any")

@@ -146,6 +146,7 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
             ),
         ),
         ("asyncssh", re.compile(r"^gobblin_assets/fs/sftp/")),
+        ("obstore", re.compile(r"^gobblin_assets/fs/clouds/(client|opening)\.py$")),
         ("hdfs_native", re.compile(r"^gobblin_assets/fs/hdfs/streams\.py$")),
         ("click", re.compile(r"^gobblin_assets/(cli(/|\.py$)|dagster/scaffolding\.py$)")),
         ("dagster", re.compile(r"^(gobblin_assets/(dagster/|definitions\.py)|resources/)")),

@@ -21,8 +21,9 @@ from gobblin_assets.fs.objects import (
     UploadPart,
     WriteOutcome,
 )
+from gobblin_assets.fs.patience import BUSY_TRIES_MAX
 from gobblin_assets.fs.s3 import large_copies
-from gobblin_assets.fs.s3.client import BUSY_TRIES_MAX, S3Client
+from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
 from gobblin_assets.fs.s3.settings import S3Settings

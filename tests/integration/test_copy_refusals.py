@@ -56,7 +56,10 @@ def test_sizes_may_be_written_with_an_exponent(lake: CopyLake) -> None:
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"source": "gs://bucket/in"}, "source"),
+        ({"source": "oss://bucket/in"}, "source"),
+        ({"source": "gs:///in"}, "source"),
+        ({"source": "abfs://container/in"}, "source"),
+        ({"destination": "gs://bucket/out"}, "destination"),
         ({"source": "in"}, "source"),
         ({"source": "/"}, "source"),
         ({"source": "hdfs:///in"}, "source"),

@@ -1,8 +1,9 @@
 """Brings what servers of the tests are made of, once, before the tests begin.
 
-On a machine that has nothing cached, Go builds versitygw for minutes while the tests use the processors, and Maven
-brings Hadoop, and apt an sshd; a test that waits for that would reach its timeout. The many JVMs of the tests start in
-half of the time with an archive of Spark's classes. What can't be brought here is said by the tests that need it.
+On a machine that has nothing cached, Go builds versitygw and fake-gcs-server for minutes while the tests use the
+processors, Maven brings Hadoop, npm Azurite, and apt an sshd; a test that waits for that would reach its timeout. The
+many JVMs of the tests start in half of the time with an archive of Spark's classes. What can't be brought here is said
+by the tests that need it.
 """
 
 import sys
@@ -10,16 +11,30 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from demo.kafka.jars import resolve_jars
-from demo.s3.gateway import build_versitygw
+from demo.s3.gateway import build_by_go, build_versitygw
 from gobblin_assets.spark.class_archive import make_archive
+from tests.support.azurite import install_azurite
+from tests.support.cloud_servers import FAKE_GCS, FAKE_GCS_VERSION
 from tests.support.hdfs_server import COORDINATES
 from tests.support.sftp_servers import find_sshd
 
 
 def main() -> None:
-    parts = (build_versitygw, lambda: resolve_jars("hdfs", COORDINATES), find_sshd, lambda: make_archive(print))
+    parts = (
+        _build_by_go,
+        lambda: resolve_jars("hdfs", COORDINATES),
+        find_sshd,
+        install_azurite,
+        lambda: make_archive(print),
+    )
     with ThreadPoolExecutor(len(parts)) as threads:
         list(threads.map(_bring, parts))
+
+
+def _build_by_go() -> None:
+    """One after the other: Go uses all processors for each."""
+    _bring(build_versitygw)
+    _bring(lambda: build_by_go(FAKE_GCS, FAKE_GCS_VERSION))
 
 
 def _bring(make: Callable[[], object]) -> None:

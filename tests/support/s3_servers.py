@@ -137,7 +137,8 @@ def s3proxy() -> Iterator[S3Server]:
             yield S3Server(f"http://127.0.0.1:{port}")
 
 
-def make_certificate(folder: Path) -> Certificate:
+def make_certificate(folder: Path, *, is_authority: bool = True) -> Certificate:
+    """``is_authority``: some clients refuse a server whose certificate may sign others."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a store of tests")])
     now = dt.datetime.now(dt.UTC)
@@ -147,7 +148,7 @@ def make_certificate(folder: Path) -> Certificate:
         .not_valid_before(now - dt.timedelta(hours=1))
         .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     found = Certificate(folder / "cert.pem", folder / "key.pem")

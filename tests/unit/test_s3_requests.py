@@ -12,8 +12,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.objects import LOST
 from gobblin_assets.fs.registry import open_object_store
-from gobblin_assets.fs.s3.answers import LOST, read_failure, read_objects
+from gobblin_assets.fs.s3.answers import read_failure, read_objects
 from gobblin_assets.fs.s3.credentials import Credentials, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, S3Request, encode_query, find_target, split_key, split_uri
 from gobblin_assets.fs.s3.settings import S3Settings, read_s3_settings

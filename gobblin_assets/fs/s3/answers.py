@@ -10,13 +10,9 @@ from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
 
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.fs.objects import KEPT_HEADERS, ObjectEntry, PendingUpload, UploadId
+from gobblin_assets.fs.objects import KEPT_HEADERS, ObjectEntry, PendingUpload, UploadId, mark_lost
 from gobblin_assets.fs.s3.requests import METADATA_PREFIX
 
-LOST: Final = "\udcff"
-"""In a key: a character that the listing could not tell. A name of a tree never has it."""
-
-_REPLACEMENT: Final = "\ufffd"
 _MESSAGE_CHARACTERS_MAX: Final = 300
 
 
@@ -175,7 +171,7 @@ def _decoder_of(root: ET.Element) -> Callable[[str], str]:
     """
     if _text(root, "EncodingType") == "url":
         return partial(unquote_plus, errors="surrogateescape")
-    return lambda text: text.replace(_REPLACEMENT, LOST)
+    return mark_lost
 
 
 def _children(root: ET.Element, name: str) -> list[ET.Element]:

@@ -6,7 +6,6 @@ may be repeated is then sent again; another one raises OutcomeUnknownError, and 
 
 import datetime as dt
 import io
-import random
 import ssl
 import threading
 import time
@@ -18,6 +17,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.objects import UNSUPPORTED
+from gobblin_assets.fs.patience import BUSY_TRIES_MAX, TRIES_MAX, back_off_s
 from gobblin_assets.fs.s3.answers import S3Answer, S3Failure, read_failure
 from gobblin_assets.fs.s3.connections import open_pools
 from gobblin_assets.fs.s3.credentials import StoreAccount, open_store_account
@@ -28,14 +28,6 @@ from gobblin_assets.fs.s3.signing import Signer
 CONNECT_WAIT_S: Final = 5.0
 ANSWER_WAIT_S: Final = 60.0
 """For each piece of an answer. A store that completes a large upload sends spaces meanwhile."""
-
-TRIES_MAX: Final = 5
-BUSY_TRIES_MAX: Final = 12
-"""Of a store that says that it is busy, and so will be there again."""
-
-BACK_OFF_S: Final = 0.1
-BACK_OFF_S_MAX: Final = 10.0
-"""Before the second try, and three times as long before each further one, with chance: 4 s in all, or about 60 s."""
 
 CONFLICT_CODES: Final = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _BUSY_CODES: Final = frozenset({
@@ -83,7 +75,6 @@ class S3Client:
         """The answer: a success, or a failure whose status or code is one of ``answers``. Others are raised."""
         account, signer = self._open_account()
         target = find_target(request, self._settings.endpoint_url, account.region)
-        wait_s = BACK_OFF_S
         for number in range(1, BUSY_TRIES_MAX + 1):
             tries_max = TRIES_MAX
             outcome = self._try(request, target, account, signer)
@@ -99,8 +90,7 @@ class S3Client:
                 error = outcome
             if not isinstance(error, RetryableError) or number >= tries_max:
                 raise error
-            self._sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  only spreads the tries of many processes
-            wait_s = min(3 * wait_s, BACK_OFF_S_MAX)
+            self._sleep(back_off_s(number))
         raise AssertionError(BUSY_TRIES_MAX)
 
     def _open_account(self) -> tuple[StoreAccount, Signer]:

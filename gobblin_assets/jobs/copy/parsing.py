@@ -131,7 +131,7 @@ def _check_network(spec: CopySpec, others: Sequence[CopyDatasetSpec]) -> None:
         )
     if is_only_source(spec.source) and any(each.skip_unchanged_directories for each in datasets):
         raise RejectedError(
-            f"the times of directories of {scheme_of(spec.source)} are too coarse to tell that nothing changed",
+            f"directories of {scheme_of(spec.source)} have no times, or too coarse ones, to tell that nothing changed",
             field="skip_unchanged_directories",
             hint="Leave it out: each directory is listed.",
         )
