@@ -32,6 +32,7 @@ from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
 from gobblin_assets.rows.parquet_writer import WrittenDirectory
 from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.python_workers import lighten_worker
 
 _KEY: Final = "gobblin_partition"
 _ANSWER: Final = "found binary"
@@ -97,6 +98,8 @@ def write_rows(order: TaskWrite, batches: Iterable[pa.RecordBatch]) -> Iterator[
             yield _answer(found)
     except GobblinError as error:
         yield _answer(error)
+    finally:
+        lighten_worker()
 
 
 def require_storable(schema: t.StructType, dataset: str) -> None:
