@@ -27,11 +27,13 @@ from pyspark.sql import types as t
 
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.directory_names import NULL_DIRECTORY, escape_directory
+from gobblin_assets.rows.arrow_batches import batches_by_rows
 from gobblin_assets.rows.arrow_writer import RollingWriter
 from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
 from gobblin_assets.rows.parquet_writer import WrittenDirectory
 from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.python_workers import lighten_worker
 
 _KEY: Final = "gobblin_partition"
 _ANSWER: Final = "found binary"
@@ -65,17 +67,20 @@ class WrittenFile:
     head: pa.RecordBatch
 
 
-def write_by_tasks(frame: DataFrame, order: TaskWrite, *, dataset: str, place: str) -> list[WrittenDirectory]:
+def write_by_tasks(
+    frame: DataFrame, order: TaskWrite, *, dataset: str, place: str, rows_held: int | None = None
+) -> list[WrittenDirectory]:
     """Write the frame; returns the directories in path order, each with the steps that publish its files.
 
-    RejectedError names a column whose type the files can't hold. ``place``: for errors.
+    RejectedError names a column whose type the files can't hold. ``place``: for errors. ``rows_held``: how many rows of
+    the frame a task holds in memory anyway; None: nobody knows.
     """
     require_storable(frame.schema, dataset)
     if order.partition_columns:
         values = f.array(*(named(name).cast("string") for name in order.partition_columns))
         rest = [named(name) for name in frame.columns if name not in order.partition_columns]
         frame = frame.select(*rest, f.to_json(values).alias(_KEY)).sortWithinPartitions(_KEY)
-    with spark_families(f"write to {place}"):
+    with spark_families(f"write to {place}"), batches_by_rows(frame.sparkSession, rows_held):
         rows = frame.mapInArrow(partial(write_rows, order), _ANSWER).collect()
     answers = [pickle.loads(row[0]) for row in rows]  # noqa: S301  of our own tasks
     for error in (each for each in answers if isinstance(each, GobblinError)):
@@ -97,6 +102,8 @@ def write_rows(order: TaskWrite, batches: Iterable[pa.RecordBatch]) -> Iterator[
             yield _answer(found)
     except GobblinError as error:
         yield _answer(error)
+    finally:
+        lighten_worker()
 
 
 def require_storable(schema: t.StructType, dataset: str) -> None:

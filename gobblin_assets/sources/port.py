@@ -69,6 +69,7 @@ class ReadPlan:
     some WorkUnit has ``reread_from``. ``may_fail_rows``: a record that is read may turn out to be a dead letter.
     ``arrow``: how the WorkUnits are read without Spark, where this is possible; ``needs_arrow``: the job wants no other
     way. ``comments`` are people's comments at the source on the table and its columns, by the source's names.
+    ``rows_held``: how many rows a task of the reader holds in memory at once; None: nobody knows.
     """
 
     spec: DatasetSpec
@@ -79,6 +80,7 @@ class ReadPlan:
     comments: SourceComments = field(default_factory=SourceComments)
     arrow: ArrowReader | None = None
     needs_arrow: bool = False
+    rows_held: int | None = None
 
 
 def read_plan_of(plan: UnitPlan) -> ReadPlan:

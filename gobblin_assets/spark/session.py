@@ -24,6 +24,7 @@ from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.errors import first_cause, spark_families
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
+from gobblin_assets.spark.python_workers import keep_python
 from gobblin_assets.spark.settings import (
     SESSION_CONF,
     SESSION_DEFAULTS,
@@ -49,6 +50,7 @@ CONNECT_PORT: Final = 15_002
 # PySpark prints each rejected query, with its plan, on stderr before it raises the same error.
 _REPEATS_ERRORS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _ADDRESS: Final = re.compile(r"sc://([^/:;]+)(?::(\d+))?(?:/.*)?")
+_PYTHON_FILES: Final = "spark.submit.pyFiles"
 _CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 # What the server's gRPC says of a request of which it got a part, as it sometimes does on a busy machine.
 _BROKEN_OFF: Final = "Encountered end-of-stream mid-frame"
@@ -62,6 +64,7 @@ class _ThisProcess:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.launched: dict[str, str] | None = None
+        self.python_files = ""
         self.opened: tuple[SparkSettings, SparkSession] | None = None
 
 
@@ -160,18 +163,21 @@ def _open_classic(settings: SparkSettings) -> SparkSession:
         check_java()
         gateway = _launch(launch_conf, log_path, local=is_local(settings.master))
         _this_process.launched = launch_conf
+        listed = gateway.jvm.java.lang.System.getProperty(_PYTHON_FILES, "")
+        _this_process.python_files = keep_python(listed)
     else:
         gateway = None  # the JVM of the stopped session takes the new one
     # Workers on this machine must run this process's Python, and not some other python3.
     python = {"PYSPARK_PYTHON": sys.executable} if is_local(settings.master) else {}
     with _environment(python), spark_families(f"start on {settings.master} (see {log_path})"):
+        conf |= {_PYTHON_FILES: _this_process.python_files}
         session = SparkSession(SparkContext(conf=_as_spark_conf(conf), gateway=gateway))
     _require_utc(session)
     _this_process.opened = (settings, session)
     return session
 
 
-def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
+def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> Any:
     """Start the JVM with all of its output, the resolver's lines too, in a file.
 
     Secrets of the configuration are not among ``conf``, since it becomes a command line, which anybody can read.

@@ -2,8 +2,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -41,6 +43,20 @@ def test_a_capability_brings_its_driver(spark: SparkSession) -> None:
     )
     with pytest.raises(Exception, match=r"org\.postgresql\.util\.PSQLException: Connection to 127\.0\.0\.1:1 refused"):
         nobody.load()
+
+
+def _look_at_worker(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _batch in batches:
+        yield pa.record_batch({"path": sys.path})
+
+
+def test_workers_do_not_look_for_modules_in_jars(spark: SparkSession) -> None:
+    listed = str(spark.conf.get("spark.jars"))
+    assert "postgresql" in listed
+    found = spark.range(1).mapInArrow(_look_at_worker, "path string").collect()
+    # Spark's own classes are always there.
+    assert [path for (path,) in found if path.endswith(".jar") and "spark-core" not in path] == []
+    assert [path for path in sys.path if path.endswith(".jar")] == []
 
 
 PROGRAM_OF_JARS = """

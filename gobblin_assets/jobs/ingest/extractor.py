@@ -245,7 +245,10 @@ class SparkExtractor:
         else:
             place = self._fs.to_uri(directory)
             tasks = TaskWrite(self._open_files(orders, place), columns, rows_max, spec.writer.compression)
-            found = write_by_tasks(split.frame, tasks, dataset=order.plan.urn, place=place)
+            rules = read_plan_of(order.plan)
+            # A converter makes wider rows of those that the reader holds, and a sort or a join mixes them.
+            rows_held = None if spec.converters or columns or rules.late_key else rules.rows_held
+            found = write_by_tasks(split.frame, tasks, dataset=order.plan.urn, place=place, rows_held=rows_held)
         seen = observed.get()
         if given is None:
             counts = {ALONE: _count(split.frame) if seen is None else seen.row_count}

@@ -30,7 +30,13 @@ from gobblin_assets.sources.jdbc.column_changes import compare_columns
 from gobblin_assets.sources.jdbc.dialect import ROW_ADDRESS, write_table
 from gobblin_assets.sources.jdbc.layout import Layout, lay_out, write_where
 from gobblin_assets.sources.jdbc.positions import Axis, write_at_least, write_below, write_interval
-from gobblin_assets.sources.jdbc.split import cut_interval, decide_count, equal_width_points, quantile_points
+from gobblin_assets.sources.jdbc.split import (
+    cut_interval,
+    decide_count,
+    decide_fetch_size,
+    equal_width_points,
+    quantile_points,
+)
 from gobblin_assets.sources.port import Reader, ReadPlan, SourceRequest
 
 WITH_NULLS = "with_nulls"
@@ -41,7 +47,6 @@ SPLIT_BY = "split_by"
 
 CONDITION = "condition"
 """A unit's property: which of a snapshot's rows are its own, in the source's SQL."""
-
 
 _NO_CLOCK: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -64,6 +69,7 @@ class Planner:
     ) -> UnitPlan:
         layout = lay_out(self.catalog, request)
         columns = {column.name: column.type_text for column in layout.columns}
+        comments = {each.name: each.comment for each in layout.table.columns if each.comment}
         notes = list(compare_columns(request, layout))
         # The clock is read before the bounds: what commits in between is then too young, never skipped.
         clock = self.catalog.now() if _needs_clock(request, layout) else _NO_CLOCK
@@ -88,11 +94,10 @@ class Planner:
                 make_reader(request, layout),
                 watermark_column=None if layout.axis is None else layout.axis.column,
                 late_key=late_key,
-                comments=SourceComments(
-                    layout.table.comment, {each.name: each.comment for each in layout.table.columns if each.comment}
-                ),
+                comments=SourceComments(layout.table.comment, comments),
                 arrow=find_arrow(request, layout, units),
                 needs_arrow=needs_arrow,
+                rows_held=request.spec.split.fetch_size_rows or decide_fetch_size(units, len(layout.columns)),
             ),
             columns=columns,
             notes=tuple(notes),
