@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Final
@@ -54,6 +55,9 @@ _SCHEMA: Final = pa.schema(
 )
 
 COLUMNS: Final = tuple(_SCHEMA.names)
+IDENTITY_COLUMNS: Final = ("size_bytes", "inode", "mtime_ns", "tag")
+"""In the order of the fields of ``FileIdentity``."""
+
 _KIND: Final = COLUMNS.index("kind")
 _PROVIDERS: Final = b"gobblin_assets.step_kinds"
 _PHASE: Final = b"gobblin_assets.phase"
@@ -145,21 +149,29 @@ def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdent
 
     Only for steps at given names. CorruptionError as ``decode_segment``.
     """
+    table = changes_table(payload, digest)
+    for path, size, *others in _tuples(table, table.column_names):
+        yield path, None if size is None else FileIdentity(size, *others)
+
+
+def changes_table(payload: bytes, digest: bytes) -> pa.Table:
+    """``list_changes`` as columns: the path, and the fields of its identity, whose size is NULL for a removed file."""
     table = _open(payload, digest)
-    names = ("kind", "target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag")
-    for kind, directory, name, size, inode, mtime, tag in _tuples(table, names):
-        if size is not None:
-            yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag)
-        elif kind in REMOVING:
-            yield f"{directory}/{name}", None
+    removing = [pc.equal(table.column("kind").cast(pa.string()), kind) for kind in sorted(REMOVING)]
+    changes = table.filter(reduce(pc.or_, removing, pc.is_valid(table.column("size_bytes"))))
+    columns = [_paths_of(changes), *(changes.column(name) for name in IDENTITY_COLUMNS)]
+    return pa.Table.from_arrays(columns, names=["path", *IDENTITY_COLUMNS])
 
 
 def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
     """Path and length of each of ``list_published``, column by column: what readers ask for."""
     table = _published_rows(_open(payload, digest))
+    return zip(_paths_of(table).to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
+
+
+def _paths_of(table: pa.Table) -> pa.ChunkedArray:
     directories = table.column("target_directory").cast(pa.string())
-    paths = pc.binary_join_element_wise(directories, table.column("target_name"), "/")
-    return zip(paths.to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
+    return pc.binary_join_element_wise(directories, table.column("target_name"), "/")
 
 
 def join_segments_of_done(segments: Sequence[Segment]) -> Segment:
