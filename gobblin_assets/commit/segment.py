@@ -8,6 +8,9 @@ The published files are read from the columns, without any kind of step: they ar
 metadata names the package of each kind, for the message if a kind is not installed, and the phase of the steps unless
 it is 0. Segments of built-in kinds name no package, and neither do segments of earlier releases. In these, steps of
 other kinds have no rows for their files, so the kind is asked for them.
+
+A fold of publications at given names (``encode_fold``) says so in the metadata, too. Its rows are in order of the path,
+and have the publishing sequence in the place of the source.
 """
 
 import hashlib
@@ -61,6 +64,8 @@ IDENTITY_COLUMNS: Final = ("size_bytes", "inode", "mtime_ns", "tag")
 _KIND: Final = COLUMNS.index("kind")
 _PROVIDERS: Final = b"gobblin_assets.step_kinds"
 _PHASE: Final = b"gobblin_assets.phase"
+_FOLD: Final = b"gobblin_assets.fold"
+_PARTS: Final = ("target_directory", "target_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,23 +149,76 @@ def has_given_names(payload: bytes, digest: bytes) -> bool:
     return not GIVEN_NAMES.isdisjoint(pc.unique(_open(payload, digest).column("kind")).to_pylist())
 
 
-def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdentity | None]]:
+def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdentity | None, str | None]]:
     """What each name holds after the steps, in order: the identity of a published file, None for a removed one.
 
-    Only for steps at given names. CorruptionError as ``decode_segment``.
+    Then, if this is a fold, the sequence that published it; else None. Only for steps at given names. CorruptionError
+    as ``decode_segment``.
     """
     table = changes_table(payload, digest)
-    for path, size, *others in _tuples(table, table.column_names):
-        yield path, None if size is None else FileIdentity(size, *others)
+    for path, publisher, size, *others in _tuples(table, ("path", "publisher", *IDENTITY_COLUMNS)):
+        yield path, None if size is None else FileIdentity(size, *others), publisher
 
 
 def changes_table(payload: bytes, digest: bytes) -> pa.Table:
-    """``list_changes`` as columns: the path, and the fields of its identity, whose size is NULL for a removed file."""
+    """``list_changes`` as columns: the path, its parts, and the fields of its identity, whose size is NULL for a
+    removed file. ``publisher``: of a fold, the sequence that published the change; else NULL.
+    """
     table = _open(payload, digest)
-    removing = [pc.equal(table.column("kind").cast(pa.string()), kind) for kind in sorted(REMOVING)]
-    changes = table.filter(reduce(pc.or_, removing, pc.is_valid(table.column("size_bytes"))))
-    columns = [_paths_of(changes), *(changes.column(name) for name in IDENTITY_COLUMNS)]
-    return pa.Table.from_arrays(columns, names=["path", *IDENTITY_COLUMNS])
+    kinds = table.column("kind").cast(pa.string())
+    removing = [pc.equal(kinds, kind) for kind in sorted(REMOVING)]
+    is_change = reduce(pc.or_, removing, pc.is_valid(table.column("size_bytes")))
+    is_fold = _FOLD in (table.schema.metadata or {})
+    publishers = table.column("source_directory").cast(pa.string()) if is_fold else pa.nulls(len(table), pa.string())
+    whole = pa.Table.from_arrays(
+        [
+            _paths_of(table),
+            table.column("target_directory").cast(pa.string()),
+            table.column("target_name"),
+            kinds,
+            publishers,
+            *(table.column(name) for name in IDENTITY_COLUMNS),
+        ],
+        names=["path", *_PARTS, "kind", "publisher", *IDENTITY_COLUMNS],
+    )
+    return whole.filter(is_change)
+
+
+def encode_fold(changes: pa.Table, *, role: Role, partition: str, version: int) -> Segment:
+    """A segment of rows of ``changes_table``, whose publishers are known. No step of it is ever executed."""
+    count = len(changes)
+    sizes = changes.column("size_bytes")
+    is_file = pc.is_valid(sizes)
+    in_objects = pc.match_substring_regex(changes.column("kind"), "_object$")
+    placed = pc.if_else(in_objects, "place_object", "place_file")
+    columns = {
+        "step": make_array(range(count), pa.int32()),
+        "kind": pc.if_else(is_file, placed, changes.column("kind")),
+        "source_directory": changes.column("publisher"),
+        "row_count": pc.if_else(is_file, pa.scalar(0, pa.int64()), pa.scalar(None, pa.int64())),
+        **{name: changes.column(name) for name in (*_PARTS, *IDENTITY_COLUMNS)},
+    }
+    arrays = [_fit(columns.get(field.name, pa.nulls(count, field.type)), field.type) for field in _SCHEMA]
+    payload = _write_arrays(arrays, {_FOLD: "1"})
+    return Segment(
+        role=role,
+        partition=partition,
+        payload=payload,
+        digest=hashlib.sha256(payload).digest(),
+        step_count=count,
+        file_count=count - sizes.null_count,
+        row_count=0,
+        file_bytes=pc.sum(sizes).as_py() or 0,
+        version=version,
+    )
+
+
+def _fit(values: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array:
+    """One array of the type, whose texts may become a dictionary."""
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_dictionary(data_type) and not pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_encode()
+    return whole.cast(data_type)
 
 
 def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
@@ -256,8 +314,13 @@ def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider
         metadata[_PROVIDERS] = json.dumps(providers, sort_keys=True)
     if phase:
         metadata[_PHASE] = str(phase)
+    return _write_arrays(
+        [make_array(values, each.type) for values, each in zip(columns, _SCHEMA, strict=True)], metadata
+    )
+
+
+def _write_arrays(arrays: Sequence[pa.Array], metadata: Mapping[bytes, str]) -> bytes:
     schema = _SCHEMA.with_metadata(metadata) if metadata else _SCHEMA
-    arrays = [make_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     file_count = len(arrays[0]) - arrays[COLUMNS.index("target_name")].null_count
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)

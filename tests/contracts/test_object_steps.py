@@ -363,7 +363,11 @@ def test_segments_give_the_steps_back() -> None:
     assert len(segments) == 3
     assert [step for each in segments for step in decode_segment(each.payload, each.digest)] == made
     changes = [change for each in segments for change in list_changes(each.payload, each.digest)]
-    assert changes == [(place.target, made[0].identity), (place.target, made[1].identity), (place.target, None)]
+    assert changes == [
+        (place.target, made[0].identity, None),
+        (place.target, made[1].identity, None),
+        (place.target, None, None),
+    ]
 
 
 def test_a_segment_gives_the_rows_of_files_back_also_where_no_etag_was_known() -> None:

@@ -15,7 +15,17 @@ from unittest import mock
 from sqlalchemy import text
 
 from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery, rename_steps
-from gobblin_assets.commit.postgres import building, cleaning, finishing, forgetting, guards, sealing
+from gobblin_assets.commit.named_folding import fold_names
+from gobblin_assets.commit.postgres import (
+    building,
+    cleaning,
+    finishing,
+    fold_members,
+    forgetting,
+    guards,
+    named_folding,
+    sealing,
+)
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
@@ -318,9 +328,15 @@ _FINISH = ("tests/contracts/test_commit_store_finish.py",)
 _BUILD = ("tests/contracts/test_commit_store.py",)
 _LEASES = ("tests/contracts/test_lease_store.py",)
 _FOLDS = ("tests/contracts/test_commit_store_folding.py",)
+_NAMED_FOLDS = ("tests/contracts/test_commit_store_named_folding.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
+
+
+def _without_removals(parts: Any, *, version: int, keeps_removed: bool) -> Any:
+    del keeps_removed
+    return fold_names(parts, version=version, keeps_removed=False)
 
 
 @contextmanager
@@ -343,8 +359,21 @@ IN_AN_ADAPTER = (
     Mutant("a fold is not fenced", _patch(log_folding, "hold_fences", _nothing), _FOLDS),
     Mutant(
         "a fold takes the newest publications too",
-        _sql(log_folding, "_MEMBERS", "AND s.result_version <= d.version - :keep", "AND 0 <= :keep"),
+        _sql(fold_members, "_MEMBERS", "AND s.result_version <= d.version - :keep", "AND 0 <= :keep"),
         _FOLDS,
+    ),
+    Mutant(
+        "a fold at given names takes what is kept for the trash",
+        _sql(fold_members, "_NAMED_MEMBERS", "a.cleaned_at IS NULL", "a.cleaned_at > now()"),
+        _NAMED_FOLDS,
+    ),
+    Mutant(
+        "a fold at given names leaves out one that is not due",
+        _patch(log_folding, "bound_named_fold", lambda members: [each for each in members if each.is_due]),
+        _NAMED_FOLDS,
+    ),
+    Mutant(
+        "a fold at given names forgets removals", _patch(named_folding, "fold_names", _without_removals), _NAMED_FOLDS
     ),
     Mutant("T1 is accepted after the seal", _patch(building, "share_building", _nothing), _BUILD),
     Mutant("a winner need not be staged", _sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),

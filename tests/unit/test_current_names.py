@@ -4,6 +4,7 @@ import errno
 import random
 import tempfile
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,15 @@ def test_each_name_has_what_the_newest_publication_left_there(rows_at_once: int,
     expected = {file.path: file.identity for _segment, file in list_current(newest_first)}
     assert 100 < len(expected) < len(NAMES)
     current = sort_current(iter(newest_first), rows_at_once=rows_at_once, block_rows=block_rows)
-    assert list(current.firsts) == sorted(current.firsts)
+    assert list(current.run.firsts) == sorted(current.run.firsts)
     asked = [*sorted(NAMES), *chance.sample(NAMES, 50), "", "/out/a", "/out/zz"]
     assert [current.find(path) for path in asked] == [expected.get(path) for path in asked]
     loaded: list[int] = []
     current = sort_current(newest_first, rows_at_once=rows_at_once, block_rows=block_rows)
-    load = current.load
-    current.load = lambda number: (loaded.append(number), load(number))[1]
+    load = current.run.load
+    current.run = replace(current.run, load=lambda number: (loaded.append(number), load(number))[1])
     assert [path for path in sorted(NAMES) if current.find(path) is not None] == sorted(expected)
-    assert loaded == list(range(len(current.firsts)))
+    assert loaded == list(range(len(current.run.firsts)))
 
 
 def test_nothing_was_published_or_all_of_it_was_removed() -> None:
@@ -75,7 +76,7 @@ def test_temporary_files_have_no_name_and_a_full_disk_is_told(tmp_path: Path, mo
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     chance = random.Random(1)
     segments = [segment for version in range(30, 0, -1) for segment in _publish(chance, version)]
-    assert sort_current(segments, rows_at_once=128).firsts
+    assert sort_current(segments, rows_at_once=128).run.firsts
     assert list(tmp_path.iterdir()) == []
 
     def refuse() -> Any:

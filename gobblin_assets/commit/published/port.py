@@ -1,5 +1,6 @@
 """The port through which published files are found."""
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -26,11 +27,13 @@ class PublishedFile:
     """One file: its path on the destination's file system, without a scheme.
 
     If the file was copied to another root, only its length is known, not its inode and time.
+    ``publisher``: of a file at a given name, the sequence that published it, which may have been folded since.
     """
 
     path: str
     identity: FileIdentity
     row_count: int
+    publisher: SequenceId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,9 @@ class PublishedSegment:
 
     def changes(self) -> Iterator[tuple[str, PublishedFile | None]]:
         """At given names: what each name holds after the publication; None: its file was removed."""
-        for path, identity in list_changes(self.payload, self.digest):
-            yield path, None if identity is None else PublishedFile(path, identity, 0)
+        for path, identity, publisher in list_changes(self.payload, self.digest):
+            by = self.sequence_id if publisher is None else SequenceId(uuid.UUID(publisher))
+            yield path, None if identity is None else PublishedFile(path, identity, 0, by)
 
     def changes_table(self) -> pa.Table:
         """``changes`` as columns: the path and the fields of its identity, whose size is NULL for a removed file."""

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gobblin_assets.commit.published.current_names import CurrentNames, sort_current
+from gobblin_assets.commit.published.current_names import NO_NAMES, CurrentNames, sort_current
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
-
-_NOTHING = CurrentNames((), [].__getitem__)
 
 
 @dataclass(slots=True)
@@ -29,7 +27,7 @@ class KnownFiles:
         self._kept = None
         found = self.published.scan(self.job, urn, role=Role.DATA, read=_read)
         if found is None:
-            return _NOTHING
+            return NO_NAMES
         self._kept = urn, *found
         return found[1]
 
