@@ -11,6 +11,7 @@ from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.markers import list_markers
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.verification import Verification, VerificationProgress
+from gobblin_assets.commit.trash import Trash
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
@@ -171,7 +172,7 @@ def test_a_killed_fold_of_copies_is_whole_or_nothing(folding_copies: CopyLake, p
 
 
 def check_copies_are_as_published(world: CopyWorld) -> None:
-    """Check that both trees are the same, and that `verify` and `reconcile` report nothing."""
+    """Check that both trees are the same, and that `verify`, `reconcile` and `trash` show nothing."""
     world.check_trees()
     job, stores, root_uri = JobName(JOB), world.stores, world.lake.root
     fs, root = open_file_system(root_uri)
@@ -184,7 +185,8 @@ def check_copies_are_as_published(world: CopyWorld) -> None:
         verified = verification.verify(urn, dataset_id, checksums=False)
         assert verified.faults == []
         finding = examination.look_at(urn, thoroughly=True)
-        assert (finding.forgotten, finding.is_behind) == ((), False)
+        assert (finding.forgotten, finding.missing, finding.is_behind) == ((), (), False)
+        assert list(Trash(stores.commits, stores.published, open_file_system, job).list_files(urn)) == []
         view = stores.published.find(job, urn, role=Role.DATA)
         assert view is not None
         paths |= {file.path for _segment, file in list_current(view.segments)}
