@@ -11,7 +11,7 @@ kill leaves all of the fold or nothing.
 
 What is folded. Sequences that are DONE and announced, whose attempts are clean, that are not among the newest, that
 are older than a bound, that have nothing retired, and of which each sink of events was told, unless it was away for
-long. Publications at given names are not folded: which of their files are still there follows from their order.
+long. Of publications at given names, only the oldest ones without a gap (``named_folding``).
 
 What is forgotten. Retired publications whose files were removed, aborted sequences, and the rows of runs, once they are
 older than ``history_days``.
@@ -27,7 +27,7 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import MARKERS_KEPT, published_directories
 from gobblin_assets.commit.segment import Segment, join_segments_of_done, list_published
-from gobblin_assets.commit.sequence import PublishedInterval
+from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import Role
@@ -176,8 +176,11 @@ def list_named_sequences(segments: Iterable[tuple[bytes, bytes]]) -> set[Sequenc
 
 
 def shorten_details(details: Mapping[str, object]) -> dict[str, object]:
-    """The details of a seal that are still needed later."""
-    return {name: details[name] for name in ("root_uri", "moved", "uri", "columns") if name in details}
+    """The details of a seal that are still needed later. At given names, a fold's figures are those of its newest."""
+    names: tuple[str, ...] = ("root_uri", "moved", "uri", "columns")
+    if SLOTS_KEEP_DETAIL in details:
+        names = (*names, SLOTS_KEEP_DETAIL, "figures", "has_rows")
+    return {name: details[name] for name in names if name in details}
 
 
 def _in_chunks(parts: Sequence[FoldSegment]) -> Iterator[list[FoldSegment]]:

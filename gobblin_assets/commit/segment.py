@@ -23,7 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gobblin_assets.commit.arrow_arrays import make_array
-from gobblin_assets.commit.object_codecs import GIVEN_NAMES, REMOVING
+from gobblin_assets.commit.segment_stream import (
+    COLUMNS,
+    SEGMENT_SCHEMA,
+    read_stream,
+    target_paths,
+    tuples_of,
+    write_stream,
+)
 from gobblin_assets.commit.step_kinds import Provider, find_provider, get_kind, is_built_in
 from gobblin_assets.commit.steps import CommitStep, PublishedStepFile, StepBatch, StepColumns, StepKind, StepRow
 from gobblin_assets.errors import CorruptionError, GobblinError
@@ -33,28 +40,6 @@ from gobblin_assets.model.urn import Role
 # One segment stays a value that Postgres stores and sends in one piece.
 STEPS_PER_SEGMENT_MAX: Final = 10_000
 
-COMPRESSED_FILES_MIN: Final = 16
-"""Compression works on each column by itself: for few files it costs milliseconds and saves nothing."""
-
-_DIRECTORY = pa.dictionary(pa.int32(), pa.string())
-_SCHEMA: Final = pa.schema(
-    [
-        ("step", pa.int32()),
-        ("kind", pa.dictionary(pa.int8(), pa.string())),
-        ("source_directory", _DIRECTORY),
-        ("source_name", pa.string()),
-        ("target_directory", _DIRECTORY),
-        ("target_name", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("inode", pa.uint64()),
-        ("mtime_ns", pa.int64()),
-        ("tag", pa.string()),
-        ("row_count", pa.int64()),
-        ("payload", pa.string()),
-    ]
-)
-
-COLUMNS: Final = tuple(_SCHEMA.names)
 _KIND: Final = COLUMNS.index("kind")
 _SIZE_OF_STEPS: Final = COLUMNS.index("size_bytes") - 2
 _ROWS_OF_STEPS: Final = COLUMNS.index("row_count") - 2
@@ -153,12 +138,12 @@ def decode_segment(payload: bytes, digest: bytes) -> list[CommitStep]:
     """Rebuild the steps. CorruptionError when the payload is not the one that was sealed; StepKindMissingError for a
     kind that this process does not know.
     """
-    return list(_steps_of(_open(payload, digest)))
+    return list(_steps_of(read_stream(payload, digest)))
 
 
 def find_kinds(payload: bytes, digest: bytes) -> list[StepKind]:
     """The kinds of its steps, in order of their names. Raises the same errors as ``decode_segment``."""
-    table = _open(payload, digest)
+    table = read_stream(payload, digest)
     providers = _providers_of(table)
     return [get_kind(name, providers.get(name)) for name in sorted(pc.unique(table.column("kind")).to_pylist())]
 
@@ -172,37 +157,16 @@ def find_phase(payload: bytes) -> int:
 
 def list_published(payload: bytes, digest: bytes) -> Iterator[PublishedStepFile]:
     """The files that the steps make visible, in order, without any kind. CorruptionError as ``decode_segment``."""
-    table = _published_rows(_open(payload, digest))
+    table = _published_rows(read_stream(payload, digest))
     names = ("target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag", "row_count")
-    for directory, name, size, inode, mtime, tag, row_count in _tuples(table, names):
+    for directory, name, size, inode, mtime, tag, row_count in tuples_of(table, names):
         yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag), row_count
-
-
-def has_given_names(payload: bytes, digest: bytes) -> bool:
-    """Whether the steps publish at names that other publications use too. CorruptionError as ``decode_segment``."""
-    return not GIVEN_NAMES.isdisjoint(pc.unique(_open(payload, digest).column("kind")).to_pylist())
-
-
-def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdentity | None]]:
-    """What each name holds after the steps, in order: the identity of a published file, None for a removed one.
-
-    Only for steps at given names. CorruptionError as ``decode_segment``.
-    """
-    table = _open(payload, digest)
-    names = ("kind", "target_directory", "target_name", "size_bytes", "inode", "mtime_ns", "tag")
-    for kind, directory, name, size, inode, mtime, tag in _tuples(table, names):
-        if size is not None:
-            yield f"{directory}/{name}", FileIdentity(size, inode, mtime, tag)
-        elif kind in REMOVING:
-            yield f"{directory}/{name}", None
 
 
 def decode_sizes(payload: bytes, digest: bytes) -> Iterable[tuple[str, int]]:
     """Path and length of each of ``list_published``, column by column: what readers ask for."""
-    table = _published_rows(_open(payload, digest))
-    directories = table.column("target_directory").cast(pa.string())
-    paths = pc.binary_join_element_wise(directories, table.column("target_name"), "/")
-    return zip(paths.to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
+    table = _published_rows(read_stream(payload, digest))
+    return zip(target_paths(table).to_pylist(), table.column("size_bytes").to_pylist(), strict=True)
 
 
 def join_segments_of_done(segments: Sequence[Segment]) -> Segment:
@@ -213,10 +177,10 @@ def join_segments_of_done(segments: Sequence[Segment]) -> Segment:
     rows: list[tuple[object, ...]] = []
     providers: dict[str, Provider] = {}
     for segment in segments:
-        table = _with_published_rows(_open(segment.payload, segment.digest))
+        table = _with_published_rows(read_stream(segment.payload, segment.digest))
         providers |= _providers_of(table)
         first = 1 + int(str(rows[-1][0])) if rows else 0
-        for number, kind, _source, *others in _tuples(table, COLUMNS):
+        for number, kind, _source, *others in tuples_of(table, COLUMNS):
             rows.append((first + number, kind, None, *others))
     payload = _write([list(column) for column in zip(*rows, strict=True)], providers)
     return replace(
@@ -225,16 +189,6 @@ def join_segments_of_done(segments: Sequence[Segment]) -> Segment:
         digest=hashlib.sha256(payload).digest(),
         **{name: sum(getattr(each, name) for each in segments) for name in _COUNTS},
     )
-
-
-def _open(payload: bytes, digest: bytes) -> pa.Table:
-    if hashlib.sha256(payload).digest() != digest:
-        raise CorruptionError("a segment of the commit log does not match its digest")
-    try:
-        with pa.ipc.open_stream(payload) as stream:
-            return stream.read_all()
-    except pa.ArrowInvalid as error:
-        raise CorruptionError(f"a segment of the commit log can't be read: {error}") from error
 
 
 def combine_digests(digests: Iterable[bytes]) -> bytes:
@@ -305,14 +259,9 @@ def _write(columns: Sequence[Sequence[object]], providers: Mapping[str, Provider
         metadata[_PROVIDERS] = json.dumps(providers, sort_keys=True)
     if phase:
         metadata[_PHASE] = str(phase)
-    schema = _SCHEMA.with_metadata(metadata) if metadata else _SCHEMA
-    arrays = [make_array(values, column.type) for values, column in zip(columns, schema, strict=True)]
-    file_count = len(arrays[0]) - arrays[COLUMNS.index("target_name")].null_count
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd" if file_count >= COMPRESSED_FILES_MIN else None)
-    with pa.ipc.new_stream(sink, schema, options=options) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return bytes(sink.getvalue().to_pybytes())
+    return write_stream(
+        [make_array(values, each.type) for values, each in zip(columns, SEGMENT_SCHEMA, strict=True)], metadata
+    )
 
 
 def _providers_of(table: pa.Table) -> dict[str, Provider]:
@@ -339,7 +288,7 @@ def _published_rows(table: pa.Table) -> pa.Table:
 
 def _steps_of(table: pa.Table) -> Iterator[CommitStep]:
     providers = _providers_of(table)
-    rows = _tuples(table, COLUMNS)
+    rows = tuples_of(table, COLUMNS)
     names = pc.unique(table.column("kind")).to_pylist()
     # Segments of one kind, the longest ones, are not looked at row by row.
     for name, some in [(names[0], rows)] if len(names) == 1 else groupby(rows, key=itemgetter(_KIND)):
@@ -357,7 +306,3 @@ def _read(kind: StepKind, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
             hint="Install the release of its package that wrote it, or a newer one.",
             kind=kind.name,
         ) from error
-
-
-def _tuples(table: pa.Table, names: Sequence[str]) -> Iterator[StepRow]:
-    return zip(*(table.column(name).to_pylist() for name in names), strict=True)

@@ -57,6 +57,9 @@ class Trash:
                 continue
             fs, _root = self.open_file_system(segment.root_uri)
             places = self._locate(fs, segment.sequence_id)
+            # Also of folded publications, which have no steps any more.
+            if not places:
+                continue
             for step in decode_segment(segment.payload, segment.digest):
                 if not isinstance(step, _KEEPING) or step.staging not in places:
                     continue

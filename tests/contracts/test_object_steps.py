@@ -8,6 +8,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from gobblin_assets.commit.name_changes import has_given_names, list_changes
 from gobblin_assets.commit.object_attempts import (
     ID_KEY,
     MTIME_KEY,
@@ -24,7 +25,7 @@ from gobblin_assets.commit.object_steps import (
     object_id,
 )
 from gobblin_assets.commit.object_undo import make_mark
-from gobblin_assets.commit.segment import decode_segment, encode_segments, has_given_names, list_changes, list_published
+from gobblin_assets.commit.segment import decode_segment, encode_segments, list_published
 from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
@@ -363,7 +364,11 @@ def test_segments_give_the_steps_back() -> None:
     assert len(segments) == 3
     assert [step for each in segments for step in decode_segment(each.payload, each.digest)] == made
     changes = [change for each in segments for change in list_changes(each.payload, each.digest)]
-    assert changes == [(place.target, made[0].identity), (place.target, made[1].identity), (place.target, None)]
+    assert changes == [
+        (place.target, made[0].identity, None),
+        (place.target, made[1].identity, None),
+        (place.target, None, None),
+    ]
 
 
 def test_a_segment_gives_the_rows_of_files_back_also_where_no_etag_was_known() -> None:

@@ -9,12 +9,15 @@ import pytest
 from gobblin_assets.commit.examination import Examination
 from gobblin_assets.commit.folding import FoldBounds
 from gobblin_assets.commit.markers import list_markers
+from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.verification import Verification, VerificationProgress
+from gobblin_assets.commit.trash import Trash
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.table_lake import with_objects
 
@@ -132,3 +135,59 @@ def test_what_was_folded_is_refreshed_and_forgotten(folding: Lake, world: World)
     check_nothing_is_strange(world)
     assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence") == len(folding.urns)
     assert world.scalar("SELECT count(*) FROM gobblin.past_sequence") == 0
+
+
+@pytest.fixture
+def folding_copies(database_url: str, tmp_path: Path) -> CopyLake:
+    """Two publications of each dataset, with empty slots; the source has changed. From here on, all is folded."""
+    lake = CopyLake(database_url, str(tmp_path), trash_keep_s=0.0)
+    lake.make_source()
+    world = lake.open_world()
+    for change in (lake.change_source, lake.change_again):
+        assert not world.run().failed
+        change()
+    world.close()
+    return replace(lake, options={"log": {"fold_keep": 0, "fold_min": 1, "fold_age_s": 0.0}})
+
+
+@pytest.mark.parametrize("point", OF_A_FOLD, ids=str)
+def test_a_killed_fold_of_copies_is_whole_or_nothing(folding_copies: CopyLake, point: Failpoint) -> None:
+    worker = start_worker(folding_copies, failpoint=f"{point}=kill")
+    assert worker.wait() == KILLED
+    assert worker.reached()
+    world = folding_copies.open_world()
+    check_copies_are_as_published(world)
+    world.expire_leases()
+
+    assert not world.run().failed
+
+    check_copies_are_as_published(world)
+    assert count_folds(world) == len(folding_copies.urns)
+    assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'DONE'") == 2
+    # What was published before the fold is ours: it may be removed.
+    (folding_copies.source / REMOVED).unlink()
+    assert not world.run().failed
+    check_copies_are_as_published(world)
+    world.close()
+
+
+def check_copies_are_as_published(world: CopyWorld) -> None:
+    """Check that both trees are the same, and that `verify`, `reconcile` and `trash` show nothing."""
+    world.check_trees()
+    job, stores, root_uri = JobName(JOB), world.stores, world.lake.root
+    fs, root = open_file_system(root_uri)
+    progress = VerificationProgress(SystemClock(), lambda _line: None)
+    verification = Verification(stores.commits, stores.published, open_file_system, root_uri, job, progress)
+    examination = Examination(stores.commits, stores.datasets, stores.leases, stores.published, fs, root, job)
+    paths = set()
+    for urn in map(DatasetUrn, world.lake.urns):
+        dataset_id = stores.datasets.load(job, [urn])[urn].dataset_id
+        verified = verification.verify(urn, dataset_id, checksums=False)
+        assert verified.faults == []
+        finding = examination.look_at(urn, thoroughly=True)
+        assert (finding.forgotten, finding.missing, finding.is_behind) == ((), (), False)
+        assert list(Trash(stores.commits, stores.published, open_file_system, job).list_files(urn)) == []
+        view = stores.published.find(job, urn, role=Role.DATA)
+        assert view is not None
+        paths |= {file.path for _segment, file in list_current(view.segments)}
+    assert paths == {f"{root}/{name}" for name in files_of(world.lake.tree)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from gobblin_assets.commit.name_changes import list_changes
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import NamedStep, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import decode_segment
@@ -18,7 +19,7 @@ from gobblin_assets.model.sequence_state import SequenceState
 from tests.simulation.copy_world import KEEP_S, PLACE, SOURCE, URN, WORK_ROOT, CopyWorld
 from tests.simulation.file_system import SimDisk
 from tests.simulation.history import Checker
-from tests.simulation.rows import SequenceRow
+from tests.simulation.rows import SegmentRow, SequenceRow
 from tests.simulation.world import ROOT, World
 
 _SEALED: Final = (SequenceState.PREPARED, SequenceState.BLOCKED, SequenceState.ABANDONING)
@@ -68,14 +69,22 @@ class CopyChecker(Checker):
 
 def list_published(world: CopyWorld) -> dict[str, FileIdentity]:
     """What the log says that stands at each name, by all that is DONE."""
-    done = [row for row in world.db.sequences.values() if row.state is SequenceState.DONE]
     current: dict[str, FileIdentity] = {}
-    for row in sorted(done, key=lambda row: row.result_version or 0):
-        for step in list_steps(world, row):
-            if isinstance(step, RemoveFile):
-                current.pop(step.target, None)
-            current.update({path: identity for path, identity, _rows in step.published()})
+    for segment in list_done_segments(world):
+        for path, identity, _publisher in list_changes(segment.payload, segment.digest):
+            if identity is None:
+                current.pop(path, None)
+            else:
+                current[path] = identity
     return current
+
+
+def list_done_segments(world: World) -> list[SegmentRow]:
+    """The sealed segments of all that is DONE, oldest first."""
+    rows = world.db.sequences
+    done = [each for each in world.db.segments.values() if rows[each.sequence_id].state is SequenceState.DONE]
+    sealed = [each for each in done if each.sealed]
+    return sorted(sealed, key=lambda each: each.version or rows[each.sequence_id].result_version or 0)
 
 
 def list_steps(world: CopyWorld, row: SequenceRow) -> Iterator[NamedStep]:

@@ -17,7 +17,7 @@ from gobblin_assets.jobs.copy.copy_plan import CopyPlanner
 from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutant import Mutant
 
 _CARRY_OUT = NamedStep.carry_out
 _COPY = CopyPlanner._copy

@@ -72,6 +72,18 @@ def _with_old_slots() -> CopyWorld:
     return world
 
 
+def _with_publications_to_fold() -> CopyWorld:
+    """The slots of two changes are emptied. From here on, all publications are folded."""
+    world = _changed(exchanges=True)
+    world.open_process().run()
+    world.change_source()
+    world.open_process().run()
+    world.db.advance(KEEP_S + 1)
+    world.open_process().clean()
+    world.folds = True
+    return world
+
+
 def _run(runner: Runner) -> object:
     return runner.run()
 
@@ -102,6 +114,7 @@ COPY_SCENARIOS = tuple(
         ("abandon what was captured", _recovered_in_part, _abandon),
         ("copy what was left", _half_copied, _run),
         ("empty the slots", _with_old_slots, _clean),
+        ("fold what was copied", _with_publications_to_fold, _clean),
     )
 )
 

@@ -15,7 +15,7 @@ from tests.contracts.test_guards import find_broken
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutant import Mutant
 from tests.simulation.mutated import VARIABLE
 from tests.simulation.object_machine import DEEDS_MAX, ObjectHistories
 from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS

@@ -1,7 +1,8 @@
 """Folding and forgetting, like ``commit.postgres.folding`` and ``commit.postgres.forgetting``."""
 
 import json
-from collections import defaultdict
+import uuid
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,15 @@ from gobblin_assets.commit.folding import (
     plan_folds,
     shorten_details,
 )
-from gobblin_assets.commit.segment import combine_digests
+from gobblin_assets.commit.named_folding import (
+    NamedMember,
+    NamedPart,
+    NamedRun,
+    bound_named_fold,
+    choose_runs,
+    fold_names,
+)
+from gobblin_assets.commit.segment import Segment, combine_digests
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL, PublishedInterval
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.interval import Interval
@@ -54,23 +63,32 @@ def fold(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds,
         return 0
     newest = db.datasets[dataset_id].version - bounds.keep
     done = [row for row in mine if row.state is SequenceState.DONE and _is_active(db, row)]
-    due = [
-        row
-        for row in done
-        if row.folded_at is None
-        and SLOTS_KEEP_DETAIL not in json.loads(row.details)
-        and (row.announced_at is not None or not db.holds(Guard.FOLD_WAITS_FOR_EVENTS))
-        and (row.result_version or 0) <= newest
-        and (row.done_at or 0.0) <= db.now_s - bounds.age_s
-        and (_is_clean(db, row) or not db.holds(Guard.FOLD_WAITS_FOR_CLEANUP))
-    ]
+
+    def is_due(row: SequenceRow) -> bool:
+        return (
+            (row.announced_at is not None or not db.holds(Guard.FOLD_WAITS_FOR_EVENTS))
+            and (row.result_version or 0) <= newest
+            and (row.done_at or 0.0) <= db.now_s - bounds.age_s
+            and (_is_clean(db, row) or not db.holds(Guard.FOLD_WAITS_FOR_CLEANUP))
+        )
+
+    due = [row for row in done if row.folded_at is None and not _is_named(row) and is_due(row)]
     due.sort(key=lambda row: (row.partition, row.result_version or 0))
-    members = bound_fold([_member_of(db, row) for row in due[:limit]])
-    if members:
-        earlier = [_member_of(db, row) for row in done if row.folded_at is not None]
+    if members := bound_fold([_member_of(db, row) for row in due[:limit]]):
+        earlier = [_member_of(db, row) for row in done if row.folded_at is not None and not _is_named(row)]
         for each in plan_folds(members, earlier):
             _carry_out(db, each)
-    return len(members)
+        return len(members)
+    unfolded = [row for row in mine if row.state is SequenceState.DONE and row.folded_at is None and _is_named(row)]
+    unfolded.sort(key=lambda row: row.result_version or 0)
+    named = bound_named_fold(
+        NamedMember(_member_of(db, row), _count_steps(db, row), is_due(row) and _is_active(db, row))
+        for row in unfolded[:limit]
+    )
+    if named:
+        earlier = [_member_of(db, row) for row in done if row.folded_at is not None and _is_named(row)]
+        _carry_out_named(db, dataset_id, named, plan_folds([each.member for each in named], earlier))
+    return len(named)
 
 
 def forget(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBounds, limit: int) -> int:
@@ -112,8 +130,6 @@ def forget(db: SimDatabase, dataset_id: DatasetId, fence: int, bounds: FoldBound
 
 
 def _carry_out(db: SimDatabase, planned: Fold) -> None:
-    survivor = db.sequences[planned.survivor]
-    rows = [db.sequences[member] for member in planned.all]
     before = [segment for member in planned.all for segment in _sealed(db, member)]
     joined = _join_segments(db, planned, before)
     if _totals(joined) != _totals(before):
@@ -122,6 +138,59 @@ def _carry_out(db: SimDatabase, planned: Fold) -> None:
         db.segments.drop(segment.segment_id)
     for segment in joined:
         db.segments.put(segment.segment_id, segment)
+    _join_the_rest(db, planned)
+
+
+def _carry_out_named(
+    db: SimDatabase, dataset_id: DatasetId, named: Sequence[NamedMember], folds: Sequence[Fold]
+) -> None:
+    version = named[-1].member.version
+    survivors = {member: each.survivor for each in folds for member in each.all}
+    of_runs = [
+        segment
+        for segment in db.segments.values()
+        if segment.dataset_id == dataset_id
+        and db.sequences[segment.sequence_id].folded_at is not None
+        and _is_named(db.sequences[segment.sequence_id])
+    ]
+    steps: Counter[int] = Counter()
+    for segment in of_runs:
+        steps[segment.version or 0] += segment.step_count
+    runs = [NamedRun(of_run, count) for of_run, count in steps.items()]
+    chosen = choose_runs(sum(each.step_count for each in named), runs)
+    versions = {run.version for run in chosen}
+    new = [segment for each in named for segment in _sealed(db, each.member.sequence_id)]
+    old = [segment for segment in of_runs if segment.version in versions]
+    new.sort(key=lambda s: (-(db.sequences[s.sequence_id].result_version or 0), s.segment_id))
+    old.sort(key=lambda s: (-(s.version or 0), s.segment_id))
+    parts = [
+        NamedPart(s.sequence_id, survivors.get(s.sequence_id, s.sequence_id), s.partition, s.payload, s.digest)
+        for s in (*new, *old)
+    ]
+    joined = list(fold_names(parts, version=version, keeps_removed=len(chosen) < len(runs)))
+    for segment in [s for s in db.segments.values() if s.sequence_id in survivors and not s.sealed]:
+        db.segments.drop(segment.segment_id)
+    for segment in (*new, *old):
+        db.segments.drop(segment.segment_id)
+    for number, (segment_id, owner, made) in enumerate(joined):
+        db.segments.put(segment_id, _row_of(segment_id, owner, dataset_id, number, made))
+    for segment in [s for s in db.segments.values() if s.sequence_id in survivors]:
+        db.segments.put(segment.segment_id, replace(segment, sequence_id=survivors[segment.sequence_id]))
+    for each in folds:
+        _join_the_rest(db, each)
+    for owner in {part.owner for part in parts}:
+        _seal_again(db, db.sequences[owner])
+
+
+def _seal_again(db: SimDatabase, row: SequenceRow) -> None:
+    digests = [segment.digest for segment in _sealed(db, row.sequence_id)]
+    db.sequences.put(row.sequence_id, replace(row, segment_count=len(digests), digest=combine_digests(digests)))
+
+
+def _join_the_rest(db: SimDatabase, planned: Fold) -> None:
+    """All but the segments, which are joined already."""
+    survivor = db.sequences[planned.survivor]
+    rows = [db.sequences[member] for member in planned.all]
     _join_entries(db, planned)
     _point_to(db, planned)
     _drop_plans(db, planned.all)
@@ -131,16 +200,18 @@ def _carry_out(db: SimDatabase, planned: Fold) -> None:
     summed = replace(
         survivor,
         publication_count=sum(row.publication_count for row in rows),
-        complete=all(row.complete for row in rows),
-        segment_count=len(joined),
-        file_count=sum(row.file_count for row in rows),
-        row_count=sum(row.row_count for row in rows),
-        file_bytes=sum(row.file_bytes for row in rows),
-        digest=combine_digests(segment.digest for segment in joined),
         details=json_text(shorten_details(json.loads(survivor.details))),
         folded_at=db.now_s,
     )
-    db.sequences.put(survivor.sequence_id, summed)
+    if not _is_named(survivor):
+        summed = replace(
+            summed,
+            complete=all(row.complete for row in rows),
+            file_count=sum(row.file_count for row in rows),
+            row_count=sum(row.row_count for row in rows),
+            file_bytes=sum(row.file_bytes for row in rows),
+        )
+    _seal_again(db, summed)
 
 
 def _join_segments(db: SimDatabase, planned: Fold, before: Iterable[SegmentRow]) -> list[SegmentRow]:
@@ -150,28 +221,35 @@ def _join_segments(db: SimDatabase, planned: Fold, before: Iterable[SegmentRow])
         taken = replace(row, sequence_id=planned.survivor, attempt_id=None, version=version)
         (small if row.file_count < FILES_JOINED_MAX else full).append(taken)
     parts = [FoldSegment(row.segment_id, row.version or 0, segment_of(row)) for row in small]
+    dataset_id = db.sequences[planned.survivor].dataset_id
     made = [
-        SegmentRow(
-            segment_id=segment_id,
-            sequence_id=planned.survivor,
-            attempt_id=None,
-            dataset_id=db.sequences[planned.survivor].dataset_id,
-            number=number,
-            role=segment.role,
-            partition=segment.partition,
-            payload=segment.payload,
-            digest=segment.digest,
-            step_count=segment.step_count,
-            file_count=segment.file_count,
-            row_count=segment.row_count,
-            file_bytes=segment.file_bytes,
-            file_schema=None if segment.file_schema is None else json_text(segment.file_schema),
-            version=segment.version,
-            sealed=True,
-        )
+        _row_of(segment_id, planned.survivor, dataset_id, number, segment)
         for number, (segment_id, segment) in enumerate(join_segments(planned.survivor, parts))
     ]
     return [*full, *made]
+
+
+def _row_of(
+    segment_id: uuid.UUID, sequence_id: SequenceId, dataset_id: DatasetId, number: int, segment: Segment
+) -> SegmentRow:
+    return SegmentRow(
+        segment_id=segment_id,
+        sequence_id=sequence_id,
+        attempt_id=None,
+        dataset_id=dataset_id,
+        number=number,
+        role=segment.role,
+        partition=segment.partition,
+        payload=segment.payload,
+        digest=segment.digest,
+        step_count=segment.step_count,
+        file_count=segment.file_count,
+        row_count=segment.row_count,
+        file_bytes=segment.file_bytes,
+        file_schema=None if segment.file_schema is None else json_text(segment.file_schema),
+        version=segment.version,
+        sealed=True,
+    )
 
 
 def _join_entries(db: SimDatabase, planned: Fold) -> None:
@@ -245,6 +323,14 @@ def _is_active(db: SimDatabase, row: SequenceRow) -> bool:
     entries = [entry for entry in db.ledger.values() if entry.sequence_id == row.sequence_id]
     active = all(s.retired_by is None for s in segments) and all(entry.is_active for entry in entries)
     return active or not db.holds(Guard.FOLD_LEAVES_RETIRED_ALONE)
+
+
+def _count_steps(db: SimDatabase, row: SequenceRow) -> int:
+    return sum(segment.step_count for segment in _sealed(db, row.sequence_id))
+
+
+def _is_named(row: SequenceRow) -> bool:
+    return SLOTS_KEEP_DETAIL in json.loads(row.details)
 
 
 def _has_active_entry(db: SimDatabase, row: SequenceRow) -> bool:

@@ -5,17 +5,25 @@ adapter in ``suite``, which run in a process of their own (a world of fakes can'
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from sqlalchemy import text
-
 from gobblin_assets.commit import abandonment, cleanup, driver, execution, folding, recovery, rename_steps
-from gobblin_assets.commit.postgres import building, cleaning, finishing, forgetting, guards, sealing
+from gobblin_assets.commit.named_folding import fold_names
+from gobblin_assets.commit.postgres import (
+    building,
+    cleaning,
+    finishing,
+    fold_members,
+    forgetting,
+    guards,
+    named_folding,
+    sealing,
+)
 from gobblin_assets.commit.postgres import folding as log_folding
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import StepVerdict
@@ -29,9 +37,9 @@ from gobblin_assets.rows import late_rows
 from gobblin_assets.run import publisher, seal_decision, task
 from gobblin_assets.run import round as run_round
 from gobblin_assets.state.postgres import leases as lease_store
-from tests.simulation import world
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
+from tests.simulation.mutant import Mutant, patched, with_sql, without
 from tests.simulation.storage_changes import (
     bound_to_no_root,
     forgets_a_file,
@@ -40,38 +48,6 @@ from tests.simulation.storage_changes import (
     never_looked,
     remove_by_name,
 )
-
-Change = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """``suite`` holds pytest's arguments; empty: the simulated world must notice."""
-
-    name: str
-    change: Change
-    suite: tuple[str, ...] = ()
-
-
-def _without(*guards_off: Guard) -> Change:
-    return lambda: mock.patch.object(world, "guards_off", frozenset(guards_off))
-
-
-def _patch(target: Any, name: str, new: Any) -> Change:
-    return lambda: mock.patch.object(target, name, new)
-
-
-def _sql(module: Any, name: str, old: str, new: str) -> Change:
-    """Replace a part of a statement. If the statement no longer has this part, that is an error."""
-
-    def change() -> AbstractContextManager[Any]:
-        statement = str(getattr(module, name))
-        if old not in statement:
-            raise ValueError(f"{module.__name__}.{name} no longer has {old!r}: mend the mutant")
-        return mock.patch.object(module, name, text(statement.replace(old, new)))
-
-    return change
-
 
 # The driver, recovery, cleanup and abandonment --------------------------------------------------------------
 
@@ -171,7 +147,7 @@ def _cleanup_removes_without_marking() -> Iterator[None]:
     clear = cleanup.Cleanup._clear
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(cleanup.Cleanup, "_clear", mutant))
-        stack.enter_context(_without(Guard.CLEANED_WAITS_FOR_WRITERS)())
+        stack.enter_context(without(Guard.CLEANED_WAITS_FOR_WRITERS)())
         yield
 
 
@@ -277,50 +253,56 @@ def _by_existence(self: Any, step_world: Any) -> StepVerdict:
 
 IN_THE_SIMULATED_WORLD = (
     Mutant("the watermark moves before the last rename", _finished_before_the_renames),
-    Mutant("files are not synced before they are staged", _patch(SimFileSystem, "make_durable", _nothing)),
-    Mutant("directories are not synced", _patch(SimFileSystem, "sync_directories", _nothing)),
-    Mutant("only leaf directories are synced", _patch(execution, "directories_to_sync", _only_leaf_directories)),
-    Mutant("a destination that a run made is not synced", _patch(SimFileSystem, "make_destination", _nothing)),
+    Mutant("files are not synced before they are staged", patched(SimFileSystem, "make_durable", _nothing)),
+    Mutant("directories are not synced", patched(SimFileSystem, "sync_directories", _nothing)),
+    Mutant("only leaf directories are synced", patched(execution, "directories_to_sync", _only_leaf_directories)),
+    Mutant("a destination that a run made is not synced", patched(SimFileSystem, "make_destination", _nothing)),
     Mutant("recovery deletes what it finds under a final name", _recovery_deletes_by_name),
-    Mutant("recovery rolls back what is sealed", _patch(recovery, "decide_recovery", _rolled_back)),
+    Mutant("recovery rolls back what is sealed", patched(recovery, "decide_recovery", _rolled_back)),
     Mutant("extract before recovery", _extracted_before_recovery),
     Mutant("a refused rename counts as done", _steps_taken_as_done_when_refused),
-    Mutant("abandon without capture", _patch(abandonment, "capture_attempt", lambda *_arguments: False)),
+    Mutant("abandon without capture", patched(abandonment, "capture_attempt", lambda *_arguments: False)),
     Mutant("staging that a paused writer made again is not looked at", _cleanup_removes_without_marking),
-    Mutant("staging is reused by a retry", _patch(posix_destination, "staging_directory", _staging_of_the_try)),
+    Mutant("staging is reused by a retry", patched(posix_destination, "staging_directory", _staging_of_the_try)),
     Mutant("an attempt is recorded after it was written", _written_before_registered),
-    Mutant("a suffix is published after a failed WorkUnit", _patch(seal_decision, "decide_commit", _with_the_suffix)),
-    Mutant("a refresh is sealed incomplete", _patch(seal_decision, "decide_commit", _with_incomplete_refreshes)),
+    Mutant("a suffix is published after a failed WorkUnit", patched(seal_decision, "decide_commit", _with_the_suffix)),
+    Mutant("a refresh is sealed incomplete", patched(seal_decision, "decide_commit", _with_incomplete_refreshes)),
     Mutant("an event counts as sent before it is", _told_before_sent),
     Mutant("a write loses a file, and nobody counts", lost_and_not_counted),
     Mutant("each write loses a file", loses_a_file),
-    Mutant("a fold forgets one of the files that it joins", _patch(folding, "_join", forgets_a_file)),
-    Mutant("a fold takes what a refresh replaced", _without(Guard.FOLD_LEAVES_RETIRED_ALONE)),
-    Mutant("a lease is taken while it lives", _without(Guard.TAKE_REFUSES_LIVE_LEASE)),
-    Mutant("taking a lease raises no fence", _without(Guard.TAKE_RAISES_FENCE)),
+    Mutant("a fold forgets one of the files that it joins", patched(folding, "_join", forgets_a_file)),
+    Mutant("a fold takes what a refresh replaced", without(Guard.FOLD_LEAVES_RETIRED_ALONE)),
+    Mutant("a lease is taken while it lives", without(Guard.TAKE_REFUSES_LIVE_LEASE)),
+    Mutant("taking a lease raises no fence", without(Guard.TAKE_RAISES_FENCE)),
     Mutant(
         "neither fence nor state nor version is checked at the seal",
-        _without(
+        without(
             Guard.SEAL_CHECKS_FENCE,
             Guard.SEAL_CHECKS_SEQUENCE_FENCE,
             Guard.SEAL_CHECKS_BUILDING,
             Guard.SEAL_CHECKS_VERSION,
         ),
     ),
-    Mutant("what was sealed can be aborted", _without(Guard.ABORT_CHECKS_BUILDING)),
-    Mutant("a repeated T1 stores its steps twice", _without(Guard.STAGE_KNOWS_ITS_OWN)),
-    Mutant("a refresh retires nothing", _without(Guard.FINISH_RETIRES_OLD_GENERATION)),
-    Mutant("cleanup takes the staging of what is not over", _without(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE)),
-    Mutant("a capture is not in the log before it happens", _without(Guard.ABANDON_MARKS_FOR_CAPTURE)),
+    Mutant("what was sealed can be aborted", without(Guard.ABORT_CHECKS_BUILDING)),
+    Mutant("a repeated T1 stores its steps twice", without(Guard.STAGE_KNOWS_ITS_OWN)),
+    Mutant("a refresh retires nothing", without(Guard.FINISH_RETIRES_OLD_GENERATION)),
+    Mutant("cleanup takes the staging of what is not over", without(Guard.CLEANUP_LEAVES_UNFINISHED_ALONE)),
+    Mutant("a capture is not in the log before it happens", without(Guard.ABANDON_MARKS_FOR_CAPTURE)),
 )
 
 _FINISH = ("tests/contracts/test_commit_store_finish.py",)
 _BUILD = ("tests/contracts/test_commit_store.py",)
 _LEASES = ("tests/contracts/test_lease_store.py",)
 _FOLDS = ("tests/contracts/test_commit_store_folding.py",)
+_NAMED_FOLDS = ("tests/contracts/test_commit_store_named_folding.py",)
 _INTERLEAVED = ("tests/contracts/test_interleaving.py",)
 _FILES = ("tests/contracts/test_file_system.py",)
 _SYNCS = ("tests/contracts/test_posix.py",)
+
+
+def _without_removals(parts: Any, *, version: int, keeps_removed: bool) -> Any:
+    del keeps_removed
+    return fold_names(parts, version=version, keeps_removed=False)
 
 
 @contextmanager
@@ -336,46 +318,61 @@ def _by_key_alone(frame: Any, published: Any, *, key: Any, **_others: Any) -> An
 
 
 IN_AN_ADAPTER = (
-    Mutant("the fence is read without a lock", _sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
-    Mutant("the sequence is read without a lock", _sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
-    Mutant("T1 reads its sequence without a lock", _sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
+    Mutant("the fence is read without a lock", with_sql(guards, "_HOLD_FENCE", "FOR KEY SHARE", ""), _INTERLEAVED),
+    Mutant("the sequence is read without a lock", with_sql(guards, "_LOCK_SEQUENCE", "FOR UPDATE", ""), _INTERLEAVED),
+    Mutant("T1 reads its sequence without a lock", with_sql(guards, "_SHARE_SEQUENCE", "FOR SHARE", ""), _INTERLEAVED),
     Mutant("the fence is not checked at all", _no_fence_is_held, (*_BUILD, *_FINISH)),
-    Mutant("a fold is not fenced", _patch(log_folding, "hold_fences", _nothing), _FOLDS),
+    Mutant("a fold is not fenced", patched(log_folding, "hold_fences", _nothing), _FOLDS),
     Mutant(
         "a fold takes the newest publications too",
-        _sql(log_folding, "_MEMBERS", "AND s.result_version <= d.version - :keep", "AND 0 <= :keep"),
+        with_sql(fold_members, "_MEMBERS", "AND s.result_version <= d.version - :keep", "AND 0 <= :keep"),
         _FOLDS,
     ),
-    Mutant("T1 is accepted after the seal", _patch(building, "share_building", _nothing), _BUILD),
-    Mutant("a winner need not be staged", _sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),
+    Mutant(
+        "a fold at given names takes what is kept for the trash",
+        with_sql(fold_members, "_NAMED_MEMBERS", "a.cleaned_at IS NULL", "a.cleaned_at > now()"),
+        _NAMED_FOLDS,
+    ),
+    Mutant(
+        "a fold at given names leaves out one that is not due",
+        patched(log_folding, "bound_named_fold", lambda members: [each for each in members if each.is_due]),
+        _NAMED_FOLDS,
+    ),
+    Mutant(
+        "a fold at given names forgets removals", patched(named_folding, "fold_names", _without_removals), _NAMED_FOLDS
+    ),
+    Mutant("T1 is accepted after the seal", patched(building, "share_building", _nothing), _BUILD),
+    Mutant("a winner need not be staged", with_sql(sealing, "_STAGED_WINNERS", "AND state = 'STAGED'", ""), _BUILD),
     Mutant(
         "watermarks move without being compared",
-        _sql(finishing, "_MOVE_WATERMARKS", "AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes", ""),
+        with_sql(finishing, "_MOVE_WATERMARKS", "AND k.watermark_bytes IS NOT DISTINCT FROM m.old_bytes", ""),
         _FINISH,
     ),
     Mutant(
         "leases end by another clock than the database's",
-        _sql(lease_store, "_LOCK_LEASES", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
+        with_sql(lease_store, "_LOCK_LEASES", "clock_timestamp()", "(clock_timestamp() + interval '1 hour')"),
         _LEASES,
     ),
-    Mutant("the fence does not grow", _sql(lease_store, "_TAKE", "fence + 1", "fence"), _LEASES),
+    Mutant("the fence does not grow", with_sql(lease_store, "_TAKE", "fence + 1", "fence"), _LEASES),
     Mutant(
         "verify by existence alone",
-        _patch(rename_steps.RenameDirectory, "verify", _by_existence),
+        patched(rename_steps.RenameDirectory, "verify", _by_existence),
         ("tests/contracts/test_steps.py",),
     ),
-    Mutant("a rename that replaces", _patch(posix.PosixFileSystem, "rename_no_replace", _replacing), _FILES),
-    Mutant("a file is removed by its name alone", _patch(posix.PosixFileSystem, "remove_file", remove_by_name), _FILES),
-    Mutant("fsync of files is left out", _patch(posix, "sync_file", _nothing), _SYNCS),
-    Mutant("fsync of directories is left out", _patch(posix, "sync_directory", _nothing), _SYNCS),
+    Mutant("a rename that replaces", patched(posix.PosixFileSystem, "rename_no_replace", _replacing), _FILES),
+    Mutant(
+        "a file is removed by its name alone", patched(posix.PosixFileSystem, "remove_file", remove_by_name), _FILES
+    ),
+    Mutant("fsync of files is left out", patched(posix, "sync_file", _nothing), _SYNCS),
+    Mutant("fsync of directories is left out", patched(posix, "sync_directory", _nothing), _SYNCS),
     Mutant(
         "BLOCKED is treated as done",
-        _patch(recovery, "decide_recovery", _blocked_is_done),
+        patched(recovery, "decide_recovery", _blocked_is_done),
         ("tests/crash/test_kills.py", "-k", "keeps_failing"),
     ),
     Mutant(
         "late rows are told by their key alone",
-        _patch(late_rows, "without_published", _by_key_alone),
+        patched(late_rows, "without_published", _by_key_alone),
         ("tests/integration/test_late_rows.py",),
     ),
     Mutant(
@@ -390,7 +387,7 @@ IN_AN_ADAPTER = (
     ),
     Mutant(
         "the rows of a write are not counted",
-        _patch(task, "require_whole", _nothing),
+        patched(task, "require_whole", _nothing),
         ("tests/integration/test_whole_writes.py", "-k", "never_sealed"),
     ),
 )

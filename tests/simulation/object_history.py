@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from gobblin_assets.commit.name_changes import list_changes
 from gobblin_assets.commit.object_steps import ObjectStep, PlaceObject, RemoveObject
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
+from tests.simulation.copy_history import list_done_segments
 from tests.simulation.copy_world import KEEP_S, SOURCE, URN
 from tests.simulation.file_system import SimDisk
 from tests.simulation.history import Checker
@@ -147,13 +149,13 @@ class ObjectChecker(Checker):
 
 def list_published(world: ObjectWorld) -> dict[str, str]:
     """The ETag of what stands at each name by the log, by all that is DONE."""
-    done = [row for row in world.db.sequences.values() if row.state is SequenceState.DONE]
     current: dict[str, str] = {}
-    for row in sorted(done, key=lambda row: row.result_version or 0):
-        for step in list_steps(world, row):
-            if isinstance(step, RemoveObject):
-                current.pop(step.target, None)
-            current.update({path: identity.tag or "" for path, identity, _rows in step.published()})
+    for segment in list_done_segments(world):
+        for path, identity, _publisher in list_changes(segment.payload, segment.digest):
+            if identity is None:
+                current.pop(path, None)
+            else:
+                current[path] = identity.tag or ""
     return current
 
 

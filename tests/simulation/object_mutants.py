@@ -11,7 +11,7 @@ from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject
 from gobblin_assets.commit.object_undo import ObjectUndo
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.fs.objects import Absent, HasEtag, WriteOutcome
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutant import Mutant
 from tests.support.object_store import MemoryObjects
 
 _JUDGE = ObjectStep.judge

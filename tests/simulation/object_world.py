@@ -20,7 +20,7 @@ from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.known_files import KnownFiles
-from gobblin_assets.jobs.copy.object_targets import ObjectTargets
+from gobblin_assets.jobs.copy.object_targets import FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.running import find_published_by
 from gobblin_assets.jobs.copy.upload_worker import UploadWorker
 from gobblin_assets.jobs.copy.uploading import OpenedFile
@@ -137,8 +137,8 @@ class Uploader(Copier):
             new_id=self._clock.new_id,
         )
 
-    def find_known(self, _root: str) -> Mapping[str, FileIdentity]:
-        return KnownFiles(self._stores.published, JobName(JOB)).find(URN)
+    def find_known(self, _root: str) -> FindPublished:
+        return KnownFiles(self._stores.published, JobName(JOB)).find(URN).find
 
     def _open_planned(self, _plan: CopyPlan) -> Any:
         return self._open_file

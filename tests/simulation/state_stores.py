@@ -6,11 +6,11 @@ transaction for each dataset, as in Postgres: leases taken before a refusal stay
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet
+from gobblin_assets.commit.published.port import ActiveSchema, PublishedPartition, PublishedSegment, PublishedSet, T
 from gobblin_assets.commit.sequence import SLOTS_KEEP_DETAIL
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.interval import Interval, join_neighbours
@@ -301,6 +301,12 @@ class SimPublishedFiles:
         active = [segment for segment in active if partitions is None or segment.partition in partitions]
         active.sort(key=lambda s: (-self._version_of(s), s.partition, s.segment_id))
         return PublishedSet(dataset.version, tuple(self._shown(segment) for segment in active), schemas)
+
+    def scan(
+        self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]
+    ) -> T | None:
+        found = self.find(job, urn, role=role)
+        return None if found is None else read(found.version, iter(found.segments))
 
     def find_active_schemas(
         self, job: JobName, urns: Sequence[DatasetUrn]

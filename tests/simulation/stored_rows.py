@@ -27,7 +27,7 @@ from gobblin_assets.run.destination import Destination
 from gobblin_assets.run.job_kind import WorkOrder
 from tests.simulation.file_system import SimDisk
 from tests.simulation.history import Checker
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutant import Mutant
 from tests.simulation.process import Fault, Process, Watched
 from tests.simulation.scenarios import Scenario, open_sequence
 from tests.simulation.world import FREE, Runner, SimRows, World

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
-from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 

@@ -1,8 +1,9 @@
 """Folding: old publications of a dataset partition become one, in one transaction."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
@@ -11,7 +12,6 @@ from gobblin_assets.commit.folding import (
     TIDY_S,
     Fold,
     FoldBounds,
-    FoldMember,
     FoldSegment,
     bound_fold,
     join_intervals,
@@ -19,8 +19,11 @@ from gobblin_assets.commit.folding import (
     plan_folds,
     shorten_details,
 )
+from gobblin_assets.commit.named_folding import bound_named_fold
 from gobblin_assets.commit.postgres.arguments import in_columns, segment_columns, watermark_to_jsonb
+from gobblin_assets.commit.postgres.fold_members import find_earlier_folds, find_members, find_named_members
 from gobblin_assets.commit.postgres.guards import hold_fences, lock_sequences, require_each
+from gobblin_assets.commit.postgres.named_folding import ADD_SEGMENTS, DROP_SEGMENTS, GIVEN, join_names
 from gobblin_assets.commit.postgres.sealed import segment_of
 from gobblin_assets.commit.segment import combine_digests
 from gobblin_assets.commit.sequence import PublishedInterval
@@ -32,8 +35,7 @@ from gobblin_assets.model.interval import Interval
 from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.watermark import parse_watermark
 
-UNTOLD_S: Final = 7 * 86_400.0
-"""Publications of which a sink of events was not told wait so long with being folded: a fold can't tell their files."""
+_JoinNames = Callable[[Connection, DatasetId, Mapping[str, object]], Collection[SequenceId]]
 
 _FIND_DUE = text("""
     SELECT dataset_id FROM gobblin.dataset
@@ -48,48 +50,10 @@ _IS_OPEN = text(f"""
      WHERE dataset_id = :dataset_id AND state {IS_OPEN}
 """)
 
-# Nothing of the sequence is retired: retired publications go with history.
-_IS_ACTIVE: Final = """
-    NOT EXISTS (SELECT FROM gobblin.segment g WHERE g.sequence_id = s.sequence_id AND g.retired_by IS NOT NULL)
-       AND NOT EXISTS (SELECT FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id AND NOT l.active)
-"""
-
-_MEMBER_COLUMNS: Final = (
-    "s.sequence_id, s.partition, s.details ->> 'root_uri' AS root_uri, s.details ->> 'moved' AS moved, s.result_version"
-)
-
-_MEMBERS = text(f"""
-    SELECT {_MEMBER_COLUMNS},
-           (SELECT count(*) FROM gobblin.ledger l WHERE l.sequence_id = s.sequence_id) AS entry_count
-      FROM gobblin.dataset d JOIN gobblin.commit_sequence s USING (dataset_id)
-     WHERE d.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NULL AND s.announced_at IS NOT NULL
-       AND NOT s.details ? 'slots_keep_s'
-       AND s.result_version <= d.version - :keep
-       AND s.done_at <= clock_timestamp() - make_interval(secs => :age_s)
-       AND NOT EXISTS (SELECT FROM gobblin.attempt a WHERE a.sequence_id = s.sequence_id AND a.cleaned_at IS NULL)
-       AND {_IS_ACTIVE}
-       AND (s.step_count = 0 OR s.details ? 'compaction'
-            OR s.done_at <= clock_timestamp() - make_interval(secs => :untold_s)
-            OR NOT EXISTS (SELECT FROM gobblin.event_cursor c
-                            WHERE c.dataset_id = s.dataset_id AND c.version < s.result_version))
-     ORDER BY s.partition, s.result_version
-     LIMIT :limit
-""")
-
-_EARLIER_FOLDS = text(f"""
-    SELECT {_MEMBER_COLUMNS}, 0 AS entry_count
-      FROM gobblin.commit_sequence s
-     WHERE s.dataset_id = :dataset_id AND s.state = 'DONE' AND s.folded_at IS NOT NULL
-       AND s.partition = ANY (CAST(:partitions AS text[])) AND {_IS_ACTIVE}
-""")
-
-# Arrays of the same length: each member, and the sequence that it becomes a part of.
-_GIVEN: Final = "unnest(CAST(:members AS uuid[]), CAST(:survivors AS uuid[])) AS given (member, survivor)"
-
 _SMALL_SEGMENTS = text(f"""
     SELECT g.segment_id, g.role, g.partition, g.payload, g.digest, g.step_count, g.file_count, g.row_count,
            g.file_bytes, g.file_schema, coalesce(g.version, s.result_version) AS version, given.survivor
-      FROM {_GIVEN}
+      FROM {GIVEN}
       JOIN gobblin.commit_sequence s ON s.sequence_id = given.member
       JOIN gobblin.segment g ON g.sequence_id = given.member
      WHERE g.sealed AND g.file_count < :files_max
@@ -99,34 +63,17 @@ _SMALL_SEGMENTS = text(f"""
 _TAKE_SEGMENTS = text(f"""
     UPDATE gobblin.segment g
        SET sequence_id = given.survivor, attempt_id = NULL, version = coalesce(g.version, s.result_version)
-      FROM {_GIVEN} JOIN gobblin.commit_sequence s ON s.sequence_id = given.member
+      FROM {GIVEN} JOIN gobblin.commit_sequence s ON s.sequence_id = given.member
      WHERE g.sequence_id = given.member AND g.sealed
        AND (g.sequence_id <> given.survivor OR g.attempt_id IS NOT NULL OR g.version IS NULL)
 """)
-
-_DROP_SEGMENTS = text("DELETE FROM gobblin.segment WHERE segment_id = ANY (CAST(:segment_ids AS uuid[]))")
 
 _DROP_UNSEALED = text("""
     DELETE FROM gobblin.segment WHERE sequence_id = ANY (CAST(:members AS uuid[])) AND NOT sealed
 """)
 
-_ADD_SEGMENTS = text("""
-    INSERT INTO gobblin.segment
-           (segment_id, sequence_id, dataset_id, number, role, partition, payload, digest, step_count, file_count,
-            row_count, file_bytes, file_schema, version, sealed)
-    SELECT segment_id, sequence_id, :dataset_id, number, role, partition, payload, digest, step_count, file_count,
-           row_count, file_bytes, CAST(file_schema AS jsonb), version, true
-      FROM unnest(CAST(:segment_id AS uuid[]), CAST(:sequence_id AS uuid[]), CAST(:number AS integer[]),
-                  CAST(:role AS text[]), CAST(:partition AS text[]), CAST(:payload AS bytea[]),
-                  CAST(:digest AS bytea[]), CAST(:step_count AS bigint[]), CAST(:file_count AS bigint[]),
-                  CAST(:row_count AS bigint[]), CAST(:file_bytes AS bigint[]), CAST(:file_schema AS text[]),
-                  CAST(:version AS bigint[]))
-           AS given (segment_id, sequence_id, number, role, partition, payload, digest, step_count, file_count,
-                     row_count, file_bytes, file_schema, version)
-""")
-
 _TAKE_ENTRIES = text(f"""
-    UPDATE gobblin.ledger l SET sequence_id = given.survivor FROM {_GIVEN}
+    UPDATE gobblin.ledger l SET sequence_id = given.survivor FROM {GIVEN}
      WHERE l.sequence_id = given.member AND given.member <> given.survivor
 """)
 
@@ -151,7 +98,7 @@ _ADD_ENTRIES = text("""
 # that moved it.
 _POINT_TO_SURVIVORS = tuple(
     text(f"""
-        UPDATE gobblin.{table} t SET {column} = given.survivor FROM {_GIVEN}
+        UPDATE gobblin.{table} t SET {column} = given.survivor FROM {GIVEN}
          WHERE t.{column} = given.member AND given.member <> given.survivor AND {more}
     """)
     for table, column, more in (
@@ -182,10 +129,25 @@ _SUM_UP = text(f"""
                    bool_and(m.complete) AS complete, sum(m.step_count)::bigint AS step_count,
                    sum(m.file_count)::bigint AS file_count, sum(m.row_count)::bigint AS row_count,
                    sum(m.file_bytes)::bigint AS file_bytes
-              FROM {_GIVEN} JOIN gobblin.commit_sequence m ON m.sequence_id = given.member
+              FROM {GIVEN} JOIN gobblin.commit_sequence m ON m.sequence_id = given.member
              GROUP BY given.survivor) AS found
      WHERE s.sequence_id = found.survivor AND s.state = 'DONE'
  RETURNING s.sequence_id, s.details
+""")
+
+# At given names, the files of older publications may be gone: the counts are those of the newest.
+_COUNT_PUBLICATIONS = text(f"""
+    UPDATE gobblin.commit_sequence s
+       SET publication_count = found.publication_count, folded_at = clock_timestamp()
+      FROM (SELECT given.survivor, sum(m.publication_count)::bigint AS publication_count
+              FROM {GIVEN} JOIN gobblin.commit_sequence m ON m.sequence_id = given.member
+             GROUP BY given.survivor) AS found
+     WHERE s.sequence_id = found.survivor AND s.state = 'DONE'
+ RETURNING s.sequence_id, s.details
+""")
+
+_DETAILS = text("""
+    SELECT sequence_id, details FROM gobblin.commit_sequence WHERE sequence_id = ANY (CAST(:sequence_ids AS uuid[]))
 """)
 
 _DIGESTS = text("""
@@ -235,15 +197,17 @@ def fold(connection: Connection, dataset_id: DatasetId, fence: int, bounds: Fold
     hold_fences(connection, [(dataset_id, fence)])
     if connection.execute(_IS_OPEN, {"dataset_id": dataset_id}).scalar_one():
         return 0
-    asked = {"dataset_id": dataset_id, "keep": bounds.keep, "age_s": bounds.age_s, "limit": limit}
-    asked["untold_s"] = UNTOLD_S
-    members = bound_fold([_member_of(row) for row in connection.execute(_MEMBERS, asked)])
-    if not members:
-        return 0
-    partitions = list({member.partition for member in members})
-    earlier = connection.execute(_EARLIER_FOLDS, {"dataset_id": dataset_id, "partitions": partitions})
-    _carry_out(connection, dataset_id, plan_folds(members, [_member_of(row) for row in earlier]))
-    return len(members)
+    if members := bound_fold(find_members(connection, dataset_id, bounds, limit)):
+        earlier = find_earlier_folds(connection, dataset_id, members, is_named=False)
+        _carry_out(connection, dataset_id, plan_folds(members, earlier))
+        return len(members)
+    if named := bound_named_fold(find_named_members(connection, dataset_id, bounds, limit)):
+        new = [each.member for each in named]
+        earlier = find_earlier_folds(connection, dataset_id, new, is_named=True)
+        version, step_count = new[-1].version, sum(each.step_count for each in named)
+        join = partial(join_names, version=version, step_count=step_count)
+        _carry_out(connection, dataset_id, plan_folds(new, earlier), join)
+    return len(named)
 
 
 def mark_folded(connection: Connection, dataset_id: DatasetId, fence: int, bounds: FoldBounds) -> None:
@@ -251,7 +215,10 @@ def mark_folded(connection: Connection, dataset_id: DatasetId, fence: int, bound
     connection.execute(_MARK_FOLDED, {"dataset_id": dataset_id, "keep": bounds.keep})
 
 
-def _carry_out(connection: Connection, dataset_id: DatasetId, folds: Sequence[Fold]) -> None:
+def _carry_out(
+    connection: Connection, dataset_id: DatasetId, folds: Sequence[Fold], join_names: _JoinNames | None = None
+) -> None:
+    """``join_names``: of publications at given names, whose files are not all current."""
     pairs = [(member, each.survivor) for each in folds for member in each.all]
     members, survivors = [member for member, _survivor in pairs], [survivor for _member, survivor in pairs]
     given = {"members": members, "survivors": survivors}
@@ -259,7 +226,11 @@ def _carry_out(connection: Connection, dataset_id: DatasetId, folds: Sequence[Fo
     lock_sequences(connection, members)
     before = connection.execute(_TOTALS, {"members": members}).one()
     connection.execute(_DROP_UNSEALED, {"members": members})
-    _join_segments(connection, dataset_id, given)
+    owners: Collection[SequenceId] = ()
+    if join_names is None:
+        _join_segments(connection, dataset_id, given)
+    else:
+        owners = join_names(connection, dataset_id, given)
     reach(Failpoint.FOLD_SEGMENTS_JOINED)
     _join_entries(connection, given)
     for statement in _POINT_TO_SURVIVORS:
@@ -267,11 +238,14 @@ def _carry_out(connection: Connection, dataset_id: DatasetId, folds: Sequence[Fo
     for statement in _DROP_PLANS:
         connection.execute(statement, {"members": members})
     connection.execute(_REMEMBER, {"others": others, "dataset_id": dataset_id})
-    summed = {row.sequence_id: row.details for row in connection.execute(_SUM_UP, given)}
+    sum_up = _SUM_UP if join_names is None else _COUNT_PUBLICATIONS
+    summed = {row.sequence_id: row.details for row in connection.execute(sum_up, given)}
     require_each(map(SequenceId, summed), "the fold", [each.survivor for each in folds])
-    _seal_again(connection, summed)
+    others_changed = [owner for owner in owners if owner not in summed]
+    found = connection.execute(_DETAILS, {"sequence_ids": others_changed}) if others_changed else ()
+    _seal_again(connection, {**summed, **{row.sequence_id: row.details for row in found}})
     require_each(connection.execute(_DROP_SEQUENCES, {"others": others}).scalars(), "the fold", others)
-    if connection.execute(_TOTALS, {"members": list(summed)}).one() != before:
+    if join_names is None and connection.execute(_TOTALS, {"members": list(summed)}).one() != before:
         raise CorruptionError(
             f"a fold of dataset {dataset_id} would have other files than its publications",
             hint="Report this: nothing was changed.",
@@ -284,7 +258,7 @@ def _join_segments(connection: Connection, dataset_id: DatasetId, given: Mapping
     for row in connection.execute(_SMALL_SEGMENTS, {**given, "files_max": FILES_JOINED_MAX}):
         parts[SequenceId(row.survivor)].append(FoldSegment(row.segment_id, row.version, segment_of(row)))
     small = [part.segment_id for found in parts.values() for part in found]
-    connection.execute(_DROP_SEGMENTS, {"segment_ids": small})
+    connection.execute(DROP_SEGMENTS, {"segment_ids": small})
     connection.execute(_TAKE_SEGMENTS, given)
     rows = [
         {
@@ -297,7 +271,7 @@ def _join_segments(connection: Connection, dataset_id: DatasetId, given: Mapping
         for number, (segment_id, segment) in enumerate(join_segments(survivor, found))
     ]
     if rows:
-        connection.execute(_ADD_SEGMENTS, {**in_columns(rows), "dataset_id": dataset_id})
+        connection.execute(ADD_SEGMENTS, {**in_columns(rows), "dataset_id": dataset_id})
 
 
 def _join_entries(connection: Connection, given: Mapping[str, Sequence[SequenceId]]) -> None:
@@ -346,12 +320,6 @@ def _seal_again(connection: Connection, survivors: Mapping[SequenceId, Mapping[s
         for survivor, details in survivors.items()
     ]
     connection.execute(_SEAL_AGAIN, in_columns(rows))
-
-
-def _member_of(row: Row[Any]) -> FoldMember:
-    return FoldMember(
-        SequenceId(row.sequence_id), row.partition, row.root_uri, row.result_version, row.entry_count, row.moved
-    )
 
 
 def _interval_of(row: Row[Any]) -> PublishedInterval:

@@ -1,14 +1,20 @@
 """The port through which published files are found."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from gobblin_assets.commit.segment import decode_sizes, has_given_names, list_changes, list_published
+import pyarrow as pa
+
+from gobblin_assets.commit.name_changes import changes_table, has_given_names, list_changes
+from gobblin_assets.commit.segment import decode_sizes, list_published
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import moved_path
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +22,13 @@ class PublishedFile:
     """One file: its path on the destination's file system, without a scheme.
 
     If the file was copied to another root, only its length is known, not its inode and time.
+    ``publisher``: of a file at a given name, the sequence that published it, which may have been folded since.
     """
 
     path: str
     identity: FileIdentity
     row_count: int
+    publisher: SequenceId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +66,13 @@ class PublishedSegment:
 
     def changes(self) -> Iterator[tuple[str, PublishedFile | None]]:
         """At given names: what each name holds after the publication; None: its file was removed."""
-        for path, identity in list_changes(self.payload, self.digest):
-            yield path, None if identity is None else PublishedFile(path, identity, 0)
+        for path, identity, publisher in list_changes(self.payload, self.digest):
+            by = self.sequence_id if publisher is None else SequenceId(uuid.UUID(publisher))
+            yield path, None if identity is None else PublishedFile(path, identity, 0, by)
+
+    def changes_table(self) -> pa.Table:
+        """``changes`` as columns: the path and the fields of its identity, whose size is NULL for a removed file."""
+        return changes_table(self.payload, self.digest)
 
     def file_sizes(self) -> Iterable[tuple[str, int]]:
         """Path and length of each file, in the same order, in a tenth of the time."""
@@ -108,6 +121,15 @@ class PublishedFiles(Protocol):
         self, job: JobName, urn: DatasetUrn, *, role: Role, partitions: Sequence[str] | None = None
     ) -> PublishedSet | None:
         """The active files of these partitions (None: of all). None: there is no such dataset."""
+        ...
+
+    def scan(
+        self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]
+    ) -> T | None:
+        """What ``read`` makes of the dataset's version and of the segments of ``find``, some at a time, of one moment.
+
+        If the connection is lost, ``read`` is called again with all of them. None: there is no such dataset.
+        """
         ...
 
     def find_active_schemas(

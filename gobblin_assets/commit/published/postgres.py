@@ -1,9 +1,10 @@
 """Published files as the commit log in Postgres knows them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -14,12 +15,16 @@ from gobblin_assets.commit.published.port import (
     PublishedPartition,
     PublishedSegment,
     PublishedSet,
+    T,
 )
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 
 SCHEMAS_MAX: Final = 1_000
+
+SEGMENTS_AT_ONCE: Final = 8
+"""Read from the server at once by a scan: each holds up to 10,000 steps, some 300 kB."""
 
 Database: TypeAlias = Engine | PublishedFiles
 """What callers pass: an engine on the commit log, or the port."""
@@ -114,6 +119,22 @@ class PostgresPublishedFiles:
             return PublishedSet(rows[0].dataset_version, segments, known)
 
         return transact(self.engine, "find published files", body)
+
+    def scan(
+        self, job: JobName, urn: DatasetUrn, *, role: Role, read: Callable[[int, Iterator[PublishedSegment]], T]
+    ) -> T | None:
+        asked = {"job": job, "urn": urn, "role": role, "partitions": None}
+
+        def body(connection: Connection) -> T | None:
+            connection.execute(_ONE_MOMENT)
+            with connection.execute(_FIND, asked, execution_options={"yield_per": SEGMENTS_AT_ONCE}) as rows:
+                first = next(iter(rows), None)
+                if first is None:
+                    return None
+                found = (row for row in chain([first], rows) if row.segment_id is not None)
+                return read(first.dataset_version, (_segment_of(row, role, json.loads) for row in found))
+
+        return transact(self.engine, "scan published files", body)
 
     def find_active_schemas(
         self, job: JobName, urns: Sequence[DatasetUrn]

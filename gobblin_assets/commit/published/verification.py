@@ -153,7 +153,9 @@ class Verification:
         for role in Role:
             view = self.published.find(self.job, urn, role=role)
             for segment, file in list_current(() if view is None else view.segments):
-                found[file.path] = _Ours(file, segment.sequence_id, segment.partition, segment.root_uri)
+                found[file.path] = _Ours(
+                    file, file.publisher or segment.sequence_id, segment.partition, segment.root_uri
+                )
         return found
 
     def _list_stored(self, urn: DatasetUrn, ours: Mapping[str, _Ours]) -> dict[str, _Stored]:

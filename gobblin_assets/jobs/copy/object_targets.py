@@ -5,7 +5,7 @@ log: it is that of the publication whose ETag the object still has. An object th
 store's own time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gobblin_assets.fs.object_tree import ObjectTree
@@ -14,8 +14,11 @@ from gobblin_assets.fs.ranged import RangedFile
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
-FindKnown = Callable[[str], Mapping[str, FileIdentity]]
-"""For the root of a listing: the identities of what the job published there last, by full paths."""
+FindPublished = Callable[[str], FileIdentity | None]
+"""For a full path: the identity of what the job published there last."""
+
+FindKnown = Callable[[str], FindPublished]
+"""For the root of a listing, whose paths are asked for in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,9 @@ class ObjectTargets:
         # Before the first copy there is nothing at all, which is no error at a destination.
         if next(iter(self.files.list_objects(root)), None) is None:
             return
-        known = self.find_known(root)
+        find_published = self.find_known(root)
         for entry in ObjectTree(self.files, "destination", hidden=self.hidden).list_tree(root, descend):
-            ours = known.get(f"{root}/{entry.path}")
+            ours = find_published(f"{root}/{entry.path}")
             if entry.kind is EntryKind.FILE and ours is not None and _is_version(entry.identity, ours):
                 yield replace(entry, identity=replace(entry.identity, mtime_ns=ours.mtime_ns))
             else:

@@ -1,7 +1,6 @@
 """The parts that a run of a copy needs, from the environment."""
 
 import datetime as dt
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
 from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.known_files import KnownFiles
-from gobblin_assets.jobs.copy.object_targets import FindKnown, ObjectTargets
+from gobblin_assets.jobs.copy.object_targets import FindKnown, FindPublished, ObjectTargets
 from gobblin_assets.jobs.copy.parsing import (
     CopyDataset,
     find_copy_datasets,
@@ -149,11 +148,13 @@ def _copy_to_objects(
 ) -> CopyKind:
     clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
 
-    def find_known(root: str) -> Mapping[str, FileIdentity]:
+    def find_known(root: str) -> FindPublished:
         """What the log says was published there last."""
         places = ((urn, destination.place_of(urn)) for urn in datasets)
-        inside = [urn for urn, place in places if root == place or root.startswith(f"{place}/")]
-        return known.find(inside[0]) if len(inside) == 1 else ChainMap(*(dict(known.find(urn)) for urn in inside))
+        inside = [known.find(urn) for urn, place in places if root == place or root.startswith(f"{place}/")]
+        if len(inside) == 1:
+            return inside[0].find
+        return lambda path: next((found for each in inside if (found := each.find(path)) is not None), None)
 
     return CopyKind(
         datasets=datasets,
@@ -192,7 +193,7 @@ def find_published_by(known: KnownFiles) -> IsOurs:
         current = known.find(urn)
 
         def is_ours(path: str, identity: FileIdentity) -> bool:
-            found = current.get(path)
+            found = current.find(path)
             return found is not None and found.matches(identity)
 
         return is_ours
