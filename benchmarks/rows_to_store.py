@@ -10,12 +10,13 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from benchmarks.tables import Options, Samples, Table, in_turns, timed, verdict
-from benchmarks.world import COLUMNS, TABLE, World, new_job, run_events
+from benchmarks.world import COLUMNS, TABLE, World, new_job, publish_events, run_events
 from demo.s3.gateway import REGION, run_gateway
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.requests import Repeat, S3Request
 from gobblin_assets.fs.s3.settings import PREFIX, read_s3_settings
 from gobblin_assets.rows.parquet_writer import write_parquet
+from gobblin_assets.run.run_values import RunReport
 from gobblin_assets.spark.session import open_session
 from gobblin_assets.spark.settings import SparkSettings
 
@@ -27,7 +28,8 @@ BUCKET: Final = "bench"
 
 RENAMED: Final = "Spark, files renamed (Hadoop's default committer)"
 MAGIC: Final = "Spark, S3A's magic committer"
-OURS: Final = "published by a run"
+OURS: Final = "published by a run, read by Spark"
+WITHOUT_SPARK: Final = "published by a run, read without Spark"
 
 _CLOUD: Final = "hadoop-cloud"
 _COMMITTERS: Final = {
@@ -80,7 +82,8 @@ def _measure(world: World, options: Options, spark: SparkSession, rows: int) -> 
     ways: dict[str, Callable[[], object]] = {
         RENAMED: lambda: _write_bare(world, spark, rows, is_magic=False),
         MAGIC: lambda: _write_bare(world, spark, rows, is_magic=True),
-        OURS: lambda: _publish(world, spark, rows),
+        OURS: lambda: _publish(world, spark, rows, run_events),
+        WITHOUT_SPARK: lambda: _publish(world, spark, rows, publish_events),
     }
     for way in ways.values():
         way()  # the first of each compiles
@@ -95,8 +98,11 @@ def _measure(world: World, options: Options, spark: SparkSession, rows: int) -> 
             f"One JDBC read of a local Postgres in {PARTITIONS} partitions, fetch size {FETCH_SIZE_ROWS:,}.",
             "Into zstd Parquet; Spark's own writer, and the tasks of a run.",
             "Spark's own writes have no plan, no shared snapshot and no counting; ours has all parts of a run.",
-            verdict("Published by a run, against Spark's own write by the magic committer",
+            "This table needs none of Spark's work: a job that says nothing else reads it without Spark.",
+            verdict("Read by Spark and published by a run, against Spark's own write by the magic committer",
                     samples.median(OURS), base * (1 + SHARE_MAX) + FIXED_S_MAX),
+            verdict("Read without Spark, against the same",
+                    samples.median(WITHOUT_SPARK), base * (1 + SHARE_MAX) + FIXED_S_MAX),
         ),
     )  # fmt: skip
 
@@ -121,10 +127,10 @@ def _write_bare(world: World, spark: SparkSession, rows: int, *, is_magic: bool)
             spark.conf.unset(name)
 
 
-def _publish(world: World, spark: SparkSession, rows: int) -> None:
+def _publish(world: World, spark: SparkSession, rows: int, run: Callable[..., RunReport]) -> None:
     split = {"work_unit_rows": rows // PARTITIONS, "max_partitions": PARTITIONS, "max_multi_work_units": 1,
              "fetch_size_rows": FETCH_SIZE_ROWS}  # fmt: skip
-    report = run_events(world, spark, new_job(), split=split, destination=f"s3://{BUCKET}/{uuid.uuid4().hex}")
+    report = run(world, spark, new_job(), split=split, destination=f"s3://{BUCKET}/{uuid.uuid4().hex}")
     publication = report.datasets[0].publication
     if publication is None or publication.row_count != rows:
         raise RuntimeError(f"expected {rows} rows, published {publication}")

@@ -23,8 +23,10 @@ from gobblin_assets.destinations.registry import DestinationRequest, open_destin
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
 from gobblin_assets.jobs.ingest.extractor import SparkExtractor
 from gobblin_assets.jobs.ingest.kind import IngestKind
+from gobblin_assets.jobs.ingest.worker import IngestWorker
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
@@ -129,6 +131,21 @@ def count_events(world: World) -> int:
     with world.open_source() as connection:
         rows = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchall()
     return int(rows[0][0])
+
+
+def publish_events(
+    world: World, spark: SparkSession, job: str, *, split: Mapping[str, Any], destination: str
+) -> RunReport:
+    """``run_events``, read without Spark: a job does so by itself if the table needs none of Spark's work."""
+    spec = parse_job(describe_events(world, job, split, destination))
+    fs, root = open_file_system(spec.destination, umask=spec.umask)
+    stores = open_stores(world.engine)
+
+    def open_worker() -> Worker:
+        return IngestWorker(lambda: SparkExtractor(spark, fs, stores.published), lambda: ArrowWorker(fs))
+
+    source = JdbcSource(world.connection, spec.source)
+    return run_all(spec, fs, root, stores=stores, source=source, open_extractor=open_worker, spark=spark)
 
 
 def describe_events(world: World, job: str, split: Mapping[str, Any], destination: str | None = None) -> dict[str, Any]:

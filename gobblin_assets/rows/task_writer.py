@@ -33,7 +33,7 @@ from gobblin_assets.rows.columns import named
 from gobblin_assets.rows.new_files import FinishedRows, NewFiles
 from gobblin_assets.rows.parquet_writer import WrittenDirectory
 from gobblin_assets.spark.errors import spark_families
-from gobblin_assets.spark.python_workers import lighten_worker
+from gobblin_assets.spark.python_workers import run_lightly
 
 _KEY: Final = "gobblin_partition"
 _ANSWER: Final = "found binary"
@@ -81,7 +81,7 @@ def write_by_tasks(
         rest = [named(name) for name in frame.columns if name not in order.partition_columns]
         frame = frame.select(*rest, f.to_json(values).alias(_KEY)).sortWithinPartitions(_KEY)
     with spark_families(f"write to {place}"), batches_by_rows(frame.sparkSession, rows_held):
-        rows = frame.mapInArrow(partial(write_rows, order), _ANSWER).collect()
+        rows = frame.mapInArrow(partial(run_lightly, partial(write_rows, order)), _ANSWER).collect()
     answers = [pickle.loads(row[0]) for row in rows]  # noqa: S301  of our own tasks
     for error in (each for each in answers if isinstance(each, GobblinError)):
         raise error
@@ -102,8 +102,6 @@ def write_rows(order: TaskWrite, batches: Iterable[pa.RecordBatch]) -> Iterator[
             yield _answer(found)
     except GobblinError as error:
         yield _answer(error)
-    finally:
-        lighten_worker()
 
 
 def require_storable(schema: t.StructType, dataset: str) -> None:

@@ -10,14 +10,17 @@ import gc
 import sys
 import zipfile
 import zipimport
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+
+import pyarrow as pa
 
 _JAR: Final = ".jar"
 _MODULES: Final = (".py", ".pyc")
 
 
 def keep_python(listed: str) -> str:
-    """Of ``spark.submit.pyFiles``, all but the jars without a module."""
+    """Of the files that Spark puts on the path, with commas between them, all but the jars without a module."""
     return ",".join(path for path in listed.split(",") if not path.lower().endswith(_JAR) or _has_python(path))
 
 
@@ -30,8 +33,17 @@ def _has_python(jar: str) -> bool:
         return True
 
 
-def lighten_worker() -> None:
-    """Call this in a worker at the end of a task, when it has imported what its tasks need."""
+def run_lightly(
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A task of ``mapInArrow`` that leaves its worker light."""
+    try:
+        yield from task(batches)
+    finally:
+        _lighten()
+
+
+def _lighten() -> None:
     for path, importer in list(sys.path_importer_cache.items()):
         # If it is needed again, it is made again without reading anything.
         if isinstance(importer, zipimport.zipimporter):

@@ -9,13 +9,13 @@ from gobblin_assets.spark.python_workers import keep_python
 
 PROGRAM = """
 import gc, importlib, sys, zipimport
-from gobblin_assets.spark.python_workers import lighten_worker
+from gobblin_assets.spark.python_workers import run_lightly
 reads = []
 sys.setprofile(lambda frame, event, _what: reads.append(event) if frame.f_code.co_name == "_read_directory" else None)
 sys.path.insert(0, sys.argv[1])
 import inside.first
 assert isinstance(sys.path_importer_cache[sys.argv[1]], zipimport.zipimporter)
-lighten_worker()
+assert list(run_lightly(reversed, [1, 2])) == [2, 1]
 frozen = gc.get_freeze_count()
 assert frozen > 0
 reads.clear()
@@ -23,7 +23,7 @@ importlib.invalidate_caches()
 import inside.second, beside
 print(inside.first.NAME, inside.second.NAME, beside.NAME, len(reads))
 more = [[] for _ in range(1000)]
-lighten_worker()
+list(run_lightly(iter, []))
 assert gc.get_freeze_count() == frozen, "frozen again"
 """
 

@@ -33,7 +33,6 @@ from gobblin_assets.jobs.copy.transfer.spark_orders import (
     write_count,
 )
 from gobblin_assets.jobs.copy.transfer.writing import BinWork, ResultRow, unpack_part
-from gobblin_assets.spark.python_workers import lighten_worker
 
 ANSWER: Final = "bin long, try string, lost string, rows binary"
 """One bin's answer, in one row or more. ``lost``: why all of the bin failed. ``rows``: its results, by ``marshal``."""
@@ -71,12 +70,9 @@ def probe_executor(orders: str, source_root: str, batches: Iterable[pa.RecordBat
 
 def copy_bins(orders: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Copy the bins whose numbers are given, and answer."""
-    try:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from _answer(orders, number)
-    finally:
-        lighten_worker()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from _answer(orders, number)
 
 
 def _answer(orders: str, number: int) -> Iterator[pa.RecordBatch]:

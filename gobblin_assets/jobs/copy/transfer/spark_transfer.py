@@ -40,6 +40,7 @@ from gobblin_assets.jobs.copy.transfer.splits import SplitFiles
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 from gobblin_assets.spark.cancellation import describe_interruption, find_session_identity, open_cancellation
 from gobblin_assets.spark.errors import spark_families
+from gobblin_assets.spark.python_workers import run_lightly
 
 LOOK_EVERY_S: Final = 0.5
 """How often the driver looks how far the tasks have come."""
@@ -132,7 +133,7 @@ class SparkTransfer:
 
     def _run_reporting(self, orders: str, order: TransferOrder, count: int) -> Sequence[Row]:
         """Run the job in a thread; this one tells how far it has come. Returns when no job runs any more."""
-        job = partial(self._run, order.tag, partial(copy_bins, orders), ANSWER, count, count)
+        job = partial(self._run, order.tag, partial(run_lightly, partial(copy_bins, orders)), ANSWER, count, count)
         with ThreadPoolExecutor(1, thread_name_prefix="spark-copy") as pool:
             running: Future[Sequence[Row]] = pool.submit(job)
             try:
