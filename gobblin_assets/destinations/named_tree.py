@@ -21,6 +21,7 @@ from gobblin_assets.destinations.named_outputs import (
     FileToRemove,
     NamedOutput,
     ParentDirectory,
+    target_of,
 )
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
@@ -148,7 +149,7 @@ class NamedTree:
         return [self._step_of(each, output.path, root) for output in outputs for each in _details_of(output)]
 
     def _step_of(self, output: NamedOutput, staging: str, root: str) -> CommitStep:
-        target, number = _target_of(root, output.path), str(output.number)
+        target, number = target_of(root, output.path), str(output.number)
         match output:
             case FileAtName() if output.replaces is None:
                 return PlaceFile(staging, target, number, output.writer, output.identity, output.is_metadata)
@@ -175,16 +176,6 @@ class NamedTree:
 def _details_of(output: Output) -> Sequence[NamedOutput]:
     found: Sequence[NamedOutput] = output.details
     return found
-
-
-def _target_of(root: str, path: str) -> str:
-    """Full path of what is published at ``path`` of the dataset. Directories above the dataset's begin with ``..``.
-
-    No call may walk over ``..``: while the dataset's directory is missing, such a path leads nowhere.
-    """
-    while path == ".." or path.startswith("../"):
-        root, path = root.rpartition("/")[0], path[3:]
-    return f"{root}/{path}" if path else root
 
 
 def _find_claim(files: NamedFiles, place: str) -> str | None:

@@ -13,7 +13,7 @@ import pytest
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at, opening
-from tests.support.mounts import remount_read_only, tmpfs
+from tests.support.mounts import bound, remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, ordinary_user, run
 from tests.support.postgres import make_reachable_directory
 
@@ -259,6 +259,37 @@ def test_a_destination_that_is_read_only(lake: CopyLake, job: Open) -> None:
             job().run()
 
         assert not list(lake.tree.iterdir())
+
+
+@pytest.mark.parametrize("mounted", ["albums", "albums/trip", "logs"])
+@pytest.mark.parametrize("how", ["tmpfs", "bound"])
+def test_a_mount_where_files_are_to_be_published(
+    lake: CopyLake, job: Open, tmp_path: Path, mounted: str, how: str
+) -> None:
+    """It is the same file system where a directory is bound, and the kernel renames nothing there all the same."""
+    lake.change_source()
+    place = lake.tree / mounted
+    place.mkdir(parents=True)
+    (tmp_path / "aside").mkdir()
+    with tmpfs(place) if how == "tmpfs" else bound(tmp_path / "aside", place):
+        world = job()
+        (failed,) = world.run().failed
+
+        named = "logs/app" if mounted == "logs" else "albums"
+        assert (failed.urn, failed.error_family) == (named, ErrorFamily.REJECTED)
+        assert str(failed.error).startswith("destination:")
+        assert str(place) in str(failed.error)
+        assert not list(place.iterdir())
+        assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE'") == 0
+
+    assert not job().run().failed
+    assert files_of(lake.tree) == files_of(lake.source)
+
+
+def test_a_mount_that_nothing_is_published_to(lake: CopyLake, job: Open) -> None:
+    with tmpfs(lake.tree / "albums/others"):
+        assert not job().run().failed
+        assert files_of(lake.tree) == files_of(lake.source)
 
 
 # --- without root's rights

@@ -29,6 +29,7 @@ from gobblin_assets.jobs.copy.memory import UnpackedMemory
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
+from gobblin_assets.jobs.copy.target_places import find_missing_directories, require_one_mount
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
@@ -153,7 +154,11 @@ class CopyKind:
         source_root = _join(source_root, dataset.found.source, file_set.directory)
         place = _join(dataset.found.destination, file_set.directory)
         files = self.files
-        missing = [] if files is None else self._find_missing(files, dataset.found.destination, file_set.directory)
+        missing = (
+            []
+            if files is None
+            else find_missing_directories(files, self.root, dataset.found.destination, file_set.directory)
+        )
         hidden = frozenset() if place else frozenset({WORK_NAME})
         target = self.trees.open_destination(hidden=hidden)
         # An archive of all files has a name that was chosen for itself.
@@ -195,6 +200,8 @@ class CopyKind:
             listed = _list(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
+        if files is not None:
+            require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
         facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
 
@@ -280,28 +287,6 @@ class CopyKind:
             return None
         below = (replace(entry, path=f"{directory}/{entry.path}") for entry in target.list_tree(place))
         return (replace(top, path=directory), *below)
-
-    def _find_missing(self, files: NamedFiles, destination: str, directory: str) -> list[str]:
-        """The directories that lead from the root to the file set and are not there, relative to the dataset's.
-
-        The dataset's own directory is "", those above it begin with ``..``.
-        """
-        missing = []
-        of_dataset = destination.count("/") + 1 if destination else 0
-        parts = _join(destination, directory).split("/") if destination or directory else []
-        for depth in range(1, len(parts) + 1):
-            place = _join(self.root, *parts[:depth])
-            entry = files.find_entry(place)
-            if entry is None:
-                below = parts[of_dataset:depth]
-                missing.append("/".join(below) if depth >= of_dataset else "/".join([".."] * (of_dataset - depth)))
-            elif entry.kind is not EntryKind.DIRECTORY:
-                raise RejectedError(
-                    f"{place} is a {entry.kind.value}, and a directory is to be there",
-                    field="destination",
-                    hint="Move it away, or choose another destination.",
-                )
-        return missing
 
 
 class CopySession:
