@@ -99,13 +99,14 @@ class CopyPlanner:
     _conflicts: list[str] = field(default_factory=list, init=False)
     _number: int = field(default=0, init=False)
 
-    def plan(self, missing: Iterable[str], differences: Iterable[Difference]) -> CopyPlan:
-        """``missing``: directories on the way to the file set that are not there, outermost first.
+    def plan(self, missing: Mapping[str, TreeEntry | None], differences: Iterable[Difference]) -> CopyPlan:
+        """``missing``: directories on the way to the file set that are not there, outermost first, with what the source
+        has of them.
 
         RejectedError where something at the destination can't give way.
         """
-        for path in missing:
-            self._need(path, Attributes(), "is missing")
+        for path, origin in missing.items():
+            self._need(path, origin, "is missing")
         for each in differences:
             self._add(each)
         for _tier, each in sorted(self._later, key=lambda later: later[0]):
@@ -162,7 +163,7 @@ class CopyPlanner:
             case DifferenceKind.CREATE_TREE:
                 self._copy_tree(found)
             case DifferenceKind.ENSURE_DIRECTORY:
-                self._need_entry(found.path, found.source, found.why)
+                self._need(self._path(found.path), found.source, found.why)
             case DifferenceKind.DELETE:
                 self._remove(found)
             case DifferenceKind.CONFLICT:
@@ -190,7 +191,7 @@ class CopyPlanner:
         files = [entry for entry in found.below if entry.kind is EntryKind.FILE]
         if not files:
             for entry in (found.source, *directories):
-                self._need_entry(entry.path, entry, found.why)
+                self._need(self._path(entry.path), entry, found.why)
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
@@ -209,12 +210,10 @@ class CopyPlanner:
         for entry in files:
             self._tell(entry.path, "create", found.why, entry.identity.size_bytes)
 
-    def _need_entry(self, path: str, entry: TreeEntry | None, why: str) -> None:
-        self._need(self._path(path), Attributes() if entry is None else self._attributes(entry), why)
-
-    def _need(self, path: str, desired: Attributes, why: str) -> None:
+    def _need(self, path: str, origin: TreeEntry | None, why: str) -> None:
         if not self.has_directories:
             return
+        desired = Attributes() if origin is None else self._attributes(origin)
         self._directories.append((self._next(), path, desired))
         self._changes.append(PlannedChange(path, "create", why))
 

@@ -29,6 +29,7 @@ from gobblin_assets.jobs.copy.memory import UnpackedMemory
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
+from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.target_places import find_missing_directories, require_one_mount
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
@@ -64,6 +65,10 @@ class CopyTrees(Protocol):
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         """What stands at a full path of the source; links are not followed."""
+        ...
+
+    def find_source_directory(self, place: str) -> TreeEntry | None:
+        """The directory at a full path of the source, by a link too; None if none is there, or has attributes."""
         ...
 
     def open_destination(self, *, hidden: frozenset[str]) -> Tree: ...
@@ -150,15 +155,11 @@ class CopyKind:
         spec = dataset.spec
         filters = parse_filters(include=spec.include, exclude=spec.exclude, filters=spec.filters)
         chain = _open_converters(spec, file_set)
-        source, source_root = self.trees.open_source(spec)
-        source_root = _join(source_root, dataset.found.source, file_set.directory)
+        source, source_base = self.trees.open_source(spec)
+        source_root = _join(source_base, dataset.found.source, file_set.directory)
         place = _join(dataset.found.destination, file_set.directory)
         files = self.files
-        missing = (
-            []
-            if files is None
-            else find_missing_directories(files, self.root, dataset.found.destination, file_set.directory)
-        )
+        missing = self._find_missing(source_base, dataset, file_set)
         hidden = frozenset() if place else frozenset({WORK_NAME})
         target = self.trees.open_destination(hidden=hidden)
         # An archive of all files has a name that was chosen for itself.
@@ -204,6 +205,18 @@ class CopyKind:
             require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
         facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+
+    def _find_missing(
+        self, source_base: str, dataset: CopyDataset, file_set: FileSet
+    ) -> Mapping[str, TreeEntry | None]:
+        """The directories on the way to the file set that are not there, with what the source has of them."""
+        if self.files is None:
+            return {}
+        found = dataset.found
+        missing = find_missing_directories(self.files, self.root, found.destination, file_set.directory)
+        origins = ((path, place_of_origin(found.source, found.destination, path)) for path in missing)
+        find = self.trees.find_source_directory
+        return {path: None if at is None else find(_join(source_base, at)) for path, at in origins}
 
     def _stands(self, target_root: str, path: str) -> bool:
         if self.files is None:
