@@ -55,7 +55,7 @@ class FileToRemove:
 NamedOutput = FileAtName | DirectoryAtName | ParentDirectory | FileToRemove
 
 
-def target_of(root: str, path: str) -> str:
+def published_place(root: str, path: str) -> str:
     """Full path of what is published at ``path`` of the dataset. Directories above the dataset's begin with ``..``.
 
     No call may walk over ``..``: while the dataset's directory is missing, such a path leads nowhere.

@@ -14,14 +14,21 @@ from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDi
 from gobblin_assets.commit.named_steps import PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tree, work_root_of, write_claim
+from gobblin_assets.destinations.claims import (
+    claim_path,
+    read_claim,
+    refuse_rows,
+    refuse_tree,
+    work_root_of,
+    write_claim,
+)
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
     FileAtName,
     FileToRemove,
     NamedOutput,
     ParentDirectory,
-    target_of,
+    published_place,
 )
 from gobblin_assets.destinations.posix import PosixDestination
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
@@ -67,6 +74,7 @@ class NamedTree:
             self.stores,
             self.open_file_system,
             self.new_id,
+            is_work=True,
         )
 
     @property
@@ -89,11 +97,14 @@ class NamedTree:
         self._exchanges = files.can_exchange(work_root_of(self.root))
 
     def _refuse_claimed(self, files: NamedFiles) -> None:
-        """Look for claims at this root and above it. Those below are found by the listing of the tree."""
+        """Look at this root and above it. What lies below is found by the listing of the tree."""
         for place in (self.root, *(str(path) for path in PurePosixPath(self.root).parents)):
             holder = _find_claim(files, place)
             if holder is not None and (place != self.root or holder != self.job):
                 raise refuse_tree(self.root, place, holder)
+            if place != self.root or "" not in self.places.values():
+                # A dataset that is the whole tree may be a copy of such a place; its listing looks at that.
+                refuse_rows(files, self.root, place)
 
     def _claim(self, files: NamedFiles) -> None:
         write_claim(files, self.root, self.job)
@@ -123,6 +134,8 @@ class NamedTree:
             holder = _find_claim(files, place)
             if holder is not None:
                 raise refuse_tree(self.place_of(urn), place, holder)
+            if place != self.place_of(urn):
+                refuse_rows(files, self.place_of(urn), place)
 
     def place_of(self, urn: DatasetUrn) -> str:
         """The dataset's directory."""
@@ -149,7 +162,7 @@ class NamedTree:
         return [self._step_of(each, output.path, root) for output in outputs for each in _details_of(output)]
 
     def _step_of(self, output: NamedOutput, staging: str, root: str) -> CommitStep:
-        target, number = target_of(root, output.path), str(output.number)
+        target, number = published_place(root, output.path), str(output.number)
         match output:
             case FileAtName() if output.replaces is None:
                 return PlaceFile(staging, target, number, output.writer, output.identity, output.is_metadata)

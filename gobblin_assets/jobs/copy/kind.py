@@ -22,9 +22,9 @@ from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner,
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
-from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within, parse_filters
+from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
-from gobblin_assets.jobs.copy.manifest import list_named
+from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
@@ -167,7 +167,8 @@ class CopyKind:
         standing: Iterator[TreeEntry] = iter(())
         # A plan for people comes before the first run, which makes the root.
         if not missing and (files is None or files.find_entry(self.root) is not None):
-            standing = _list(target, _join(self.root, place), file_set, on_target, is_source=False)
+            guarded = TreeWithoutRows(target, partial(self._is_ours, request.urn, _join(self.root, place)))
+            standing = list_side(guarded, _join(self.root, place), file_set, on_target, is_source=False)
         planner = CopyPlanner(
             source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
             *(file_set.directory, self._preserve_of(spec), _metadata_of(spec.metadata)),
@@ -189,7 +190,7 @@ class CopyKind:
         listed_at = self.now()
         if chain.steps:
             find_standing = partial(self._find_standing, target, _join(self.root, place), rules)
-            listed = _list_converted(
+            listed = list_converted(
                 ConvertedListing(
                     *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
                     rules.sameness.mtime_precision_ns,
@@ -198,13 +199,16 @@ class CopyKind:
                 source,
             )
         else:
-            listed = _list(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
+            listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
         if files is not None:
             require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
         facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+
+    def _is_ours(self, urn: DatasetUrn, target_root: str, entry: TreeEntry) -> bool:
+        return _is_published(self.is_ours(urn), target_root, entry)
 
     def _find_missing(
         self, source_base: str, dataset: CopyDataset, file_set: FileSet
@@ -350,14 +354,6 @@ def _may_be_reused(request: PlanRequest, spec: CopyDatasetSpec) -> bool:
     return is_compared_by_time and not spec.converters and not parse_preserve(spec.preserve).letters & unseen
 
 
-def _list(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_source: bool) -> Iterator[TreeEntry]:
-    if not file_set.files:
-        yield from list_chosen(tree, root, filters, bare_directories=not (is_source and filters.has_includes))
-        return
-    wanted = [each.path for each in file_set.files if not (is_source and each.is_deleted)]
-    yield from list_named(tree, root, wanted, required=is_source)
-
-
 def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
     """RejectedError if this machine, or the file set, can't do with them."""
     chain = open_chain(spec.converters)
@@ -373,16 +369,6 @@ def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
 
 def _know_nothing(_directory: str) -> None:
     """Nobody knows by which options what stands was unpacked: the archive is read."""
-
-
-def _list_converted(listing: ConvertedListing, source: Tree) -> Iterator[TreeEntry]:
-    """What is packed is chosen by its names before that; everything else by its names after conversion."""
-    filters = listing.filters
-    entries = list_within(source, listing.root, filters)
-    if listing.chain.packer is not None:
-        chosen = choose_entries(entries, filters, bare_directories=not filters.has_includes)
-        return listing.list_entries(chosen)
-    return choose_entries(listing.list_entries(entries), filters, bare_directories=not filters.has_includes)
 
 
 def _metadata_of(globs: Sequence[str]) -> Callable[[str], bool]:

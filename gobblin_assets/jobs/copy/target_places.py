@@ -7,7 +7,7 @@ system, and below one mount.
 from collections.abc import Iterator
 
 from gobblin_assets.destinations.claims import work_root_of
-from gobblin_assets.destinations.named_outputs import target_of
+from gobblin_assets.destinations.named_outputs import published_place
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.tree import EntryKind
@@ -45,8 +45,8 @@ def require_one_mount(files: NamedFiles, root: str, place: str, plan: CopyPlan) 
     start = next((each for each in (work_root_of(root), root) if files.find_entry(each) is not None), None)
     if start is None:
         return
-    new = {target_of(place, path) for _number, path, _desired in plan.directories}
-    parents = {target_of(place, path).rpartition("/")[0] for path in _list_paths(plan)}
+    new = {published_place(place, path) for _number, path, _desired in plan.directories}
+    parents = {published_place(place, path).rpartition("/")[0] for path in _list_paths(plan)}
     for parent in sorted(parents - new):
         if not files.can_rename_into(start, parent):
             raise RejectedError(
