@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError
@@ -11,6 +11,7 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
+from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_nothing
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import DatasetState
@@ -73,7 +74,8 @@ class CopyPlanner:
     ``is_metadata`` says of a path below the file set whether it is published after the others. What is copied has room
     in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file.
 
-    ``has_directories``: whether the destination has any, which must be there before the files.
+    ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
+    a directory's access lists and extended attributes.
     """
 
     source_root: str
@@ -87,6 +89,7 @@ class CopyPlanner:
     split_bytes: int | None = None
     may_be_reused: bool = False
     converters: str = ""
+    read_directory: ReadDirectory = read_nothing
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
@@ -230,10 +233,11 @@ class CopyPlanner:
 
     def _attributes(self, directory: TreeEntry) -> Attributes:
         desired = self.preserve.attributes_of(directory)
-        if desired.mode is None:
-            return desired
+        origin = directory.origin if isinstance(directory, ConvertedEntry) else directory
+        xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
         # Only the owner of a directory who may write to it may move it, and it is published by a move.
-        return Attributes(desired.mode | _OWNER_WRITES, desired.owner, desired.group, desired.mtime_ns, desired.xattrs)
+        mode = None if desired.mode is None else desired.mode | _OWNER_WRITES
+        return replace(desired, mode=mode, xattrs=xattrs)
 
     def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
         self._changes.append(PlannedChange(self._path(path), action, why, size_bytes))

@@ -22,6 +22,7 @@ from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner,
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
+from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
@@ -180,6 +181,7 @@ class CopyKind:
             # Writers to stores and over a network keep no journals.
             may_be_reused=self._writes_files and _may_be_reused(request, spec),
             converters=write_chain(spec.converters),
+            read_directory=self._reader_of(source, source_root, spec),
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
@@ -269,6 +271,12 @@ class CopyKind:
         preserve = parse_preserve(spec.preserve)
         files: object = self.files
         return preserve.without_owners() if isinstance(files, StagingFiles) else preserve
+
+    def _reader_of(self, source: Tree, source_root: str, spec: CopyDatasetSpec) -> ReadDirectory:
+        if isinstance(source, RangedFiles) or not self._writes_files:
+            return read_nothing
+        follows_links = spec.links is LinkPolicy.FOLLOW
+        return directory_reader(source_root, self._preserve_of(spec), follows_links=follows_links)
 
     def _find_split_bytes(self, source: Tree, spec: CopyDatasetSpec) -> int | None:
         """What is read by ranges, converted, or written over a network, is copied whole by one writer."""
