@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at, opening
 from tests.support.mounts import bound, remount_read_only, tmpfs
@@ -330,17 +331,21 @@ def test_a_source_that_can_t_be_read(theirs: CopyLake, user: OrdinaryUser, lost:
     assert set(files_of(theirs.tree)) == (set() if lost == "root" else {"logs/app/today.log"})
 
 
-def test_an_owner_that_one_may_not_set(theirs: CopyLake, user: OrdinaryUser) -> None:
+@pytest.mark.parametrize("letter", ["u", "g"])
+def test_an_owner_that_one_may_not_set(theirs: CopyLake, user: OrdinaryUser, letter: str) -> None:
+    """It is the plan that refuses: nothing was staged."""
     if os.geteuid() != 0:
         pytest.skip("only root makes files of other owners")
     os.chown(theirs.source / "albums/kept.bin", 0, 0)
     (theirs.source / "albums/kept.bin").chmod(0o644)
 
-    report = user.do(run, replace(theirs, options={"defaults": {"preserve": "ptu"}}))
+    report = user.do(run, replace(theirs, options={"defaults": {"preserve": f"pt{letter}"}}))
 
     albums = report.datasets["albums"]
     assert albums.error_family == ErrorFamily.REJECTED
-    assert "kept.bin" in str(albums.error)
+    assert str(albums.error).startswith("preserve: ")
+    assert f"kept.bin ({'user' if letter == 'u' else 'group'} 0)" in str(albums.error)
+    assert not list((theirs.tree / WORK_NAME).rglob("*kept*"))
     assert set(files_of(theirs.tree)) == {"logs/app/today.log"}
 
 

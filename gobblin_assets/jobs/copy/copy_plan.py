@@ -12,6 +12,7 @@ from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_nothing
+from gobblin_assets.jobs.copy.ownership import ANY_OWNER, Ownership
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import DatasetState
@@ -75,7 +76,7 @@ class CopyPlanner:
     in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file.
 
     ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
-    a directory's access lists and extended attributes.
+    a directory's access lists and extended attributes. ``ownership``: which owners this process may give.
     """
 
     source_root: str
@@ -90,6 +91,7 @@ class CopyPlanner:
     may_be_reused: bool = False
     converters: str = ""
     read_directory: ReadDirectory = read_nothing
+    ownership: Ownership = ANY_OWNER
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
@@ -100,13 +102,14 @@ class CopyPlanner:
     _counts: Counter[DifferenceKind] = field(default_factory=Counter, init=False)
     _changes: list[PlannedChange] = field(default_factory=list, init=False)
     _conflicts: list[str] = field(default_factory=list, init=False)
+    _forbidden: list[str] = field(default_factory=list, init=False)
     _number: int = field(default=0, init=False)
 
     def plan(self, missing: Mapping[str, TreeEntry | None], differences: Iterable[Difference]) -> CopyPlan:
         """``missing``: directories on the way to the file set that are not there, outermost first, with what the source
         has of them.
 
-        RejectedError where something at the destination can't give way.
+        RejectedError where something at the destination can't give way, and where an owner can't be given.
         """
         for path, origin in missing.items():
             self._need(path, origin, "is missing")
@@ -115,7 +118,9 @@ class CopyPlanner:
         for _tier, each in sorted(self._later, key=lambda later: later[0]):
             self._copy_any(each)
         if self._conflicts:
-            raise self._refuse()
+            raise _refuse_names(self._conflicts)
+        if self._forbidden:
+            raise _refuse_owners(self._forbidden)
         return CopyPlan(
             source_root=self.source_root,
             preserve=self.preserve,
@@ -226,13 +231,21 @@ class CopyPlanner:
             self._tell(found.path, "remove", found.why, found.destination.identity.size_bytes)
 
     def _file(self, entry: TreeEntry) -> CopyableFile:
-        desired = self.preserve.attributes_of(entry)
+        desired = self._desired(entry)
         if isinstance(entry, ConvertedEntry):
             return CopyableFile(self._path(entry.path), entry.origin, desired, entry.conversion)
         return CopyableFile(self._path(entry.path), entry, desired)
 
+    def _desired(self, entry: TreeEntry) -> Attributes:
+        desired = self.preserve.attributes_of(entry)
+        if not self.ownership.may_give(desired):
+            owners = {"user": desired.owner, "group": desired.group}
+            said = " and ".join(f"{name} {number}" for name, number in owners.items() if number is not None)
+            self._forbidden.append(f"{entry.path} ({said})")
+        return desired
+
     def _attributes(self, directory: TreeEntry) -> Attributes:
-        desired = self.preserve.attributes_of(directory)
+        desired = self._desired(directory)
         origin = directory.origin if isinstance(directory, ConvertedEntry) else directory
         xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
         # Only the owner of a directory who may write to it may move it, and it is published by a move.
@@ -249,14 +262,26 @@ class CopyPlanner:
         self._number += 1
         return self._number
 
-    def _refuse(self) -> RejectedError:
-        shown = "; ".join(self._conflicts[:CONFLICTS_NAMED_MAX])
-        more = len(self._conflicts) - CONFLICTS_NAMED_MAX
-        return RejectedError(
-            f"{len(self._conflicts)} names can't be published: {shown}{f' and {more} more' if more > 0 else ''}",
-            field="destination",
-            hint="Move what stands there away, or exclude these names. Nothing was changed.",
-        )
+
+def _refuse_names(conflicts: Sequence[str]) -> RejectedError:
+    return RejectedError(
+        f"{len(conflicts)} names can't be published: {_name_some(conflicts)}",
+        field="destination",
+        hint="Move what stands there away, or exclude these names. Nothing was changed.",
+    )
+
+
+def _refuse_owners(forbidden: Sequence[str]) -> RejectedError:
+    return RejectedError(
+        f"this user can't give {len(forbidden)} files and directories their owners: {_name_some(forbidden)}",
+        field="preserve",
+        hint="Run as a user that may do this, or take u and g out of preserve. Nothing was copied.",
+    )
+
+
+def _name_some(found: Sequence[str]) -> str:
+    more = len(found) - CONFLICTS_NAMED_MAX
+    return "; ".join(found[:CONFLICTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
+from gobblin_assets.jobs.copy.ownership import ANY_OWNER, find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
@@ -182,6 +183,7 @@ class CopyKind:
             may_be_reused=self._writes_files and _may_be_reused(request, spec),
             converters=write_chain(spec.converters),
             read_directory=self._reader_of(source, source_root, spec),
+            ownership=ANY_OWNER if files is None else find_ownership(self._preserve_of(spec), files, self.root),
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
