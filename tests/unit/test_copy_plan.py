@@ -9,7 +9,9 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
+from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
@@ -62,6 +64,14 @@ def test_each_difference_becomes_its_change() -> None:
     assert [path for _number, path, _identity in found.removals] == ["gone"]
     assert [item.path for item in found.items if item.number in found.metadata] == ["_SUCCESS"]
     assert len({*found.replaced, *(item.number for item in found.items), *(n for n, *_ in found.removals)}) == 4
+
+
+@pytest.mark.parametrize("name", ["_SUCCESS", "_SUCCESS.crc", "metadata/v1.json", "orders.manifest"])
+@pytest.mark.parametrize("directory", ["", "deep/down/"])
+def test_what_says_that_files_are_there_is_metadata(name: str, directory: str) -> None:
+    globs = [parse_glob(text, field="metadata") for text in CopyDatasetSpec().metadata]
+    assert any(glob.matches(directory + name) for glob in globs)
+    assert not any(glob.matches(f"{directory}orders.csv") for glob in globs)
 
 
 def test_a_new_directory_is_one_item_whose_owner_may_move_it() -> None:

@@ -98,7 +98,7 @@ class CopyDatasetSpec(DatasetOptions):
     )
     split: FileSplitSpec = FileSplitSpec()
     metadata: tuple[str, ...] = Field(
-        ("_SUCCESS", "_SUCCESS.*", "metadata/**"),
+        ("_SUCCESS", "_SUCCESS.*", "metadata/**", "*.manifest"),
         description="Globs of files that are published after all others, because they say that these are there.",
     )
 
