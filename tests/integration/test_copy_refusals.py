@@ -13,6 +13,10 @@ import pytest
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import ErrorFamily, RejectedError
+from gobblin_assets.fs.posix_named import PosixNamedFiles
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.jobs.copy import running
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at, opening
 from tests.support.mounts import bound, remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, ordinary_user, run
@@ -250,6 +254,32 @@ def test_a_tree_of_another_job_below_is_left_alone(lake: CopyLake, job: Open, to
 
     assert "another copy" in said or "to which the job 'inner' copies" in said
     assert files_of(lake.tree) == stood
+
+
+class CaselessFiles(PosixNamedFiles):
+    """A file system that finds names in any case: no kernel of the tests has one."""
+
+    def find_entry(self, path: str) -> TreeEntry | None:
+        parent, _, name = path.rpartition("/")
+        names = {each.name.casefold(): each.name for each in Path(parent).glob("*")}
+        return super().find_entry(f"{parent}/{names.get(name.casefold(), name)}")
+
+
+@pytest.mark.parametrize("finds_any_case", [True, False])
+def test_names_that_a_destination_takes_for_one(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, finds_any_case: bool
+) -> None:
+    lake.write("albums/KEPT.bin", 1)
+    if finds_any_case:
+        monkeypatch.setattr(running, "open_file_system", lambda uri: (CaselessFiles(), open_file_system(uri)[1]))
+
+    report = job().run()
+
+    assert [(each.urn, each.error_family) for each in report.failed] == [
+        ("albums", ErrorFamily.REJECTED)
+    ] * finds_any_case
+    assert all("differ by case only" in str(each.error) for each in report.failed)
+    assert ("albums/kept.bin" in files_of(lake.tree)) is not finds_any_case
 
 
 def test_a_destination_that_is_read_only(lake: CopyLake, job: Open) -> None:

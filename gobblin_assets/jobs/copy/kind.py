@@ -32,7 +32,7 @@ from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
-from gobblin_assets.jobs.copy.target_places import find_missing_directories, require_one_mount
+from gobblin_assets.jobs.copy.target_places import find_missing_directories, finds_any_case, require_one_mount
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
@@ -262,7 +262,7 @@ class CopyKind:
             delete_max=spec.delete_max,
             empty_source=bool(file_set.files),
             links=spec.links,
-            ignores_case=spec.ignore_case,
+            ignores_case=spec.ignore_case or (self.files is not None and finds_any_case(self.files, self.root)),
             # In a store each file is published by itself.
             new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
             new_tree_file_bytes_max=self._find_split_bytes(source, spec),

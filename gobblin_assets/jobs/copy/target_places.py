@@ -6,7 +6,7 @@ system, and below one mount.
 
 from collections.abc import Iterator
 
-from gobblin_assets.destinations.claims import work_root_of
+from gobblin_assets.destinations.claims import WORK_NAME, work_root_of
 from gobblin_assets.destinations.named_outputs import published_place
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
@@ -56,6 +56,16 @@ def require_one_mount(files: NamedFiles, root: str, place: str, plan: CopyPlan) 
                 "is that mount. Nothing was copied.",
                 path=parent,
             )
+
+
+def finds_any_case(files: NamedFiles, root: str) -> bool:
+    """Whether the destination takes names that differ by case only for one name.
+
+    The work directory's own name tells, and nothing is written. Before a first run it is not there: then False.
+    """
+    work = files.find_entry(work_root_of(root))
+    same = None if work is None else files.find_entry(f"{root.rstrip('/')}/{WORK_NAME.upper()}")
+    return work is not None and same is not None and same.identity.inode == work.identity.inode
 
 
 def _list_paths(plan: CopyPlan) -> Iterator[str]:
