@@ -258,6 +258,23 @@ def test_a_manifest_names_what_is_copied_and_removed(lake: CopyLake, job: Open, 
     assert "albums/trip/first.bin" not in names
 
 
+def test_a_manifest_gives_attributes_that_the_copy_gets(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    manifest = tmp_path / "files.jsonl"
+    manifest.write_text(
+        '{"path": "albums/kept.bin", "attributes": {"mode": "0604", "mtime_ns": 1767225600000000000}}\n'
+        '{"path": "albums/changed.bin"}\n'
+    )
+    world = job({"datasets": [], "finder": {"kind": "manifest", "path": str(manifest)}}, attributes="sync")
+
+    assert sum(file_counts(run(world)).values()) == 2
+
+    given, origin = (lake.tree / "albums/kept.bin").stat(), (lake.source / "albums/kept.bin")
+    assert (stat.S_IMODE(given.st_mode), given.st_mtime_ns) == (0o604, 1_767_225_600_000_000_000)
+    assert (lake.tree / "albums/kept.bin").read_bytes() == origin.read_bytes()
+    assert files_of(lake.tree)["albums/changed.bin"] == files_of(lake.source)["albums/changed.bin"]
+    assert sum(file_counts(run(world)).values()) == 0
+
+
 @pytest.mark.parametrize("change", ["grows", "shrinks", "rewritten", "vanishes"])
 def test_a_source_that_changes_meanwhile_fails_its_file_set_alone(lake: CopyLake, job: Open, change: str) -> None:
     moving = lake.source / "albums/changed.bin"

@@ -183,7 +183,9 @@ class CopyKind:
             may_be_reused=self._writes_files and _may_be_reused(request, spec),
             converters=write_chain(spec.converters),
             read_directory=self._reader_of(source, source_root, spec),
-            ownership=ANY_OWNER if files is None else find_ownership(self._preserve_of(spec), files, self.root),
+            ownership=ANY_OWNER
+            if files is None
+            else find_ownership(self._preserve_of(spec), file_set.files, files, self.root),
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)

@@ -1,12 +1,13 @@
 """What of both sides a file set is: chosen by filters, named by a manifest, or made by converters."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import Descend, Tree, TreeEntry
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within
 from gobblin_assets.jobs.copy.manifest import list_named
@@ -49,8 +50,21 @@ def list_side(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_
     if not file_set.files:
         yield from list_chosen(tree, root, filters, bare_directories=not (is_source and filters.has_includes))
         return
-    wanted = [each.path for each in file_set.files if not (is_source and each.is_deleted)]
-    yield from list_named(tree, root, wanted, required=is_source)
+    wanted = {each.path: each.attributes for each in file_set.files if not (is_source and each.is_deleted)}
+    for entry in list_named(tree, root, wanted, required=is_source):
+        chosen = wanted.get(entry.path)
+        yield entry if not is_source or chosen in {None, Attributes()} else _with_attributes(entry, chosen)
+
+
+def _with_attributes(entry: TreeEntry, chosen: Attributes) -> ConvertedEntry:
+    found = entry.identity
+    mtime_ns = found.mtime_ns if chosen.mtime_ns is None else chosen.mtime_ns
+    return ConvertedEntry(
+        *(entry.path, entry.kind, replace(found, mtime_ns=mtime_ns), entry.mode, entry.owner, entry.group),
+        origin=entry,
+        has_length=True,
+        chosen=chosen,
+    )
 
 
 def list_converted(listing: ConvertedListing, source: Tree) -> Iterator[TreeEntry]:

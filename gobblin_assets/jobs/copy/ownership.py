@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.datasets import NamedFile
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter
 
 _STATUS: Final = Path("/proc/self/status")
@@ -33,12 +35,14 @@ class Ownership:
 ANY_OWNER: Final = Ownership()
 
 
-def find_ownership(preserve: Preserve, files: NamedFiles, root: str) -> Ownership:
-    """What this process may give to files of the tree at ``root``.
+def find_ownership(preserve: Preserve, named: Iterable[NamedFile], files: NamedFiles, root: str) -> Ownership:
+    """What this process may give to files of the tree at ``root``. ``named``: files of a manifest.
 
     A file system may allow less than the kernel, as a server of NFS does: then the copy itself is refused.
     """
-    if not preserve.letters & {PreserveLetter.OWNER, PreserveLetter.GROUP} or _may_change_owners():
+    asked = preserve.letters & {PreserveLetter.OWNER, PreserveLetter.GROUP}
+    asked_by_name = any({each.attributes.owner, each.attributes.group} != {None} for each in named)
+    if not (asked or asked_by_name) or _may_change_owners():
         return ANY_OWNER
     groups = {os.getegid(), *os.getgroups()}
     work = files.find_entry(work_root_of(root))
