@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from demo.distcp.trees import change_source, describe, make_source
+from demo.distcp.trees import Description, change_source, describe, make_source
 from demo.stage import act, command, console, killed_command, say_counts
 from gobblin_assets.db import embedded
 from gobblin_assets.db.libpq import forget_unasked_variables
@@ -79,7 +79,7 @@ def job_file() -> str:
     return str(JOB_FILE.relative_to(CLONE))
 
 
-def show_wreck(before: dict[str, tuple[str, int, int]]) -> None:
+def show_wreck(before: dict[str, Description]) -> None:
     """After the kill, each name holds its old version or its new one, and nothing else."""
     command("commit", "list", "--job", "mirror")
     wanted, found = describe(SOURCE), describe(DESTINATION)
@@ -93,10 +93,12 @@ def show_wreck(before: dict[str, tuple[str, int, int]]) -> None:
 
 
 def compare() -> bool:
-    """Say how the trees differ: by name, bytes, mode and time."""
+    """Say how the trees differ: by name and mode, files also by bytes and time."""
     wanted, found = describe(SOURCE), describe(DESTINATION)
     differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-    console.print(f"{len(wanted):,} files at the source, {len(found):,} copies, {len(differing)} that differ")
+    console.print(
+        f"{len(wanted):,} files and directories at the source, {len(found):,} copies, {len(differing)} that differ"
+    )
     for name in differing[:5]:
         console.print(f"  {name}: {wanted.get(name, 'missing')} and {found.get(name, 'missing')}")
     return not differing

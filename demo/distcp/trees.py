@@ -13,6 +13,11 @@ PACKAGES: Final = ("json", "email", "http", "unittest", "concurrent", "importlib
 
 DATASETS: Final = ("pages", "data")
 
+Description = tuple[object, ...]
+"""The mode; of a file also its modification time in nanoseconds, and the digest of its bytes."""
+
+_MODES: Final = {"data": 0o711, "data/day=2": 0o750, "pages": 0o700, "pages/json": 0o770}
+
 
 def make_source(root: Path) -> dict[str, int]:
     """Copy packages of Python's library to ``pages``, and write a few larger files to ``data``. Counts."""
@@ -25,6 +30,8 @@ def make_source(root: Path) -> dict[str, int]:
         for part in range(4):
             (folder / f"part-{part}.bin").write_bytes(os.urandom(1 << 20))
         (folder / "_SUCCESS").touch()
+    for path, mode in _MODES.items():
+        (root / path).chmod(mode)
     return count(root)
 
 
@@ -54,12 +61,16 @@ def count(root: Path) -> dict[str, int]:
     return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
 
-def describe(root: Path) -> dict[str, tuple[str, int, int]]:
-    """Each file by its path: digest of its bytes, mode, and modification time in nanoseconds."""
-    found = {}
+def describe(root: Path) -> dict[str, Description]:
+    """Each file and each directory by its path."""
+    found: dict[str, Description] = {}
     for path in root.rglob("*"):
-        relative = path.relative_to(root)
-        if path.is_file() and relative.parts[0] in DATASETS:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            found[str(relative)] = (digest, stat.S_IMODE(path.stat().st_mode), path.stat().st_mtime_ns)
+        relative, entry = path.relative_to(root), path.lstat()
+        if relative.parts[0] not in DATASETS:
+            continue
+        mode = stat.S_IMODE(entry.st_mode)
+        if stat.S_ISDIR(entry.st_mode):
+            found[str(relative)] = (mode,)
+        else:
+            found[str(relative)] = (mode, entry.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
     return found

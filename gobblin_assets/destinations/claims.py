@@ -1,8 +1,13 @@
-"""Claims of trees: a small file in the work directory of a tree names the job that copies there, and no other may."""
+"""Claims of trees: a small file in the work directory of a tree names the job that copies there, and no other may.
+
+Jobs of rows claim nothing, since several share a root: the identity file of their destination shows it.
+"""
 
 import json
+from pathlib import PurePosixPath
 from typing import Final
 
+from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.urn import JobName
@@ -51,3 +56,27 @@ def refuse_tree(path: str, place: str, holder: str) -> RejectedError:
         hint="Copy to a directory that no other job copies to.",
         claimed_by=holder,
     )
+
+
+def refuse_rows(fs: FileSystem, path: str, place: str) -> None:
+    """RejectedError if jobs of rows publish below ``place``, so that no tree may be at ``path``, there or below."""
+    if fs.find_identity(f"{place.rstrip('/')}/{IDENTITY_NAME}") is not None:
+        raise RejectedError(
+            f"{path} lies in {place}, where a job publishes rows, as its file {IDENTITY_NAME} says",
+            field="destination",
+            hint="Copy to a directory of its own.",
+            path=place,
+        )
+
+
+def refuse_trees(fs: FileSystem, root: str, job_directory: str) -> None:
+    """RejectedError if a job copies to a tree in which a job of rows would publish, or to the job's own directory."""
+    path = PurePosixPath(root)
+    for place in (job_directory, root, *(str(each) for each in path.parents if len(each.parts) > 1)):
+        if fs.find_identity(claim_path(place)) is not None:
+            raise RejectedError(
+                f"{root} lies in the tree {place}, to which the job {read_claim(fs, place)!r} copies",
+                field="destination",
+                hint="Publish to a directory that no other job copies to.",
+                path=place,
+            )

@@ -45,6 +45,7 @@ class GivenNames:
             self.stores,
             self.open_file_system,
             self.new_id,
+            is_work=True,
         )
 
     def _open_work(self) -> FileSystem:

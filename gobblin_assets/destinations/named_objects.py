@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from gobblin_assets.commit.object_steps import PlaceObject, RemoveObject, ReplaceObject
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tree, write_claim
+from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_rows, refuse_tree, write_claim
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
 from gobblin_assets.fs.object_work import for_given_names
@@ -40,12 +40,15 @@ class NamedObjects(GivenNames):
         self._refuse_claimed()
 
     def _refuse_claimed(self) -> None:
-        """Look for claims at this root and above it, down from the bucket."""
+        """Look at this root and above it, down from the bucket."""
         path = PurePosixPath(self.root)
         for place in (self.root, *(str(each) for each in path.parents if len(each.parts) > 1)):
             holder = self._find_claim(place)
             if holder is not None and (place != self.root or holder != self.job):
                 raise refuse_tree(self.root, place, holder)
+            if place != self.root or "" not in self.places.values():
+                # A dataset that is the whole tree may be a copy of such a place; its listing looks at that.
+                refuse_rows(self.fs, self.root, place)
 
     def _find_claim(self, place: str) -> str | None:
         return None if self.fs.find_identity(claim_path(place)) is None else read_claim(self.fs, place)
@@ -56,6 +59,8 @@ class NamedObjects(GivenNames):
             holder = self._find_claim(place)
             if holder is not None:
                 raise refuse_tree(self.place_of(urn), place, holder)
+            if place != self.place_of(urn):
+                refuse_rows(self.fs, self.place_of(urn), place)
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """A part is durable once the store has answered."""

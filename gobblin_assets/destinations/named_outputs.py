@@ -56,3 +56,13 @@ class FilesToRemove:
 
 
 NamedOutput = FilesAtNames | DirectoryAtName | ParentDirectory | FilesToRemove
+
+
+def published_place(root: str, path: str) -> str:
+    """Full path of what is published at ``path`` of the dataset. Directories above the dataset's begin with ``..``.
+
+    No call may walk over ``..``: while the dataset's directory is missing, such a path leads nowhere.
+    """
+    while path == ".." or path.startswith("../"):
+        root, path = root.rpartition("/")[0], path[3:]
+    return f"{root}/{path}" if path else root

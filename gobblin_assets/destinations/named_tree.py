@@ -20,7 +20,14 @@ from gobblin_assets.commit.named_columns import (
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import SLOTS, Phase
 from gobblin_assets.commit.steps import StepBatch, StepColumns
-from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_tree, work_root_of, write_claim
+from gobblin_assets.destinations.claims import (
+    claim_path,
+    read_claim,
+    refuse_rows,
+    refuse_tree,
+    work_root_of,
+    write_claim,
+)
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
@@ -28,6 +35,7 @@ from gobblin_assets.destinations.named_outputs import (
     FilesToRemove,
     NamedOutput,
     ParentDirectory,
+    published_place,
 )
 from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles, require_named_files
@@ -60,11 +68,14 @@ class NamedTree(GivenNames):
         self._exchanges = files.can_exchange(work_root_of(self.root))
 
     def _refuse_claimed(self, files: NamedFiles) -> None:
-        """Look for claims at this root and above it. Those below are found by the listing of the tree."""
+        """Look at this root and above it. What lies below is found by the listing of the tree."""
         for place in (self.root, *(str(path) for path in PurePosixPath(self.root).parents)):
             holder = _find_claim(files, place)
             if holder is not None and (place != self.root or holder != self.job):
                 raise refuse_tree(self.root, place, holder)
+            if place != self.root or "" not in self.places.values():
+                # A dataset that is the whole tree may be a copy of such a place; its listing looks at that.
+                refuse_rows(files, self.root, place)
 
     def _claim(self, files: NamedFiles) -> None:
         write_claim(files, self.root, self.job)
@@ -88,6 +99,8 @@ class NamedTree(GivenNames):
             holder = _find_claim(files, place)
             if holder is not None:
                 raise refuse_tree(self.place_of(urn), place, holder)
+            if place != self.place_of(urn):
+                refuse_rows(files, self.place_of(urn), place)
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """The worker made each attempt's tree durable while it wrote; the names of the attempts are left."""
@@ -106,10 +119,10 @@ class NamedTree(GivenNames):
                 places = _places_of(output.numbers, output.paths, slots, root)
                 return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns_of_removed(places, output.identities))
             case DirectoryAtName():
-                place = _target_of(root, output.path)
+                place = published_place(root, output.path)
                 return PlaceDirectory(staging, place, str(output.number), output.writer, output.inode, output.files)
             case ParentDirectory():
-                return EnsureDirectory(staging, _target_of(root, output.path), str(output.number))
+                return EnsureDirectory(staging, published_place(root, output.path), str(output.number))
             case _:
                 raise CorruptionError(f"{output} is no output for a given name")
 
@@ -135,23 +148,13 @@ def _details_of(output: Output) -> Iterable[NamedOutput]:
 def _places_of(numbers: Sequence[int], paths: Sequence[str], directories: Sequence[str], root: str) -> PlaceColumns:
     """``directories``: of the files' places in the attempt."""
     split = [path.rpartition("/") for path in paths]
-    above = {directory: _target_of(root, directory) for directory in {directory for directory, _, _ in split}}
+    above = {directory: published_place(root, directory) for directory in {directory for directory, _, _ in split}}
     return PlaceColumns(
         directories,
         [str(number) for number in numbers],
         [above[directory] for directory, _, _ in split],
         [name for _, _, name in split],
     )
-
-
-def _target_of(root: str, path: str) -> str:
-    """Full path of what is published at ``path`` of the dataset. Directories above the dataset's begin with ``..``.
-
-    No call may walk over ``..``: while the dataset's directory is missing, such a path leads nowhere.
-    """
-    while path == ".." or path.startswith("../"):
-        root, path = root.rpartition("/")[0], path[3:]
-    return f"{root}/{path}" if path else root
 
 
 def _find_claim(files: NamedFiles, place: str) -> str | None:

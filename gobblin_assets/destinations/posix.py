@@ -11,6 +11,7 @@ from gobblin_assets.commit.relocation import Place
 from gobblin_assets.commit.rename_steps import RenameDirectory
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.steps import CommitStep
+from gobblin_assets.destinations.claims import refuse_trees
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import encode_segment, list_upwards, path_of
@@ -24,7 +25,10 @@ from gobblin_assets.state.leases import Lease
 
 @dataclass(slots=True)
 class PosixDestination:
-    """``Destination`` below ``root`` of ``fs``. ``root_uri`` is the root as the job's owner wrote it."""
+    """``Destination`` below ``root`` of ``fs``. ``root_uri`` is the root as the job's owner wrote it.
+
+    ``is_work``: the root is the work directory of a tree that a job copies to, and no destination of rows.
+    """
 
     job: JobName
     root_uri: str
@@ -33,6 +37,7 @@ class PosixDestination:
     stores: Stores
     open_file_system: OpenFileSystem
     new_id: Callable[[], uuid.UUID]
+    is_work: bool = False
     _identity: str | None = field(default=None, init=False)
 
     @property
@@ -55,8 +60,20 @@ class PosixDestination:
             self.job,
         )
         found = place.look()
+        if isinstance(found, str):
+            self._prove()
+            self._identity = found
+            return
+        self._refuse_trees()
         self._prove()
-        self._identity = found if isinstance(found, str) else place.settle(found, self.new_id)
+        self._identity = place.settle(found, self.new_id)
+        # Whoever claimed a tree meanwhile looks for this identity after that.
+        self._refuse_trees()
+
+    def _refuse_trees(self) -> None:
+        """Once it is bound, a job that copies finds the identity of the root."""
+        if not self.is_work:
+            refuse_trees(self.fs, self.root, job_directory(self.root, self.job))
 
     def _prove(self) -> None:
         directory = job_directory(self.root, self.job)

@@ -42,6 +42,10 @@ class NamedFiles(FileSystem, Protocol):
         """Whether names in ``directory`` can be exchanged. Leaves nothing behind."""
         ...
 
+    def can_rename_into(self, source: str, target: str) -> bool:
+        """Whether what is in the directory ``source`` can be renamed to names in ``target``. Changes nothing."""
+        ...
+
     def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
         """Rename a directory to a name that is free, or whose directory is empty and gives way.
 

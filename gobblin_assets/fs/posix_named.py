@@ -89,6 +89,20 @@ class PosixNamedFiles(PosixFileSystem):
                         Path(path).unlink(missing_ok=True)
         return True
 
+    def can_rename_into(self, source: str, target: str) -> bool:
+        """The rename of a missing name tells: Linux looks at the mounts, which share their numbers if they are bound,
+        before it looks for the name. Parts of one mount, such as subvolumes, have numbers of their own.
+        """
+        name = f".gobblin-missing-{uuid4().hex}"
+        with families("look at", target):
+            if os.stat(source).st_dev != os.stat(target).st_dev:  # noqa: PTH116  a Path costs as much as the call
+                return False
+            try:
+                os.rename(f"{source}/{name}", f"{target}/{name}")  # noqa: PTH104  as above
+            except OSError as error:
+                return error.errno != errno.EXDEV
+        return True
+
     def rename_onto_empty(self, source: str, target: str) -> RenameOutcome:
         """rename(2) of a directory replaces an empty directory, and nothing else."""
         found = self.find_entry(source)

@@ -72,6 +72,15 @@ class ListedFiles(Protocol):
         ...
 
 
+@runtime_checkable
+class FoundEntries(Protocol):
+    """A tree of which single entries can be looked at."""
+
+    def find_entry(self, path: str) -> TreeEntry | None:
+        """Whatever stands at a full path, links as the tree takes them; None if nothing does."""
+        ...
+
+
 def sort_key(entry: TreeEntry) -> str:
     """The path, with ``/`` behind that of a directory. Python compares texts as their UTF-8 bytes compare."""
     return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path

@@ -13,9 +13,10 @@ from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedEr
 from gobblin_assets.fs.kernel_rename import find_exclusive_rename
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
+from gobblin_assets.fs.posix_named import PosixNamedFiles
 from gobblin_assets.fs.posix_sync import SYNC_BATCH_FILES, watched_file_system
 from tests.support.file_systems import ADAPTERS, identity, write
-from tests.support.mounts import tmpfs
+from tests.support.mounts import bound, tmpfs
 
 
 def test_linux_has_the_exclusive_rename() -> None:
@@ -24,6 +25,24 @@ def test_linux_has_the_exclusive_rename() -> None:
 
 def test_its_uris_are_those_that_spark_calls_local(fs: FileSystem) -> None:
     assert (fs.scheme, fs.to_uri("/a b/%2F~1")) == ("file", "file:///a b/%2F~1")
+
+
+@pytest.mark.parametrize("how", ["tmpfs", "bound", "below"])
+def test_no_rename_leads_into_another_mount(tmp_path: Path, how: str) -> None:
+    files, here, there = PosixNamedFiles(), tmp_path / "here", tmp_path / "there"
+    for directory in (here, there, tmp_path / "aside"):
+        directory.mkdir()
+    assert files.can_rename_into(str(here), str(there))
+    with bound(tmp_path / "aside", there) if how == "bound" else tmpfs(there):
+        target = there
+        if how == "below":
+            target = there / "inside"
+            target.mkdir()
+        assert not files.can_rename_into(str(here), str(target))
+        assert files.can_rename_into(str(target), str(there))
+        assert not list(here.iterdir())
+    with pytest.raises(RejectedError):
+        files.can_rename_into(str(here), str(tmp_path / "none"))
 
 
 # --- links

@@ -25,6 +25,7 @@ from tests.support.copy_lake import (
     look_at,
     opening,
 )
+from tests.support.copying import access_list
 
 
 @pytest.fixture
@@ -187,6 +188,28 @@ def test_a_file_of_another_mode_is_left_or_copied_again(lake: CopyLake, job: Ope
     assert (place.stat().st_ino != before) == (attributes == "sync")
 
 
+@pytest.mark.parametrize("letters", ["pt", "ptx", "pta", "ptxa"])
+def test_new_directories_get_access_lists_and_extended_attributes(lake: CopyLake, job: Open, letters: str) -> None:
+    """The dataset's own directory is made empty, and one below it is published with its files."""
+    lake.write("albums/fresh/inside/file", 1)
+    (lake.source / "albums/bare").mkdir()
+    names = ("albums", "albums/bare", "albums/fresh", "albums/fresh/inside")
+    for name in names:
+        os.setxattr(lake.source / name, "user.origin", name.encode())
+        for kind in ("access", "default"):
+            os.setxattr(lake.source / name, f"system.posix_acl_{kind}", access_list(1234))
+
+    run(job(preserve=letters))
+
+    expected = {"user.origin"} if "x" in letters else set()
+    if "a" in letters:
+        expected |= {"system.posix_acl_access", "system.posix_acl_default"}
+    for name in names:
+        kept = {each: os.getxattr(lake.tree / name, each) for each in os.listxattr(lake.tree / name)}
+        assert kept == {each: os.getxattr(lake.source / name, each) for each in expected}
+    assert look_at(lake.tree) == look_at(lake.source)
+
+
 def test_copies_that_are_read_again_are_published(lake: CopyLake, job: Open) -> None:
     run(job({"verify": "reread"}))
     lake.change_source()
@@ -233,6 +256,23 @@ def test_a_manifest_names_what_is_copied_and_removed(lake: CopyLake, job: Open, 
     assert "albums/new.bin" in names
     assert REMOVED not in names
     assert "albums/trip/first.bin" not in names
+
+
+def test_a_manifest_gives_attributes_that_the_copy_gets(lake: CopyLake, job: Open, tmp_path: Path) -> None:
+    manifest = tmp_path / "files.jsonl"
+    manifest.write_text(
+        '{"path": "albums/kept.bin", "attributes": {"mode": "0604", "mtime_ns": 1767225600000000000}}\n'
+        '{"path": "albums/changed.bin"}\n'
+    )
+    world = job({"datasets": [], "finder": {"kind": "manifest", "path": str(manifest)}}, attributes="sync")
+
+    assert sum(file_counts(run(world)).values()) == 2
+
+    given, origin = (lake.tree / "albums/kept.bin").stat(), (lake.source / "albums/kept.bin")
+    assert (stat.S_IMODE(given.st_mode), given.st_mtime_ns) == (0o604, 1_767_225_600_000_000_000)
+    assert (lake.tree / "albums/kept.bin").read_bytes() == origin.read_bytes()
+    assert files_of(lake.tree)["albums/changed.bin"] == files_of(lake.source)["albums/changed.bin"]
+    assert sum(file_counts(run(world)).values()) == 0
 
 
 @pytest.mark.parametrize("change", ["grows", "shrinks", "rewritten", "vanishes"])

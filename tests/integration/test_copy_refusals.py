@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import ErrorFamily, RejectedError
+from gobblin_assets.fs.posix_named import PosixNamedFiles
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.jobs.copy import running
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, Open, files_of, look_at, opening
-from tests.support.mounts import remount_read_only, tmpfs
+from tests.support.mounts import bound, remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, ordinary_user, run
 from tests.support.postgres import make_reachable_directory
 
@@ -254,6 +259,32 @@ def test_a_tree_of_another_job_below_is_left_alone(lake: CopyLake, job: Open, to
     assert files_of(lake.tree) == stood
 
 
+class CaselessFiles(PosixNamedFiles):
+    """A file system that finds names in any case: no kernel of the tests has one."""
+
+    def find_entry(self, path: str) -> TreeEntry | None:
+        parent, _, name = path.rpartition("/")
+        names = {each.name.casefold(): each.name for each in Path(parent).glob("*")}
+        return super().find_entry(f"{parent}/{names.get(name.casefold(), name)}")
+
+
+@pytest.mark.parametrize("finds_any_case", [True, False])
+def test_names_that_a_destination_takes_for_one(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, finds_any_case: bool
+) -> None:
+    lake.write("albums/KEPT.bin", 1)
+    if finds_any_case:
+        monkeypatch.setattr(running, "open_file_system", lambda uri: (CaselessFiles(), open_file_system(uri)[1]))
+
+    report = job().run()
+
+    assert [(each.urn, each.error_family) for each in report.failed] == [
+        ("albums", ErrorFamily.REJECTED)
+    ] * finds_any_case
+    assert all("differ by case only" in str(each.error) for each in report.failed)
+    assert ("albums/kept.bin" in files_of(lake.tree)) is not finds_any_case
+
+
 def test_a_destination_that_is_read_only(lake: CopyLake, job: Open) -> None:
     with tmpfs(lake.tree):
         remount_read_only(lake.tree)
@@ -262,6 +293,37 @@ def test_a_destination_that_is_read_only(lake: CopyLake, job: Open) -> None:
             job().run()
 
         assert not list(lake.tree.iterdir())
+
+
+@pytest.mark.parametrize("mounted", ["albums", "albums/trip", "logs"])
+@pytest.mark.parametrize("how", ["tmpfs", "bound"])
+def test_a_mount_where_files_are_to_be_published(
+    lake: CopyLake, job: Open, tmp_path: Path, mounted: str, how: str
+) -> None:
+    """It is the same file system where a directory is bound, and the kernel renames nothing there all the same."""
+    lake.change_source()
+    place = lake.tree / mounted
+    place.mkdir(parents=True)
+    (tmp_path / "aside").mkdir()
+    with tmpfs(place) if how == "tmpfs" else bound(tmp_path / "aside", place):
+        world = job()
+        (failed,) = world.run().failed
+
+        named = "logs/app" if mounted == "logs" else "albums"
+        assert (failed.urn, failed.error_family) == (named, ErrorFamily.REJECTED)
+        assert str(failed.error).startswith("destination:")
+        assert str(place) in str(failed.error)
+        assert not list(place.iterdir())
+        assert world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE state <> 'DONE'") == 0
+
+    assert not job().run().failed
+    assert files_of(lake.tree) == files_of(lake.source)
+
+
+def test_a_mount_that_nothing_is_published_to(lake: CopyLake, job: Open) -> None:
+    with tmpfs(lake.tree / "albums/others"):
+        assert not job().run().failed
+        assert files_of(lake.tree) == files_of(lake.source)
 
 
 # --- without root's rights
@@ -302,17 +364,21 @@ def test_a_source_that_can_t_be_read(theirs: CopyLake, user: OrdinaryUser, lost:
     assert set(files_of(theirs.tree)) == (set() if lost == "root" else {"logs/app/today.log"})
 
 
-def test_an_owner_that_one_may_not_set(theirs: CopyLake, user: OrdinaryUser) -> None:
+@pytest.mark.parametrize("letter", ["u", "g"])
+def test_an_owner_that_one_may_not_set(theirs: CopyLake, user: OrdinaryUser, letter: str) -> None:
+    """It is the plan that refuses: nothing was staged."""
     if os.geteuid() != 0:
         pytest.skip("only root makes files of other owners")
     os.chown(theirs.source / "albums/kept.bin", 0, 0)
     (theirs.source / "albums/kept.bin").chmod(0o644)
 
-    report = user.do(run, replace(theirs, options={"defaults": {"preserve": "ptu"}}))
+    report = user.do(run, replace(theirs, options={"defaults": {"preserve": f"pt{letter}"}}))
 
     albums = report.datasets["albums"]
     assert albums.error_family == ErrorFamily.REJECTED
-    assert "kept.bin" in str(albums.error)
+    assert str(albums.error).startswith("preserve: ")
+    assert f"kept.bin ({'user' if letter == 'u' else 'group'} 0)" in str(albums.error)
+    assert not list((theirs.tree / WORK_NAME).rglob("*kept*"))
     assert set(files_of(theirs.tree)) == {"logs/app/today.log"}
 
 

@@ -1,7 +1,6 @@
 """Copies of real files into an attempt's directory: bytes, attributes, and sources that change meanwhile."""
 
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from gobblin_assets.jobs.copy.transfer.file_copy import CopyOptions, PlannedFile
 from gobblin_assets.jobs.copy.transfer.moving import CHUNK_BYTES, KERNEL_CHUNK_BYTES
 from gobblin_assets.jobs.copy.transfer.preserve import NOTHING_PRESERVED, parse_preserve
 from tests.support.copying import (
+    access_list,
     copy_all,
     directory_item,
     divide,
@@ -251,12 +251,6 @@ def test_nothing_is_kept_that_nobody_asked_for(tmp_path: Path) -> None:
     os.umask(umask)
     assert found.st_mode & 0o777 == 0o666 & ~umask
     assert found.st_mtime_ns > 1
-
-
-def access_list(user: int) -> bytes:
-    """Read for one more user, as the kernel keeps it: a version, then tag, permissions and id of each entry."""
-    entries = [(0x01, 6, -1), (0x02, 4, user), (0x04, 4, -1), (0x10, 4, -1), (0x20, 0, -1)]
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
 
 
 @pytest.mark.parametrize("letters", ["pt", "ptx", "pta", "ptxa"])

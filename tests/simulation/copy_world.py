@@ -174,6 +174,9 @@ class SimTrees(CopyTrees):
     def find_source_entry(self, place: str) -> TreeEntry | None:
         return SimFileSystem(self.disk).find_entry(place)
 
+    def find_source_directory(self, place: str) -> TreeEntry | None:
+        return SimFileSystem(self.disk).find_entry(place)
+
     def open_destination(self, *, hidden: frozenset[str]) -> Tree:
         return _SimTree(self, "destination.list", hidden)
 

@@ -186,6 +186,9 @@ class _ObjectTrees:
     def find_source_entry(self, place: str) -> TreeEntry | None:
         return self.uploader.list_trees().find_source_entry(place)
 
+    def find_source_directory(self, place: str) -> TreeEntry | None:
+        return self.uploader.list_trees().find_source_directory(place)
+
     def open_destination(self, *, hidden: frozenset[str]) -> Tree:
         return ObjectTargets(self.uploader.objects, self.uploader.find_known, hidden)
 

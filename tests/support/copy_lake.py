@@ -87,6 +87,8 @@ class CopyLake(Lake):
     def make_source(self) -> None:
         for path in OF_VERSION_1:
             self.write(path, 1)
+        for path, mode in MODES_OF_DIRECTORIES.items():
+            (self.source / path).chmod(mode)
 
     def change_source(self) -> None:
         """New, replaced and removed files, metadata, new directories with files and without."""
@@ -105,6 +107,7 @@ class CopyLake(Lake):
 REMOVED: Final = "albums/removed.bin"
 REPLACED: Final = ("albums/changed.bin", "albums/_SUCCESS", "logs/app/today.log")
 OF_VERSION_1: Final = ("albums/kept.bin", REMOVED, *REPLACED)
+MODES_OF_DIRECTORIES: Final = {"albums": 0o700, "logs": 0o711, "logs/app": 0o750}
 OF_VERSION_2: Final = ("albums/new.bin", "albums/trip/first.bin", "albums/trip/sea/second.bin", *REPLACED)
 ACTS_OF_THE_CHANGE: Final = 11
 """Two directories, a file and a directory placed, three replacements of two renames, a removal."""

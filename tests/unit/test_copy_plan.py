@@ -1,6 +1,7 @@
 """Plans of copies: from differences to items, removals and directories, and the budget of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import pytest
 
@@ -8,8 +9,11 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
+from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.memory import MemoryRoom
+from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.urn import DatasetUrn
@@ -30,7 +34,7 @@ def plan(
     place: str = "",
     bytes_max: int | None = None,
     files_max: int | None = None,
-    missing: Sequence[str] = (),
+    missing: Mapping[str, TreeEntry | None] = MappingProxyType({}),
     shared: RunBudget | None = None,
     go_first: Sequence[str] = (),
 ) -> CopyPlan:
@@ -62,6 +66,14 @@ def test_each_difference_becomes_its_change() -> None:
     assert len({*found.replaced, *(item.number for item in found.items), *(n for n, *_ in found.removals)}) == 4
 
 
+@pytest.mark.parametrize("name", ["_SUCCESS", "_SUCCESS.crc", "metadata/v1.json", "orders.manifest"])
+@pytest.mark.parametrize("directory", ["", "deep/down/"])
+def test_what_says_that_files_are_there_is_metadata(name: str, directory: str) -> None:
+    globs = [parse_glob(text, field="metadata") for text in CopyDatasetSpec().metadata]
+    assert any(glob.matches(directory + name) for glob in globs)
+    assert not any(glob.matches(f"{directory}orders.csv") for glob in globs)
+
+
 def test_a_new_directory_is_one_item_whose_owner_may_move_it() -> None:
     found = plan([directory("d"), directory("d/e"), entry("d/e/f"), entry("d/x")])
     (item,) = found.items
@@ -78,10 +90,31 @@ def test_a_new_directory_without_files_is_made_with_those_inside() -> None:
 
 
 def test_paths_are_those_of_the_dataset_and_origins_those_of_the_file_set() -> None:
-    found = plan([entry("f")], place="day=1", missing=["day=1"])
+    found = plan([entry("f")], place="day=1", missing={"..": None, "day=1": directory("day=1")})
     assert [item.path for item in found.items] == ["day=1/f"]
     assert found.items[0].files[0].origin.path == "f"
-    assert [path for _number, path, _desired in found.directories] == ["day=1"]
+    assert [(path, desired.mode) for _number, path, desired in found.directories] == [("..", None), ("day=1", 0o755)]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "path", "expected"),
+    [
+        ("albums", "albums", "", "albums"),
+        ("albums", "photos", "2026/01", "albums/2026/01"),
+        ("logs/app", "logs/app", "..", "logs"),
+        ("logs/app", "logs/other", "..", "logs"),
+        ("a/b/c", "a/b/c", "../..", "a"),
+        ("logs/app", "archive/app", "..", None),
+        ("x/b/c", "a/b/c", "../..", None),
+        ("a/x/c", "a/b/c", "../..", None),
+        ("app", "logs/app", "..", None),
+        ("", "all", "", ""),
+    ],
+)
+def test_a_new_directory_is_like_the_source_s_of_the_same_name(
+    source: str, destination: str, path: str, expected: str | None
+) -> None:
+    assert place_of_origin(source, destination, path) == expected
 
 
 def test_what_a_budget_leaves_waits_and_is_counted() -> None:

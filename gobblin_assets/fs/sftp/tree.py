@@ -12,7 +12,7 @@ from gobblin_assets.model.files import FileIdentity
 
 
 class SftpTree:
-    """``RangedFiles`` over one server. Safe to share between threads.
+    """``RangedFiles`` and ``FoundEntries`` over one server. Safe to share between threads.
 
     ``address``: as in URIs. ``hidden``, ``follow_links``: as in ``ListedFiles``.
     """
@@ -44,11 +44,15 @@ class SftpTree:
         )
         return listing.list_entries()
 
-    def find_file(self, path: str) -> FileIdentity | None:
+    def find_entry(self, path: str) -> TreeEntry | None:
         place = _clean(path)
         found = self._client.run(partial(find_sftp_entry, place, self._follow_links), "look at", place)
         if isinstance(found, SftpFailure):
             raise explain_sftp_failure(found, action="look at", path=place, option=self._option)
+        return found
+
+    def find_file(self, path: str) -> FileIdentity | None:
+        found = self.find_entry(path)
         return None if found is None or found.kind is not EntryKind.FILE else found.identity
 
     def open_ranged(self, path: str, identity: FileIdentity) -> RangedSftpFile:

@@ -9,6 +9,7 @@ import google_crc32c
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.tree import Tree, TreeEntry
+from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.model.files import FileIdentity
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -46,8 +47,9 @@ def checksums_agree(
     source_tree: Tree, source_root: str, target_tree: Tree, target_root: str, source: TreeEntry, target: TreeEntry
 ) -> bool:
     """Whether two files of one length have the same bytes, as far as 32 bits say. Both are read."""
-    theirs = _compute_in(source_tree, f"{source_root}/{source.path}", source.identity)
-    return theirs == _compute_in(target_tree, f"{target_root}/{target.path}", target.identity)
+    origin = source.origin if isinstance(source, ConvertedEntry) else source
+    mine = _compute_in(source_tree, f"{source_root}/{origin.path}", origin.identity)
+    return mine == _compute_in(target_tree, f"{target_root}/{target.path}", target.identity)
 
 
 def _compute_in(tree: Tree, path: str, identity: FileIdentity) -> int:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError
@@ -11,6 +11,8 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
+from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_nothing
+from gobblin_assets.jobs.copy.ownership import ANY_OWNER, Ownership
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import DatasetState
@@ -73,7 +75,8 @@ class CopyPlanner:
     ``is_metadata`` says of a path below the file set whether it is published after the others. What is copied has room
     in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file.
 
-    ``has_directories``: whether the destination has any, which must be there before the files.
+    ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
+    a directory's access lists and extended attributes. ``ownership``: which owners this process may give.
     """
 
     source_root: str
@@ -87,6 +90,8 @@ class CopyPlanner:
     split_bytes: int | None = None
     may_be_reused: bool = False
     converters: str = ""
+    read_directory: ReadDirectory = read_nothing
+    ownership: Ownership = ANY_OWNER
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
@@ -97,21 +102,25 @@ class CopyPlanner:
     _counts: Counter[DifferenceKind] = field(default_factory=Counter, init=False)
     _changes: list[PlannedChange] = field(default_factory=list, init=False)
     _conflicts: list[str] = field(default_factory=list, init=False)
+    _forbidden: list[str] = field(default_factory=list, init=False)
     _number: int = field(default=0, init=False)
 
-    def plan(self, missing: Iterable[str], differences: Iterable[Difference]) -> CopyPlan:
-        """``missing``: directories on the way to the file set that are not there, outermost first.
+    def plan(self, missing: Mapping[str, TreeEntry | None], differences: Iterable[Difference]) -> CopyPlan:
+        """``missing``: directories on the way to the file set that are not there, outermost first, with what the source
+        has of them.
 
-        RejectedError where something at the destination can't give way.
+        RejectedError where something at the destination can't give way, and where an owner can't be given.
         """
-        for path in missing:
-            self._need(path, Attributes(), "is missing")
+        for path, origin in missing.items():
+            self._need(path, origin, "is missing")
         for each in differences:
             self._add(each)
         for _tier, each in sorted(self._later, key=lambda later: later[0]):
             self._copy_any(each)
         if self._conflicts:
-            raise self._refuse()
+            raise _refuse_names(self._conflicts)
+        if self._forbidden:
+            raise _refuse_owners(self._forbidden)
         return CopyPlan(
             source_root=self.source_root,
             preserve=self.preserve,
@@ -162,7 +171,7 @@ class CopyPlanner:
             case DifferenceKind.CREATE_TREE:
                 self._copy_tree(found)
             case DifferenceKind.ENSURE_DIRECTORY:
-                self._need_entry(found.path, found.source, found.why)
+                self._need(self._path(found.path), found.source, found.why)
             case DifferenceKind.DELETE:
                 self._remove(found)
             case DifferenceKind.CONFLICT:
@@ -191,7 +200,7 @@ class CopyPlanner:
         files = [entry for entry in found.below if entry.kind is EntryKind.FILE]
         if not files:
             for entry in (found.source, *directories):
-                self._need_entry(entry.path, entry, found.why)
+                self._need(self._path(entry.path), entry, found.why)
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
@@ -211,12 +220,10 @@ class CopyPlanner:
         for entry, file in zip(files, copied, strict=True):
             self._tell(file.path, "create", found.why, entry.identity.size_bytes)
 
-    def _need_entry(self, path: str, entry: TreeEntry | None, why: str) -> None:
-        self._need(self._path(path), Attributes() if entry is None else self._attributes(entry), why)
-
-    def _need(self, path: str, desired: Attributes, why: str) -> None:
+    def _need(self, path: str, origin: TreeEntry | None, why: str) -> None:
         if not self.has_directories:
             return
+        desired = Attributes() if origin is None else self._attributes(origin)
         self._directories.append((self._next(), path, desired))
         self._changes.append(PlannedChange(path, "create", why))
 
@@ -227,17 +234,26 @@ class CopyPlanner:
             self._tell(path, "remove", found.why, found.destination.identity.size_bytes)
 
     def _file(self, entry: TreeEntry) -> CopyableFile:
-        desired = self.preserve.attributes_of(entry)
+        desired = self._desired(entry)
         if isinstance(entry, ConvertedEntry):
             return CopyableFile(self._path(entry.path), entry.origin, desired, entry.conversion)
         return CopyableFile(self._path(entry.path), entry, desired)
 
+    def _desired(self, entry: TreeEntry) -> Attributes:
+        desired = self.preserve.attributes_of(entry)
+        if not self.ownership.may_give(desired):
+            owners = {"user": desired.owner, "group": desired.group}
+            said = " and ".join(f"{name} {number}" for name, number in owners.items() if number is not None)
+            self._forbidden.append(f"{entry.path} ({said})")
+        return desired
+
     def _attributes(self, directory: TreeEntry) -> Attributes:
-        desired = self.preserve.attributes_of(directory)
-        if desired.mode is None:
-            return desired
+        desired = self._desired(directory)
+        origin = directory.origin if isinstance(directory, ConvertedEntry) else directory
+        xattrs = self.read_directory(origin.path) if origin.kind is EntryKind.DIRECTORY else ()
         # Only the owner of a directory who may write to it may move it, and it is published by a move.
-        return Attributes(desired.mode | _OWNER_WRITES, desired.owner, desired.group, desired.mtime_ns, desired.xattrs)
+        mode = None if desired.mode is None else desired.mode | _OWNER_WRITES
+        return replace(desired, mode=mode, xattrs=xattrs)
 
     def _tell(self, path: str, action: str, why: str, size_bytes: int) -> None:
         self._changes.append(PlannedChange(path, action, why, size_bytes))
@@ -249,14 +265,26 @@ class CopyPlanner:
         self._number += 1
         return self._number
 
-    def _refuse(self) -> RejectedError:
-        shown = "; ".join(self._conflicts[:CONFLICTS_NAMED_MAX])
-        more = len(self._conflicts) - CONFLICTS_NAMED_MAX
-        return RejectedError(
-            f"{len(self._conflicts)} names can't be published: {shown}{f' and {more} more' if more > 0 else ''}",
-            field="destination",
-            hint="Move what stands there away, or exclude these names. Nothing was changed.",
-        )
+
+def _refuse_names(conflicts: Sequence[str]) -> RejectedError:
+    return RejectedError(
+        f"{len(conflicts)} names can't be published: {_name_some(conflicts)}",
+        field="destination",
+        hint="Move what stands there away, or exclude these names. Nothing was changed.",
+    )
+
+
+def _refuse_owners(forbidden: Sequence[str]) -> RejectedError:
+    return RejectedError(
+        f"this user can't give {len(forbidden)} files and directories their owners: {_name_some(forbidden)}",
+        field="preserve",
+        hint="Run as a user that may do this, or take u and g out of preserve. Nothing was copied.",
+    )
+
+
+def _name_some(found: Sequence[str]) -> str:
+    more = len(found) - CONFLICTS_NAMED_MAX
+    return "; ".join(found[:CONFLICTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,9 @@ class CopyDatasetSpec(DatasetOptions):
         description="What becomes of files on the way, step by step: the kinds of converters, or mappings with `kind` "
         "and options; docs/COPIES.md has them.",
     )
-    ignore_case: bool = Field(False, description="Refuse names that differ by case only: the destination ignores case.")
+    ignore_case: bool = Field(
+        False, description="Refuse names that differ by case only, also where the destination tells them apart."
+    )
     files_per_run_max: Whole | None = Field(None, ge=1, description="A run copies no more files; the others wait.")
     bytes_per_run_max: Whole | None = Field(None, ge=1, description="The same in bytes; at least one item is copied.")
     skip_unchanged_directories: bool = Field(
@@ -98,7 +100,7 @@ class CopyDatasetSpec(DatasetOptions):
     )
     split: FileSplitSpec = FileSplitSpec()
     metadata: tuple[str, ...] = Field(
-        ("_SUCCESS", "_SUCCESS.*", "metadata/**"),
+        ("_SUCCESS", "_SUCCESS.*", "metadata/**", "*.manifest"),
         description="Globs of files that are published after all others, because they say that these are there.",
     )
 

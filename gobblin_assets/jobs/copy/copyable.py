@@ -19,6 +19,16 @@ class Attributes:
     mtime_ns: int | None = None
     xattrs: tuple[tuple[str, bytes], ...] = ()
 
+    def over(self, others: "Attributes") -> "Attributes":
+        """These, and of the others what is None here."""
+        return Attributes(
+            others.mode if self.mode is None else self.mode,
+            others.owner if self.owner is None else self.owner,
+            others.group if self.group is None else self.group,
+            others.mtime_ns if self.mtime_ns is None else self.mtime_ns,
+            self.xattrs or others.xattrs,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
@@ -38,16 +48,18 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedEntry(TreeEntry):
-    """An entry of a source as it is after conversion. ``origin``: what stands in the source.
+    """An entry of a source as it is after conversion, or with other attributes. ``origin``: what stands in the source.
 
-    ``identity`` has the origin's time. ``has_length``: whether its length is the file's. ``is_archive``: a directory
-    that one archive fills, which is published whole. ``conversion``: of a file.
+    ``identity`` has the origin's time, or the chosen one. ``has_length``: whether its length is the file's.
+    ``is_archive``: a directory that one archive fills, which is published whole. ``conversion``: of a file. ``chosen``:
+    attributes that the copy gets whatever the origin has; None leaves those of the origin.
     """
 
     origin: TreeEntry
     conversion: Conversion | None = None
     has_length: bool = False
     is_archive: bool = False
+    chosen: Attributes = Attributes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,17 @@ from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner,
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
-from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within, parse_filters
+from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
+from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import parse_glob
-from gobblin_assets.jobs.copy.manifest import list_named
+from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
+from gobblin_assets.jobs.copy.ownership import ANY_OWNER, find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
+from gobblin_assets.jobs.copy.source_directories import place_of_origin
+from gobblin_assets.jobs.copy.target_places import find_missing_directories, finds_any_case, require_one_mount
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
@@ -63,6 +67,10 @@ class CopyTrees(Protocol):
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         """What stands at a full path of the source; links are not followed."""
+        ...
+
+    def find_source_directory(self, place: str) -> TreeEntry | None:
+        """The directory at a full path of the source, by a link too; None if none is there, or has attributes."""
         ...
 
     def open_destination(self, *, hidden: frozenset[str]) -> Tree: ...
@@ -149,11 +157,11 @@ class CopyKind:
         spec = dataset.spec
         filters = parse_filters(include=spec.include, exclude=spec.exclude, filters=spec.filters)
         chain = _open_converters(spec, file_set)
-        source, source_root = self.trees.open_source(spec)
-        source_root = _join(source_root, dataset.found.source, file_set.directory)
+        source, source_base = self.trees.open_source(spec)
+        source_root = _join(source_base, dataset.found.source, file_set.directory)
         place = _join(dataset.found.destination, file_set.directory)
         files = self.files
-        missing = [] if files is None else self._find_missing(files, dataset.found.destination, file_set.directory)
+        missing = self._find_missing(source_base, dataset, file_set)
         hidden = frozenset() if place else frozenset({WORK_NAME})
         target = self.trees.open_destination(hidden=hidden)
         # An archive of all files has a name that was chosen for itself.
@@ -161,7 +169,8 @@ class CopyKind:
         standing: Iterator[TreeEntry] = iter(())
         # A plan for people comes before the first run, which makes the root.
         if not missing and (files is None or files.find_entry(self.root) is not None):
-            standing = _list(target, _join(self.root, place), file_set, on_target, is_source=False)
+            guarded = TreeWithoutRows(target, partial(self._is_ours, request.urn, _join(self.root, place)))
+            standing = list_side(guarded, _join(self.root, place), file_set, on_target, is_source=False)
         planner = CopyPlanner(
             source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
             *(file_set.directory, self._preserve_of(spec), _metadata_of(spec.metadata)),
@@ -173,6 +182,10 @@ class CopyKind:
             # Writers to stores and over a network keep no journals.
             may_be_reused=self._writes_files and _may_be_reused(request, spec),
             converters=write_chain(spec.converters),
+            read_directory=self._reader_of(source, source_root, spec),
+            ownership=ANY_OWNER
+            if files is None
+            else find_ownership(self._preserve_of(spec), file_set.files, files, self.root),
         )
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
@@ -183,7 +196,7 @@ class CopyKind:
         listed_at = self.now()
         if chain.steps:
             find_standing = partial(self._find_standing, target, _join(self.root, place), rules)
-            listed = _list_converted(
+            listed = list_converted(
                 ConvertedListing(
                     *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
                     rules.sameness.mtime_precision_ns,
@@ -192,11 +205,28 @@ class CopyKind:
                 source,
             )
         else:
-            listed = _list(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
+            listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
+        if files is not None:
+            require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
         facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+
+    def _is_ours(self, urn: DatasetUrn, target_root: str, entry: TreeEntry) -> bool:
+        return _is_published(self.is_ours(urn), target_root, entry)
+
+    def _find_missing(
+        self, source_base: str, dataset: CopyDataset, file_set: FileSet
+    ) -> Mapping[str, TreeEntry | None]:
+        """The directories on the way to the file set that are not there, with what the source has of them."""
+        if self.files is None:
+            return {}
+        found = dataset.found
+        missing = find_missing_directories(self.files, self.root, found.destination, file_set.directory)
+        origins = ((path, place_of_origin(found.source, found.destination, path)) for path in missing)
+        find = self.trees.find_source_directory
+        return {path: None if at is None else find(_join(source_base, at)) for path, at in origins}
 
     def _stands(self, target_root: str, path: str) -> bool:
         if self.files is None:
@@ -234,7 +264,7 @@ class CopyKind:
             delete_max=spec.delete_max,
             empty_source=bool(file_set.files),
             links=spec.links,
-            ignores_case=spec.ignore_case,
+            ignores_case=spec.ignore_case or (self.files is not None and finds_any_case(self.files, self.root)),
             # In a store each file is published by itself.
             new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
             new_tree_file_bytes_max=self._find_split_bytes(source, spec),
@@ -245,6 +275,12 @@ class CopyKind:
         preserve = parse_preserve(spec.preserve)
         files: object = self.files
         return preserve.without_owners() if isinstance(files, StagingFiles) else preserve
+
+    def _reader_of(self, source: Tree, source_root: str, spec: CopyDatasetSpec) -> ReadDirectory:
+        if isinstance(source, RangedFiles) or not self._writes_files:
+            return read_nothing
+        follows_links = spec.links is LinkPolicy.FOLLOW
+        return directory_reader(source_root, self._preserve_of(spec), follows_links=follows_links)
 
     def _find_split_bytes(self, source: Tree, spec: CopyDatasetSpec) -> int | None:
         """What is read by ranges, converted, or written over a network, is copied whole by one writer."""
@@ -280,28 +316,6 @@ class CopyKind:
             return None
         below = (replace(entry, path=f"{directory}/{entry.path}") for entry in target.list_tree(place))
         return (replace(top, path=directory), *below)
-
-    def _find_missing(self, files: NamedFiles, destination: str, directory: str) -> list[str]:
-        """The directories that lead from the root to the file set and are not there, relative to the dataset's.
-
-        The dataset's own directory is "", those above it begin with ``..``.
-        """
-        missing = []
-        of_dataset = destination.count("/") + 1 if destination else 0
-        parts = _join(destination, directory).split("/") if destination or directory else []
-        for depth in range(1, len(parts) + 1):
-            place = _join(self.root, *parts[:depth])
-            entry = files.find_entry(place)
-            if entry is None:
-                below = parts[of_dataset:depth]
-                missing.append("/".join(below) if depth >= of_dataset else "/".join([".."] * (of_dataset - depth)))
-            elif entry.kind is not EntryKind.DIRECTORY:
-                raise RejectedError(
-                    f"{place} is a {entry.kind.value}, and a directory is to be there",
-                    field="destination",
-                    hint="Move it away, or choose another destination.",
-                )
-        return missing
 
 
 class CopySession:
@@ -352,14 +366,6 @@ def _may_be_reused(request: PlanRequest, spec: CopyDatasetSpec) -> bool:
     return is_compared_by_time and not spec.converters and not parse_preserve(spec.preserve).letters & unseen
 
 
-def _list(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_source: bool) -> Iterator[TreeEntry]:
-    if not file_set.files:
-        yield from list_chosen(tree, root, filters, bare_directories=not (is_source and filters.has_includes))
-        return
-    wanted = [each.path for each in file_set.files if not (is_source and each.is_deleted)]
-    yield from list_named(tree, root, wanted, required=is_source)
-
-
 def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
     """RejectedError if this machine, or the file set, can't do with them."""
     chain = open_chain(spec.converters)
@@ -375,16 +381,6 @@ def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
 
 def _know_nothing(_directory: str) -> None:
     """Nobody knows by which options what stands was unpacked: the archive is read."""
-
-
-def _list_converted(listing: ConvertedListing, source: Tree) -> Iterator[TreeEntry]:
-    """What is packed is chosen by its names before that; everything else by its names after conversion."""
-    filters = listing.filters
-    entries = list_within(source, listing.root, filters)
-    if listing.chain.packer is not None:
-        chosen = choose_entries(entries, filters, bare_directories=not filters.has_includes)
-        return listing.list_entries(chosen)
-    return choose_entries(listing.list_entries(entries), filters, bare_directories=not filters.has_includes)
 
 
 def _metadata_of(globs: Sequence[str]) -> Callable[[str], bool]:

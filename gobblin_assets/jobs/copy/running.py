@@ -28,6 +28,7 @@ from gobblin_assets.jobs.copy.parsing import (
     open_source_tree,
     without_sets,
 )
+from gobblin_assets.jobs.copy.source_directories import find_source_directory
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessions
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
@@ -56,6 +57,9 @@ class CopyTreesByUri:
         fs, _root = open_file_system(self.job.source)
         return require_named_files(fs).find_entry(place)
 
+    def find_source_directory(self, place: str) -> TreeEntry | None:
+        return find_source_directory(self.job.source, place)
+
     def open_destination(self, *, hidden: frozenset[str]) -> Tree:
         return open_tree(self.job.destination, "destination", hidden=hidden, follow_links=False)[0]
 
@@ -77,6 +81,9 @@ class ObjectCopyTrees:
     def find_source_entry(self, place: str) -> TreeEntry | None:
         fs, _root = open_file_system(self.job.source)
         return require_named_files(fs).find_entry(place)
+
+    def find_source_directory(self, place: str) -> TreeEntry | None:
+        return find_source_directory(self.job.source, place)
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """Does the plans of copies: makes an attempt's places, lets the transfer write into them, and reports what is there."""
 
-import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from gobblin_assets.commit.named_steps import DIRECTORIES, RETURNED, SLOTS
@@ -21,6 +18,7 @@ from gobblin_assets.jobs.copy.transfer.journal import FinishedFile
 from gobblin_assets.jobs.copy.transfer.local import bins_max_of
 from gobblin_assets.jobs.copy.transfer.port import FileResult, Transfer, TransferOrder, TransferProgress
 from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.transfer.writing import finish_directory
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
@@ -173,20 +171,10 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
     if isinstance(files, StagingFiles):
         files.set_attributes(path, desired.mode, None)
         return
-    try:
-        if desired.owner is not None or desired.group is not None:
-            owner, group = (-1 if each is None else each for each in (desired.owner, desired.group))
-            os.chown(path, owner, group)
-        if desired.mode is not None:
-            Path(path).chmod(stat.S_IMODE(desired.mode))
-    except PermissionError as error:
-        raise RejectedError(
-            f"{path} can't get the owner or mode of its origin: {error.strerror}",
-            field="preserve",
-            hint="Run as a user who may set them, or leave u and g out of preserve.",
-        ) from error
-    except OSError as error:
-        raise RetryableError(f"can't set the attributes of {path}: {error.strerror}", path=path) from error
+    # What is published into it changes its time.
+    kept = replace(desired, mtime_ns=None)
+    if kept != Attributes():
+        finish_directory(path, kept)
 
 
 def failure_of_files(failed: Sequence[FileResult]) -> GobblinError:

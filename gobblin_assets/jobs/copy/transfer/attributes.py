@@ -16,7 +16,9 @@ from gobblin_assets.jobs.copy.copyable import Attributes
 
 ExtendedAttributes = tuple[tuple[str, bytes], ...]
 
-_ACCESS_LISTS: Final = ("system.posix_acl_access",)
+_ACCESS_LISTS: Final = ("system.posix_acl_access", "system.posix_acl_default")
+"""The second is of directories only: what is made in them gets it."""
+
 # Of ``security`` only what programs set: labels of SELinux are the destination's own, by its policy.
 _EXTENDED: Final = ("user.", "trusted.", "security.capability")
 _NOT_ALLOWED: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})

@@ -6,7 +6,7 @@ from typing import Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.tree import TreeEntry
-from gobblin_assets.jobs.copy.copyable import Attributes
+from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 
 
 class PreserveLetter(StrEnum):
@@ -53,12 +53,13 @@ class Preserve:
     def attributes_of(self, origin: TreeEntry) -> Attributes:
         """What the copy of ``origin`` gets. Access lists and extended attributes are read while the file is copied."""
         kept = self.letters
-        return Attributes(
+        desired = Attributes(
             mode=origin.mode if PreserveLetter.PERMISSION in kept else None,
             owner=origin.owner if PreserveLetter.OWNER in kept else None,
             group=origin.group if PreserveLetter.GROUP in kept else None,
             mtime_ns=origin.identity.mtime_ns if PreserveLetter.MODIFICATION_TIME in kept else None,
         )
+        return desired if not isinstance(origin, ConvertedEntry) else origin.chosen.over(desired)
 
 
 NOTHING_PRESERVED: Final = Preserve()

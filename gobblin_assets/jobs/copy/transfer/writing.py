@@ -279,7 +279,7 @@ def _copy_directory(writer: _Writer, number: int, item: PlannedItem) -> None:
         sink.ended((number, ITEM_ITSELF, None, (family, text)))
         return
     try:
-        staged = _finish_directory(top, item.desired)
+        staged = finish_directory(top, item.desired)
     except GobblinError as error:
         sink.ended((number, ITEM_ITSELF, None, text_of(error)))
     else:
@@ -295,7 +295,7 @@ def _finish_subdirectories(
         if desired == _NOTHING:
             continue
         try:
-            _finish_directory(f"{top}/{place}", desired)
+            finish_directory(f"{top}/{place}", desired)
         except GobblinError as error:
             failures.append(text_of(error))
             sink.ended((number, ITEM_ITSELF - 1 - entry, None, failures[-1]))
@@ -311,12 +311,15 @@ def _make_directory(path: str, desired: Attributes) -> None:
         raise missing_or_translated(error, "make", path) from error
 
 
-def _finish_directory(path: str, desired: Attributes) -> StagedFile:
-    """After its content, which sets the mtime of a directory."""
+def finish_directory(path: str, desired: Attributes) -> StagedFile:
+    """Set the attributes of a staged directory, after its content, which sets its mtime."""
     try:
         descriptor = os.open(path, _OPEN_DIRECTORY)
         try:
             found = apply_attributes(descriptor, path, desired)
+            if desired.xattrs and desired.mode is not None:
+                # Where an access list takes the owner's right to write, the directory could not be moved.
+                os.fchmod(descriptor, desired.mode)
         finally:
             os.close(descriptor)
     except OSError as error:
