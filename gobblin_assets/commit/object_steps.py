@@ -101,9 +101,10 @@ class ObjectStep(CommitStep):
         return Stands.OLD if self.replaced is not None and entry.etag == self.replaced.tag else Stands.OTHER
 
     def verify(self, world: StepWorld) -> StepVerdict:
-        act, _found = self.decide(world.objects)
-        if act.is_answer:
-            return StepVerdict(act.value)
+        if not world.was_free(self.target):
+            act, _found = self.decide(world.objects)
+            if act.is_answer:
+                return StepVerdict(act.value)
         if world.may_be_used_up(self.upload) and not world.objects.has_upload(self.target, self.upload):
             # Asked for the upload first: it could have become the object since.
             act, _found = self.decide(world.objects)
@@ -158,6 +159,9 @@ class PlaceObject(ObjectStep):
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
 
+    def expects(self) -> Iterable[str]:
+        return (self.target,)
+
     def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:
         found = files.find_object(self.target)
         return decide_place_object(self.judge(found)), found
@@ -180,6 +184,9 @@ class PublishObject(ObjectStep):
     @property
     def kind(self) -> str:
         return "publish_object"
+
+    def expects(self) -> Iterable[str]:
+        return (self.target,)
 
     def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:
         found = files.find_object(self.target)
