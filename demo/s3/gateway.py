@@ -1,24 +1,21 @@
 """versitygw, a gateway that speaks S3 over a directory. Go builds it once, into the user's cache folder."""
 
-import fcntl
 import os
-import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gobblin_assets.errors import RejectedError, RetryableError
+from demo.go_programs import build_go_program
+from gobblin_assets.errors import RetryableError
 
 VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw"
 VERSITYGW_VERSION: Final = "v1.8.0"
 REGION: Final = "us-east-1"
 
-_BUILD_S_MAX: Final = 900.0
 _START_S_MAX: Final = 60.0
 _PORT_TRIES_MAX: Final = 3
 _LOG_CHARACTERS_MAX: Final = 3_000
@@ -42,33 +39,7 @@ def run_gateway(folder: Path, access_key_id: str, secret: str, options: Sequence
 
 def build_versitygw() -> Path:
     """The program, built once. RejectedError where there is no Go, and where Go can't build it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gobblin-assets" / "go"
-    program = cache / f"versitygw-{VERSITYGW_VERSION}"
-    if program.exists():
-        return program
-    go = shutil.which("go")
-    if go is None:
-        raise RejectedError("building versitygw needs Go, found none", field="PATH", hint="Install Go 1.24 or newer.")
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "versitygw.lock").open("w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            work = Path(tempfile.mkdtemp(prefix="versitygw.", dir=cache))
-            done = subprocess.run(  # noqa: S603  fixed words
-                [go, "install", f"{VERSITYGW}@{VERSITYGW_VERSION}"],
-                env={**os.environ, "GOBIN": str(work)},
-                capture_output=True,
-                check=False,
-                timeout=_BUILD_S_MAX,
-            )
-            if done.returncode != 0:
-                said = done.stderr.decode(errors="replace")[-_LOG_CHARACTERS_MAX:]
-                hint = "Go's module proxy must be reachable."
-                raise RejectedError(f"versitygw could not be built:\n{said}", field="go", hint=hint)
-            # It appears complete, by a rename.
-            (work / "versitygw").rename(program)
-            work.rmdir()
-    return program
+    return build_go_program(VERSITYGW, VERSITYGW_VERSION)
 
 
 @contextmanager
