@@ -21,9 +21,11 @@ DISTCP: Final = "Hadoop's distcp, in its own process"
 RCLONE_PACKAGE: Final = "github.com/rclone/rclone"
 RCLONE_VERSION: Final = "v1.76.0"
 HADOOP_VERSION: Final = "3.5.0"
-_HADOOP: Final = tuple(
-    f"org.apache.hadoop:{name}:{HADOOP_VERSION}"
-    for name in ("hadoop-distcp", "hadoop-client-api", "hadoop-client-runtime")
+_HADOOP: Final = (
+    f"org.apache.hadoop:hadoop-distcp:{HADOOP_VERSION}",
+    f"org.apache.hadoop:hadoop-client-api:{HADOOP_VERSION}",
+    f"org.apache.hadoop:hadoop-client-runtime:{HADOOP_VERSION}",
+    "commons-cli:commons-cli:1.9.0",
 )
 _RSYNC_PACKAGES: Final = ("rsync", "libpopt0", "libxxhash0", "liblz4-1", "libzstd1")
 
