@@ -1,4 +1,4 @@
-"""Whole runs of a copy beside rclone, cp, rsync and distcp: listed, compared, copied, synced and published.
+"""Whole runs of a copy beside rclone, cp and rsync: listed, compared, copied, synced and published.
 
 The target is new each time. A run publishes whole directories by a rename for each.
 """
@@ -12,7 +12,7 @@ from benchmarks.copies import SMALL_RCLONE_RATIO_MIN, judge_copies, write_copy_t
 from benchmarks.copy_jobs import describe_copy, run_command, run_copy
 from benchmarks.copy_trees import KIB, MEMORY, Copy, Load, make_tree, open_place, require_whole, time_copy
 from benchmarks.machine import find_file_system
-from benchmarks.peers.copy_tools import CP, DISTCP, CopyTools, list_copy_tools
+from benchmarks.peers.copy_tools import CP, CopyTools, list_copy_tools
 from benchmarks.tables import Options, Samples, Table, in_turns
 from benchmarks.world import World
 
@@ -26,14 +26,12 @@ _NOTES: Final = (
 
 
 def measure(world: World, options: Options) -> list[Table]:
-    tools = list_copy_tools(world.home / "copies")
+    tools = list_copy_tools(world.home / "copies").without_distcp()
     many = Load("files", 4_000 if options.quick else 100_000, 4 * KIB)
     fewer = Load("files", 2_000 if options.quick else 20_000, 4 * KIB)
-    without_distcp = CopyTools({name: copy for name, copy in tools.copies.items() if name != DISTCP}, tools.notes)
     return [
-        _measure(world, many, MEMORY, without_distcp, options, SMALL_RCLONE_RATIO_MIN),
-        _measure(world, fewer, MEMORY, without_distcp, options, SMALL_RCLONE_RATIO_MIN),
-        _measure(world, fewer, world.home, without_distcp, options, 1.0),
+        _measure(world, many, MEMORY, tools, options, SMALL_RCLONE_RATIO_MIN),
+        _measure(world, fewer, world.home, tools, options, 1.0),
     ]
 
 
