@@ -18,6 +18,7 @@ from benchmarks import (
     outage,
     rows_to_store,
     small_increment,
+    spark_start,
     steps,
     write_overhead,
 )
@@ -30,6 +31,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "write_overhead": write_overhead.measure,
     "rows_to_store": rows_to_store.measure,
     "small_increment": small_increment.measure,
+    "spark_start": spark_start.measure,
     "steps": steps.measure,
     "outage": outage.measure,
     "long_log": long_log.measure,

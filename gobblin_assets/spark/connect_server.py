@@ -31,6 +31,7 @@ import pyspark
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import make_home
+from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.connect_calls import answers
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
@@ -184,7 +185,7 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
     port, token = _find_free_port(), secrets.token_hex(32)
     files.log.unlink(missing_ok=True)
     files.temporary.mkdir(mode=0o700, exist_ok=True)
-    _write_private(files.conf, _as_properties({**_secure(conf, files.temporary), **_bind(port)}))
+    _write_private(files.conf, _as_properties(with_archive({**_secure(conf, files.temporary), **_bind(port)})))
     spark_home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     submit = [
         f"{spark_home}/bin/spark-submit",

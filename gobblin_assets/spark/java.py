@@ -23,7 +23,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 def check_java(environment: Mapping[str, str] | None = None) -> int:
     """The major version of the Java in ``JAVA_HOME``, else on the ``PATH``. RejectedError unless Spark takes it."""
     variables = os.environ if environment is None else environment
-    java = _find_java(variables)
+    java = find_java(variables)
     try:
         answer = subprocess.run(  # noqa: S603  the path is JAVA_HOME's, which Spark's scripts run as well
             [java, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWER_S, check=False, env=dict(variables)
@@ -38,7 +38,8 @@ def check_java(environment: Mapping[str, str] | None = None) -> int:
     return int(found[1])
 
 
-def _find_java(variables: Mapping[str, str]) -> str:
+def find_java(variables: Mapping[str, str]) -> str:
+    """The path of the Java in ``JAVA_HOME``, else on the ``PATH``. RejectedError if there is none."""
     if home := variables.get("JAVA_HOME"):
         java = Path(home, "bin", "java")
         if not java.is_file():

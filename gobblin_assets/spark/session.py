@@ -20,6 +20,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
+from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.errors import first_cause, spark_families
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
@@ -183,7 +184,7 @@ def _launch(conf: Mapping[str, str], log_path: Path, *, local: bool) -> object:
     ):
         try:
             return launch_gateway(  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
-                _as_spark_conf(conf), popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}
+                _as_spark_conf(with_archive(conf)), popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}
             )
         except PySparkRuntimeError as error:
             raise explain_failed_start(log_path) from error

@@ -376,10 +376,12 @@ class TestServers:
 
     def test_the_warm_spark_server_starts_once_is_found_and_stops(self) -> None:
         assert ask("spark", "status") == {"running": False}
+        archive = invoke("spark", "archive").stdout.strip()
         try:
             started = invoke("spark", "start", "--master", "local[1]")
             again = invoke("spark", "start", "--master", "local[1]")
             found = ask("spark", "status")
+            is_mapped = archive in Path(f"/proc/{found['pid']}/maps").read_text()
             taken = [find_warm(needed, print) is not None for needed in (["postgres"], ["kafka", "postgres"])]
             used = in_child(find_servers)
             other = invoke("spark", "start", "--master", "local[2]")
@@ -387,7 +389,7 @@ class TestServers:
             stopped = invoke("spark", "stop")
 
         assert (started.exit_code, again.exit_code) == (0, 0), started.output + again.output
-        assert found["running"]
+        assert (found["running"], is_mapped) == (True, True)
         assert taken == [True, False], "a server without the connectors of a job was taken for it"
         assert used == [True, False], "jars alone are no reason for a session of its own; Spark's configuration is"
         assert str(found["pid"]) in started.stderr

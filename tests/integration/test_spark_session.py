@@ -11,6 +11,7 @@ from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.rows.parquet_writer import write_parquet
 from gobblin_assets.spark.cancellation import find_session_identity, open_cancellation
+from gobblin_assets.spark.class_archive import make_archive
 from gobblin_assets.spark.session import DRIVER_LOGS_KEPT, open_session
 from gobblin_assets.spark.settings import SparkSettings
 from tests.support.spark import in_child, slow_frame, wait_until
@@ -53,6 +54,7 @@ print(open_session(settings).sql("SELECT current_timezone()").collect()[0][0])
 """
 
 PROGRAM = """
+import os
 import sys
 from pathlib import Path
 from gobblin_assets.errors import GobblinError
@@ -73,6 +75,8 @@ try:
     spark.stop()
     spark = open_session(settings)
     print("again", spark.range(3).count(), spark.conf.get("spark.hadoop.my.password"))
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    print("archived", any(b"spark-classes-" in Path("/proc", pid, "maps").read_bytes() for pid in children))
     command_lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     print("seen", any(b"".join([b"hu", b"sh"]) in line for line in command_lines))
 except GobblinError as error:
@@ -92,9 +96,10 @@ def run_program(folder: Path, *capabilities: str) -> subprocess.CompletedProcess
 
 
 def test_a_session_says_nothing_on_the_console_and_leaves_nothing_where_it_was_started(tmp_path: Path) -> None:
+    make_archive(print)
     done = run_program(tmp_path, "postgres")
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["rejected", "again 3 hush", "seen False"]
+    assert done.stdout.splitlines() == ["rejected", "again 3 hush", "archived True", "seen False"]
     assert list((tmp_path / "empty").iterdir()) == []
     kept = {path.name for path in (tmp_path / "work ü").iterdir()}
     assert "derby.log" in kept

@@ -11,7 +11,8 @@ from gobblin_assets.jobs.copy.audit import judge_sides
 from gobblin_assets.jobs.copy.bounded_tree import BoundedTree
 from gobblin_assets.jobs.copy.copy_spec import CopySpec
 from gobblin_assets.jobs.copy.declaring import as_assets
-from gobblin_assets.jobs.copy.parsing import dataset_of, read_copy
+from gobblin_assets.jobs.copy.found_options import dataset_of
+from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.partition import PartitionKind
@@ -52,8 +53,8 @@ def test_a_marker_outside_of_its_set_is_refused() -> None:
 @pytest.mark.parametrize("wanted", [DAILY, {"kind": "dynamic"}, {}])
 def test_only_datasets_with_named_sets_get_the_partitions_that_are_wanted(wanted: dict[str, Any]) -> None:
     job = read(finder=DAYS, defaults={"partitions": wanted})
-    sets = dataset_of(job.defaults, "a", "a", "a", ["2026-01-01"])
-    whole = dataset_of(job.defaults, "b", "b", "b", [])
+    sets = dataset_of(job, "a", "a", "a", ["2026-01-01"])
+    whole = dataset_of(job, "b", "b", "b", [])
     found = as_assets(job, {DatasetUrn("a"): sets, DatasetUrn("b"): whole})
     kinds = [each.partitions.kind for each in found.values()]
     assert kinds == [PartitionKind(wanted.get("kind", "static")), PartitionKind.NONE]

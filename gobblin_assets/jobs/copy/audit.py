@@ -26,6 +26,7 @@ def plan_audit(job: CopySpec) -> CopySpec:
             **_WITHOUT_LIMITS,
             "defaults": job.defaults.model_copy(update=_EVERYWHERE),
             "datasets": tuple(each.model_copy(update=_EVERYWHERE) for each in job.datasets),
+            "overrides": tuple(each.model_copy(update=_EVERYWHERE) for each in job.overrides),
         }
     )
 

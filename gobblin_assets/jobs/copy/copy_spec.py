@@ -103,6 +103,12 @@ class CopyDatasetSpec(DatasetOptions):
     )
 
 
+class CopyOverrideSpec(CopyDatasetSpec):
+    """Options of the found datasets whose names match, over the job's ``defaults``; a later override wins."""
+
+    match: str = Field(min_length=1, description="A glob over the names of datasets, such as `topics/*`.")
+
+
 class TriggerSpec(SpecModel):
     """What starts the copy of a file set in Dagster, by the job's sensor ``<job>_new_data_sensor``."""
 
@@ -131,6 +137,7 @@ class CopySpec(JobOptions):
         None, description="How datasets are found below the source: `kind` (glob, stream, manifest) and its options."
     )
     defaults: CopyDatasetSpec = CopyDatasetSpec()
+    overrides: tuple[CopyOverrideSpec, ...] = Field((), description="Options of some of the datasets of a finder.")
     trigger: TriggerSpec = TriggerSpec()
     workers: int = Field(4, ge=1, le=256, description="Files that this machine copies at once.")
     transfer: TransferWay = Field(

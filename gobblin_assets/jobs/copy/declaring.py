@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.parsing import CopyDataset, dataset_of, find_copy_datasets
+from gobblin_assets.jobs.copy.found_options import dataset_of
+from gobblin_assets.jobs.copy.parsing import CopyDataset, find_copy_datasets
 from gobblin_assets.model.partition import PartitionKind
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.settings import make_home, read_settings
@@ -78,7 +79,7 @@ def _read_found(job: CopySpec) -> Declared | None:
         if {name: written.get(name) for name in _describe_search(job)} != _describe_search(job):
             return None
         return {
-            DatasetUrn(str(urn)): dataset_of(job.defaults, str(urn), str(path), str(place), tuple(map(str, keys)))
+            DatasetUrn(str(urn)): dataset_of(job, str(urn), str(path), str(place), tuple(map(str, keys)))
             for urn, path, place, keys in written["datasets"]
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -30,6 +30,7 @@ from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, Datas
 from gobblin_assets.jobs.copy.difference import LinkPolicy
 from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.finders import open_finder
+from gobblin_assets.jobs.copy.found_options import dataset_of, list_overridden
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.sameness import SameRule
 from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
@@ -89,24 +90,27 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
             raise RejectedError(
                 "expected datasets or a finder, found both",
                 field="finder",
-                hint="Let the finder find them; options for all of them go under defaults.",
+                hint="Let the finder find them; options go under defaults, and those of some datasets under overrides.",
             )
         _check_partitions(spec.defaults.partitions, open_finder(spec.finder))
         _check_dataset(spec.defaults, "defaults")
+    overridden = list_overridden(spec)
+    for number, each in enumerate(overridden):
+        _check_dataset(each.model_copy(update={"partitions": PartitionsSpec()}), f"overrides[{number}]")
     written = _list_written(spec)
-    _check_network(spec, written)
+    _check_network(spec, [*written, *overridden])
     _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(written)])
     return spec
 
 
-def _check_network(spec: CopySpec, written: Sequence[CopyDatasetSpec]) -> None:
+def _check_network(spec: CopySpec, others: Sequence[CopyDatasetSpec]) -> None:
     """What is for local and mounted file systems only."""
     over_network = [
         field
         for field, uri in (("source", spec.source), ("destination", spec.destination))
         if is_object_store(uri) or is_over_network(uri)
     ]
-    datasets = (spec.defaults, *written)
+    datasets = (spec.defaults, *others)
     if over_network and any(each.converters for each in datasets):
         raise RejectedError(
             f"files are converted between local and mounted file systems only, and the {over_network[0]} is none",
@@ -155,7 +159,7 @@ def find_copy_datasets(
     tree = whole if entries_max is None else BoundedTree(whole, entries_max)
     found = _between_bounds(spec.defaults.partitions, open_finder(spec.finder).find_datasets(tree, root, now))
     _require_apart(found)
-    return {parse_urn(each.name): CopyDataset(_with_sets(spec.defaults, each), each) for each in found}
+    return {parse_urn(each.name): CopyDataset(_with_sets(spec, each), each) for each in found}
 
 
 def open_source_tree(source: str, spec: CopyDatasetSpec) -> tuple[Tree, str]:
@@ -219,16 +223,9 @@ def _between_bounds(partitions: PartitionsSpec, found: Sequence[CopyableDataset]
     return [each for each in kept if each.file_sets]
 
 
-def _with_sets(defaults: CopyDatasetSpec, found: CopyableDataset) -> CopyDatasetSpec:
+def _with_sets(spec: CopySpec, found: CopyableDataset) -> CopyDatasetSpec:
     keys = tuple(each.key for each in found.file_sets)
-    return dataset_of(defaults, found.name, found.source, found.destination, keys if any(keys) else ())
-
-
-def dataset_of(defaults: CopyDatasetSpec, urn: str, path: str, to: str, keys: Sequence[str]) -> CopyDatasetSpec:
-    """The options of a found dataset: with named file sets, ``keys``, these are its partitions."""
-    kind = PartitionKind.STATIC if keys else PartitionKind.NONE
-    update = {"urn": urn, "path": path, "to": to, "partitions": PartitionsSpec(kind=kind, keys=tuple(keys))}
-    return defaults.model_copy(update=update)
+    return dataset_of(spec, found.name, found.source, found.destination, keys if any(keys) else ())
 
 
 def _place_of(dataset: CopyDatasetSpec, where: str) -> CopyableDataset:
@@ -267,7 +264,8 @@ def _check_places(spec: CopySpec) -> None:
 
 def _refuse_for_objects(spec: CopySpec) -> None:
     """RejectedError for options that only copies to files have."""
-    datasets = [(f"datasets[{n}].converters", each.converters) for n, each in enumerate(spec.datasets)]
+    listed = (("datasets", spec.datasets), ("overrides", spec.overrides))
+    datasets = [(f"{name}[{n}].converters", each.converters) for name, all_ in listed for n, each in enumerate(all_)]
     for field, value in [("rate", spec.rate), ("defaults.converters", spec.defaults.converters), *datasets]:
         if value:
             raise RejectedError(
