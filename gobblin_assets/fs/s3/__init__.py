@@ -1,11 +1,10 @@
-"""Object stores that speak S3, by a small client of its own: HTTP/1.1, signatures of version 4.
+"""Object stores that speak S3, by a small client of its own: HTTP by urllib3, signatures of version 4.
 
     settings      how a store is reached, from the environment
     credentials   keys that were given, or those of AWS's own chain
     signing       the signature of a request
     requests      what is asked of a store, and where
-    connections   requests on connections that are kept, bodies in blocks with a limit of time each
-    http_answers  what comes back: status, headers, body
+    connections   bodies sent in blocks, each with a limit of time
     client        requests sent, repeated within bounds, and failures as families of errors
     answers       what a store says, in XML and in headers
     object_files  the port ``fs.objects``

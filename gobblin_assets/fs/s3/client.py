@@ -5,17 +5,21 @@ may be repeated is then sent again; another one raises OutcomeUnknownError, and 
 """
 
 import datetime as dt
+import io
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.objects import UNSUPPORTED
 from gobblin_assets.fs.s3.answers import S3Answer, S3Failure, read_failure
-from gobblin_assets.fs.s3.connections import NoAnswerError, NothingSentError, StoreConnections, StoreHost
+from gobblin_assets.fs.s3.connections import open_pools
 from gobblin_assets.fs.s3.credentials import StoreAccount, open_store_account
 from gobblin_assets.fs.s3.requests import Repeat, RequestTarget, S3Request, encode_query, find_target
 from gobblin_assets.fs.s3.settings import PREFIX, S3Settings
@@ -47,7 +51,6 @@ _SERVER_FAILED: Final = 500
 _NOT_IMPLEMENTED: Final = 501
 _REDIRECTED: Final = frozenset({301, 302, 307, 308})
 _FORBIDDEN: Final = frozenset({401, 403})
-_WITH_BODY: Final = frozenset({"PUT", "POST"})
 _UNEXPLAINED: Final = _FORBIDDEN | {400}
 _ABOUT_KEYS: Final = frozenset({
     "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed",
@@ -74,9 +77,7 @@ class S3Client:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._account: tuple[StoreAccount, Signer] | None = None
-        self._connections = StoreConnections(
-            connect_wait_s=CONNECT_WAIT_S, answer_wait_s=answer_wait_s, ca_file=settings.ca_file
-        )
+        self._pools = open_pools(connect_wait_s=CONNECT_WAIT_S, answer_wait_s=answer_wait_s, ca_file=settings.ca_file)
 
     def send(self, request: S3Request, *, answers: Collection[int | str] = ()) -> S3Answer:
         """The answer: a success, or a failure whose status or code is one of ``answers``. Others are raised."""
@@ -114,22 +115,31 @@ class S3Client:
     ) -> S3Answer | RetryableError | OutcomeUnknownError:
         headers = signer.sign(request, target, account.credentials(), dt.datetime.now(dt.UTC))
         query = encode_query(request.query)
-        path = f"{target.path}?{query}" if query else target.path
-        host = StoreHost(target.scheme, target.host, target.port)
-        body = request.body if request.method in _WITH_BODY else None
+        pool = self._pools.connection_from_host(target.host, target.port, target.scheme)
         try:
-            answer = self._connections.ask(host, request.method, path, headers, body)
-        except NothingSentError as error:
-            if not error.is_distrusted:
-                return RetryableError(f"can't reach the store: {error}", hint=self._hint_of_place())
+            answer = pool.urlopen(
+                request.method,
+                f"{target.path}?{query}" if query else target.path,
+                body=io.BytesIO(request.body) if request.body else None,
+                headers={**headers, "content-length": str(len(request.body))} if _has_body(request) else headers,
+                retries=False,
+                redirect=False,
+                decode_content=False,
+            )
+        except (ConnectTimeoutError, NewConnectionError) as error:
+            return RetryableError(f"can't reach the store: {_reason(error)}", hint=self._hint_of_place())
+        except SSLError as error:
+            if not isinstance(error.args[0], ssl.SSLCertVerificationError):
+                return _without_answer(request, _reason(error))
             raise RejectedError(
-                f"no TLS with the store: {error}",
+                f"no TLS with the store: {_reason(error)}",
                 field=f"{PREFIX}ENDPOINT_URL",
                 hint=f"Correct it, or name the certificates to trust: {PREFIX}CA_FILE.",
             ) from error
-        except NoAnswerError as error:
-            return _without_answer(request, str(error))
-        return S3Answer(*answer, read_failure(request.method, answer.status, answer.body))
+        except HTTPError as error:
+            return _without_answer(request, _reason(error))
+        found = {name.lower(): value for name, value in answer.headers.items()}
+        return S3Answer(answer.status, found, answer.data, read_failure(request.method, answer.status, answer.data))
 
     def _ask_why(self, request: S3Request, answer: S3Answer, account: StoreAccount, signer: Signer) -> S3Answer:
         """The answer to a HEAD has no body, and so no word of the store: a GET of one byte is refused with one."""
@@ -177,8 +187,19 @@ def _is_busy(failure: S3Failure) -> bool:
     return failure.code in _BUSY_CODES or failure.status in {_TOO_MANY, _UNAVAILABLE}
 
 
+def _has_body(request: S3Request) -> bool:
+    return request.method in {"PUT", "POST"}
+
+
 def _without_answer(request: S3Request, reason: str) -> RetryableError | OutcomeUnknownError:
     said = f"can't say whether this happened: {request.action} {request.path}: {reason}"
     if request.repeat is Repeat.ANY:
         return RetryableError(f"can't {request.action} {request.path}: {reason}", path=request.path)
     return OutcomeUnknownError(said, path=request.path)
+
+
+def _reason(error: HTTPError) -> str:
+    """The kind of failure. urllib3's text names the host and the whole path besides."""
+    cause = error.__cause__ or (error.args[-1] if error.args and isinstance(error.args[-1], Exception) else None)
+    inner = f" ({type(cause).__name__}: {cause})" if isinstance(cause, OSError) else ""
+    return f"{type(error).__name__}{inner}"
