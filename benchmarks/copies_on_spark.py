@@ -4,22 +4,18 @@ Executors on one machine can't be faster than its own processes: the figures are
 The session, its executors and their Python workers are there already, as are the processes of the other way.
 """
 
-import os
 import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-from benchmarks.copies import KIB, MEMORY, MIB, Load, make_tree, plan_directories, require_whole
+from benchmarks.copies import count_processors, plan_directories, stage_items
+from benchmarks.copy_trees import KIB, MEMORY, MIB, Load, make_tree, open_place, require_whole
 from benchmarks.tables import Options, Samples, Table, in_turns, timed, verdict
 from benchmarks.world import World
-from gobblin_assets.jobs.copy.copyable import CopyItem
-from gobblin_assets.jobs.copy.transfer.bins import plan_bins
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer
-from gobblin_assets.jobs.copy.transfer.local import LocalTransfer, bins_max_of
-from gobblin_assets.jobs.copy.transfer.port import Transfer, TransferOrder, TransferWay
+from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
+from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 
 AUTO_RATIO_MAX: Final = 1.2
@@ -33,32 +29,27 @@ def measure(world: World, options: Options) -> list[Table]:
         Load("small files", 2_000 if options.quick else 20_000, 4 * KIB),
         Load("large files", 4, 64 * MIB if options.quick else 512 * MIB),
     ]
-    cores = max(1, len(os.sched_getaffinity(0)) // _EXECUTORS)
+    cores = max(1, count_processors() // _EXECUTORS)
     master = f"local-cluster[{_EXECUTORS},{cores},{_MEMORY_MIB}]"
     engine = SparkEngine(master=master, work_folder=str(world.home / "spark"))
     said: list[str] = []
     try:
         with LocalTransfer() as local:
-            local.prepare(_count_workers())
+            local.prepare(count_processors())
             ways = {way: ChosenTransfer(way, local, engine, said.append) for way in TransferWay}
             return [_measure(load, ways, options, said) for load in loads]
     finally:
         engine.get_session().stop()
 
 
-def _count_workers() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _measure(load: Load, ways: dict[TransferWay, ChosenTransfer], options: Options, said: list[str]) -> Table:
     samples = Samples()
-    folder = Path(tempfile.mkdtemp(prefix="gobblin-copies-", dir=MEMORY))
-    try:
+    with open_place(MEMORY) as folder:
         source, target = folder / "source", folder / "target"
         make_tree(source, load)
         items = list(plan_directories(source))
         copies: dict[str, Callable[[], object]] = {
-            way.value: partial(_copy, transfer, items, source, target) for way, transfer in ways.items()
+            way.value: partial(stage_items, transfer, items, source, target) for way, transfer in ways.items()
         }
         # The first job starts the Python workers, which import what copies.
         copies[TransferWay.SPARK.value]()
@@ -67,33 +58,14 @@ def _measure(load: Load, ways: dict[TransferWay, ChosenTransfer], options: Optio
             samples.add(name, timed(copies[name]))
             require_whole(target, load)
             shutil.rmtree(target)
-    finally:
-        shutil.rmtree(folder)
-    total = load.file_count * load.file_bytes
     better = min(samples.median(way.value) for way in (TransferWay.LOCAL, TransferWay.SPARK))
     return Table(
-        f"Copies by this machine and by Spark: {load.file_count:,} {load.title} of {load.file_bytes / KIB:,.0f} KiB",
+        f"Copies by this machine and by Spark: {load.describe()}",
         ("transfer", "median", "smallest", "largest", "files/s", "GB/s"),
-        tuple(
-            samples.row(
-                name, f"{load.file_count / samples.median(name):,.0f}", f"{total / samples.median(name) / 1e9:.2f}"
-            )
-            for name in copies
-        ),
+        tuple(samples.row(name, *load.describe_speed(samples.median(name))) for name in copies),
         (
             f"{_EXECUTORS} executors on this machine, tmpfs to tmpfs, with checksums.",
             *dict.fromkeys(said),
             verdict("auto", samples.median(TransferWay.AUTO.value), AUTO_RATIO_MAX * better),
         ),
     )
-
-
-def _copy(transfer: Transfer, items: Sequence[CopyItem], source: Path, target: Path) -> None:
-    bins = plan_bins(items, bins_max_of(_count_workers()))
-    for found in bins:
-        (target / found.writer).mkdir(parents=True)
-    order = TransferOrder(str(source), str(target), bins, _count_workers(), "a measure", checksum=True)
-    for batch in transfer.copy(order):
-        for result in batch:
-            if result.failure is not None:
-                raise RuntimeError(result.failure.message)

@@ -7,6 +7,7 @@ what the comparison costs without a file system.
 import os
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.memory import peak_mb, reset_peak, resident_mb
-from benchmarks.tables import Laps, Options, Samples, Table, verdict
+from benchmarks.tables import Laps, Options, Samples, Table, seconds, verdict
 from benchmarks.world import World
 from gobblin_assets.fs.posix_tree import PosixTree
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
@@ -37,7 +38,7 @@ _EPOCH_NS: Final = 1_760_000_000_000_000_000
 
 def measure(world: World, options: Options) -> list[Table]:
     count = FILES_QUICK if options.quick else FILES
-    samples, growths, peaks = Samples(), Samples(), Samples()
+    samples, processor, growths, peaks = Samples(), Samples(), Samples(), Samples()
     shapes = {f"{FILES_PER_DIRECTORY:,} files a directory": FILES_PER_DIRECTORY, "one directory": count}
     for shape, per_directory in shapes.items():
         with _open_place(world, count) as place:
@@ -45,10 +46,10 @@ def measure(world: World, options: Options) -> list[Table]:
             tree = PosixTree("source", hidden=frozenset({".gobblin"}))
             for _run in range(options.runs):
                 listings = [tree.list_tree(str(place / side)) for side in ("source", "destination")]
-                _compare(shape, listings, count, samples, growths, peaks)
+                _compare(shape, listings, count, samples, processor, growths, peaks)
     generated = f"generated, {GENERATED_PER_FILE * count:,} files"
     _compare(generated, [_generate(GENERATED_PER_FILE * count) for _side in "ab"], GENERATED_PER_FILE * count,
-             samples, growths, peaks)  # fmt: skip
+             samples, processor, growths, peaks)  # fmt: skip
     notes = [
         (
             f"{count:,} files on each side, all unchanged, in {place.parent}; listed and compared by length and "
@@ -60,20 +61,28 @@ def measure(world: World, options: Options) -> list[Table]:
         verdict(f"{generated}, the whole process", peaks.median(generated), GENERATED_MB_MAX, "MB"),
         "The generated listings were compared once.",
     ]
-    rows = tuple(samples.row(name) for name in samples.by_name)
-    return [Table("Copies: comparing trees", ("tree", "median", "min", "max"), rows, tuple(notes))]
+    rows = tuple(samples.row(name, seconds(processor.median(name))) for name in samples.by_name)
+    columns = ("tree", "median", "min", "max", "of it, the processor's time")
+    return [Table("Copies: comparing trees", columns, rows, tuple(notes))]
 
 
 def _compare(
-    name: str, listings: list[Iterator[TreeEntry]], count: int, samples: Samples, growths: Samples, peaks: Samples
+    name: str,
+    listings: list[Iterator[TreeEntry]],
+    count: int,
+    samples: Samples,
+    processor: Samples,
+    growths: Samples,
+    peaks: Samples,
 ) -> None:
     reset_peak()
-    resident, laps = resident_mb(), Laps()
+    resident, laps, processed_s = resident_mb(), Laps(), time.process_time()
     source, destination = listings
     rules = DifferenceRules(Sameness(mtime_precision_ns=1), deletes=Deletes.ALL)
     kinds = Counter((each.kind, each.source is not None) for each in compare_trees(source, destination, rules))
     laps.lap("compared")
     samples.add(name, laps.spent["compared"])
+    processor.add(name, time.process_time() - processed_s)
     growths.add(name, peak_mb() - resident)
     peaks.add(name, peak_mb())
     if kinds.keys() != {(DifferenceKind.SAME, True)} or kinds.total() < count:

@@ -25,7 +25,7 @@ def describe_machine(world: World) -> Table:
         "processors": f"{len(os.sched_getaffinity(0))} ({_find_processor()})",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
-        "file system of the figures": _find_file_system(world.home),
+        "file system of the figures": find_file_system(world.home),
         "Python": platform.python_version(),
         "Java": _find_java(),
         "Postgres (embedded)": f"{postgres}, fsync {synced}",
@@ -44,9 +44,12 @@ def _find_processor() -> str:
     return found[1].strip() if found else platform.machine()
 
 
-def _find_file_system(path: Path) -> str:
-    shown = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=False)
-    return shown.stdout.strip() or "unknown"
+def find_file_system(path: Path) -> str:
+    """The kind of the file system that holds the path, such as ext4."""
+    mounted = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    holding = [(len(place), kind) for _device, place, kind, *_ in mounted if path.resolve().is_relative_to(place)]
+    # Of two that are mounted at one place, the later one is seen.
+    return max(enumerate(holding), key=lambda each: (each[1][0], each[0]))[1][1]
 
 
 def _find_java() -> str:

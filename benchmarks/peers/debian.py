@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_WAIT_S_MAX = 300.0
+_WAIT_S_MAX = 600.0
+_ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ def find_program(name: str, folder: Path, packages: Sequence[str]) -> Program:
     if installed is not None:
         return Program(installed, _version_of(installed, {}))
     folder.mkdir(parents=True)
-    _run(["apt-get", "download", "-q", *packages], folder)
+    run_peer(["apt-get", "download", "-q", *packages], folder=folder)
     for package in sorted(folder.glob("*.deb")):
-        _run(["dpkg", "-x", package.name, "."], folder)
+        run_peer(["dpkg", "-x", package.name, "."], folder=folder)
     libraries = sorted({str(path.parent) for path in folder.glob("usr/lib/**/*.so.*")})
     environment = {"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {}
     path = str(folder / "usr/bin" / name)
@@ -35,10 +36,11 @@ def find_program(name: str, folder: Path, packages: Sequence[str]) -> Program:
 
 
 def _version_of(path: str, environment: Mapping[str, str]) -> str:
-    return _run([path, "--version"], Path("/"), environment).splitlines()[0]
+    return run_peer([path, "--version"], environment).splitlines()[0]
 
 
-def _run(words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+def run_peer(words: Sequence[str], environment: Mapping[str, str] | None = None, *, folder: Path = _ROOT) -> str:
+    """What it prints. ``environment``: besides this process's own. RuntimeError with its last line if it fails."""
     try:
         done = subprocess.run(
             words,
@@ -52,5 +54,6 @@ def _run(words: Sequence[str], folder: Path, environment: Mapping[str, str] | No
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RuntimeError(f"{words[0]}: {error}") from None
     if done.returncode != 0:
-        raise RuntimeError((done.stderr or done.stdout).strip().splitlines()[-1])
+        said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        raise RuntimeError(f"{words[0]}: {said[-1]}")
     return done.stdout

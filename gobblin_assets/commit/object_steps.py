@@ -100,9 +100,10 @@ class ObjectStep(CommitStep):
         return Stands.OLD if self.replaced is not None and entry.etag == self.replaced.tag else Stands.OTHER
 
     def verify(self, world: StepWorld) -> StepVerdict:
-        act, _found = self.decide(world.objects)
-        if act.is_answer:
-            return StepVerdict(act.value)
+        if not world.was_free(self.target):
+            act, _found = self.decide(world.objects)
+            if act.is_answer:
+                return StepVerdict(act.value)
         if world.may_be_used_up(self.upload) and not world.objects.has_upload(self.target, self.upload):
             # Asked for the upload first: it could have become the object since.
             act, _found = self.decide(world.objects)
@@ -160,6 +161,9 @@ class PlaceObject(ObjectStep):
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
 
+    def expects(self) -> Iterable[str]:
+        return (self.target,)
+
     def published(self) -> Iterable[PublishedStepFile]:
         return ((self.target, self.identity, 0),)
 
@@ -178,6 +182,9 @@ class PublishObject(ObjectStep):
     @property
     def kind(self) -> str:
         return "publish_object"
+
+    def expects(self) -> Iterable[str]:
+        return (self.target,)
 
     def published(self) -> Iterable[PublishedStepFile]:
         return ((self.target, self.identity, self.row_count),)

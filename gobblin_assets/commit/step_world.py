@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
+from gobblin_assets.commit.object_listings import find_free_names
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.named_files import NamedFiles, require_named_files
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles, UploadId, require_objects
@@ -105,6 +106,7 @@ class StepWorld:
         self._captured = captured
         self._listed: dict[str, dict[str, FileIdentity]] = {}
         self._made: set[str] = set()
+        self._free: frozenset[str] = frozenset()
         self._named_files: NamedFiles | None = None
 
     @property
@@ -141,7 +143,13 @@ class StepWorld:
         return self._captured.get(staging, staging)
 
     def expect(self, paths: Iterable[str]) -> None:
-        """Announce the files that will be looked up, so that crowded directories are listed once."""
+        """Announce the files that will be looked up, so that crowded directories are listed once.
+
+        In a store: the names that should be free.
+        """
+        if isinstance(self.fs, HoldsObjects):
+            self._free = find_free_names(self.objects, paths)
+            return
         crowds: dict[str, int] = defaultdict(int)
         for path in paths:
             crowds[str(PurePosixPath(path).parent)] += 1
@@ -154,6 +162,10 @@ class StepWorld:
         pure = PurePosixPath(path)
         listed = self._listed.get(str(pure.parent))
         return self.fs.find_identity(path) if listed is None else listed.get(pure.name)
+
+    def was_free(self, path: str) -> bool:
+        """Whether this pass's listing of the store found nothing there. False also if it was not asked."""
+        return path in self._free
 
     def list_directory(self, directory: str) -> Mapping[str, FileIdentity]:
         """All files below ``directory``, by their names relative to it."""

@@ -140,7 +140,7 @@ class CommitStep(Protocol):
         return False
 
     def expects(self) -> Iterable[str]:
-        """Files of the destination that ``verify`` looks up; a directory with many of them is listed once instead."""
+        """Files of the destination that ``verify`` looks up; where they are many, they are listed at once instead."""
         return ()
 
     def prepare(self, world: StepWorld) -> None:

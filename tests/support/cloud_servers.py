@@ -23,7 +23,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import pytest
 import urllib3
 
-from demo.s3.gateway import build_by_go, serve
+from demo.go_programs import build_go_program
+from demo.server_process import serve
 from gobblin_assets.errors import RejectedError
 from tests.support.azurite import NODE, install_azurite
 from tests.support.s3_servers import Certificate
@@ -238,7 +239,7 @@ def cloud(request: pytest.FixtureRequest) -> CloudServer:
 def run_fake_gcs(certificate: Certificate | None = None) -> Iterator[GcsServer]:
     """``certificate``: by TLS, as this host."""
     try:
-        program = build_by_go(FAKE_GCS, FAKE_GCS_VERSION)
+        program = build_go_program(FAKE_GCS, FAKE_GCS_VERSION)
     except RejectedError as error:
         if error.field == "PATH":
             pytest.skip(str(error))

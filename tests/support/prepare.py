@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from demo.go_programs import build_go_program
 from demo.kafka.jars import resolve_jars
-from demo.s3.gateway import build_by_go, build_versitygw
+from demo.s3.gateway import build_versitygw
 from gobblin_assets.spark.class_archive import make_archive
 from tests.support.azurite import install_azurite
 from tests.support.cloud_servers import FAKE_GCS, FAKE_GCS_VERSION
@@ -34,7 +35,7 @@ def main() -> None:
 def _build_by_go() -> None:
     """One after the other: Go uses all processors for each."""
     _bring(build_versitygw)
-    _bring(lambda: build_by_go(FAKE_GCS, FAKE_GCS_VERSION))
+    _bring(lambda: build_go_program(FAKE_GCS, FAKE_GCS_VERSION))
 
 
 def _bring(make: Callable[[], object]) -> None:

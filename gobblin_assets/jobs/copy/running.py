@@ -18,6 +18,7 @@ from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.garbage import look_for_garbage_seldom
 from gobblin_assets.jobs.copy.kind import CopyKind, IsOurs
 from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.object_targets import FindKnown, FindPublished, ObjectTargets
@@ -108,7 +109,7 @@ def open_copy_run(
     places = {urn: each.found.destination for urn, each in datasets.items()}
     rate = _open_rate(job, stores, clock, say)
     destination: Destination
-    with LocalTransfer() as local:
+    with look_for_garbage_seldom(), LocalTransfer() as local:
         if isinstance(fs, HoldsObjects):
             objects = NamedObjects(*place, keep_s=job.trash_keep_s, places=places)
             destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say)
