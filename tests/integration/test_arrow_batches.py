@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gobblin_assets.rows.arrow_batches import batches_by_rows
+from gobblin_assets.spark.connect_server import ConnectServer
+from tests.support.spark import in_child, open_remote
 
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -53,6 +55,19 @@ def test_writes_side_by_side_share_the_smallest_bound_and_the_last_one_takes_it_
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, (20, 30)))
     assert bounds(spark) == (None, None)
+
+
+def _send_on_connect(server: ConnectServer) -> tuple[list[int], tuple[str | None, str | None]]:
+    spark = open_remote(server)
+    with batches_by_rows(spark, 40):
+        found = sizes(spark, 100)
+    left = bounds(spark)
+    spark.stop()
+    return found, left
+
+
+def test_a_session_on_connect_is_bounded_as_well(connect: ConnectServer) -> None:
+    assert in_child(_send_on_connect, connect) == ([40, 40, 20], (None, None))
 
 
 @pytest.mark.parametrize("name", [ROWS, BYTES])
