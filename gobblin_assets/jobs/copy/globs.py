@@ -12,6 +12,7 @@ class never matches a slash here. Regular expressions between double braces are 
 """
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,6 +69,12 @@ class Glob:
             return True
         # What matches every name at the root, and is not anchored, matches the last name of every path.
         return not self.is_anchored and self.matches(_NAME_PROBE)
+
+
+def match_any(globs: Sequence[str], *, field: str) -> Callable[[str], bool]:
+    """Whether a path matches one of these globs. RejectedError names ``field``."""
+    parsed = [parse_glob(text, field=field) for text in globs]
+    return lambda path: any(glob.matches(path) for glob in parsed)
 
 
 def parse_glob(text: str, *, field: str) -> Glob:

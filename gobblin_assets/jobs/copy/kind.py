@@ -24,10 +24,10 @@ from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
-from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
-from gobblin_assets.jobs.copy.ownership import ANY_OWNER, find_ownership
+from gobblin_assets.jobs.copy.ownership import find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
@@ -171,22 +171,7 @@ class CopyKind:
         if not missing and (files is None or files.find_entry(self.root) is not None):
             guarded = TreeWithoutRows(target, partial(self._is_ours, request.urn, _join(self.root, place)))
             standing = list_side(guarded, _join(self.root, place), file_set, on_target, is_source=False)
-        planner = CopyPlanner(
-            source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
-            *(file_set.directory, self._preserve_of(spec), _metadata_of(spec.metadata)),
-            budgets=(RunBudget(CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max)), shared.budget),
-            tiers=parse_tiers(spec.go_first),
-            follows_links=spec.links is LinkPolicy.FOLLOW,
-            has_directories=files is not None,
-            split_bytes=self._find_split_bytes(source, spec),
-            # Writers to stores and over a network keep no journals.
-            may_be_reused=self._writes_files and _may_be_reused(request, spec),
-            converters=write_chain(spec.converters),
-            read_directory=self._reader_of(source, source_root, spec),
-            ownership=ANY_OWNER
-            if files is None
-            else find_ownership(self._preserve_of(spec), file_set.files, files, self.root),
-        )
+        planner = self._open_planner(request, spec, file_set, source, source_root, shared)
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
@@ -208,10 +193,34 @@ class CopyKind:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
-        if files is not None:
-            require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
+        require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
         facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
+
+    def _open_planner(
+        self,
+        request: PlanRequest,
+        spec: CopyDatasetSpec,
+        file_set: FileSet,
+        source: Tree,
+        source_root: str,
+        shared: SharedPlanning,
+    ) -> CopyPlanner:
+        preserve = self._preserve_of(spec)
+        return CopyPlanner(
+            source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
+            *(file_set.directory, preserve, match_any(spec.metadata, field="metadata")),
+            budgets=(RunBudget(CopyBudget(spec.files_per_run_max, spec.bytes_per_run_max)), shared.budget),
+            tiers=parse_tiers(spec.go_first),
+            follows_links=spec.links is LinkPolicy.FOLLOW,
+            has_directories=self.files is not None,
+            split_bytes=self._find_split_bytes(source, spec),
+            # Writers to stores and over a network keep no journals.
+            may_be_reused=self._writes_files and _may_be_reused(request, spec),
+            converters=write_chain(spec.converters),
+            read_directory=self._reader_of(source, source_root, spec),
+            ownership=find_ownership(preserve, file_set.files, self.files, self.root),
+        )
 
     def _is_ours(self, urn: DatasetUrn, target_root: str, entry: TreeEntry) -> bool:
         return _is_published(self.is_ours(urn), target_root, entry)
@@ -279,8 +288,7 @@ class CopyKind:
     def _reader_of(self, source: Tree, source_root: str, spec: CopyDatasetSpec) -> ReadDirectory:
         if isinstance(source, RangedFiles) or not self._writes_files:
             return read_nothing
-        follows_links = spec.links is LinkPolicy.FOLLOW
-        return directory_reader(source_root, self._preserve_of(spec), follows_links=follows_links)
+        return directory_reader(source_root, self._preserve_of(spec), follows_links=spec.links is LinkPolicy.FOLLOW)
 
     def _find_split_bytes(self, source: Tree, spec: CopyDatasetSpec) -> int | None:
         """What is read by ranges, converted, or written over a network, is copied whole by one writer."""
@@ -381,11 +389,6 @@ def _open_converters(spec: CopyDatasetSpec, file_set: FileSet) -> Chain:
 
 def _know_nothing(_directory: str) -> None:
     """Nobody knows by which options what stands was unpacked: the archive is read."""
-
-
-def _metadata_of(globs: Sequence[str]) -> Callable[[str], bool]:
-    parsed = [parse_glob(text, field="metadata") for text in globs]
-    return lambda path: any(glob.matches(path) for glob in parsed)
 
 
 def _is_published(published: Callable[[str, FileIdentity], bool], root: str, entry: TreeEntry) -> bool:

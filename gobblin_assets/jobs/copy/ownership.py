@@ -35,14 +35,15 @@ class Ownership:
 ANY_OWNER: Final = Ownership()
 
 
-def find_ownership(preserve: Preserve, named: Iterable[NamedFile], files: NamedFiles, root: str) -> Ownership:
+def find_ownership(preserve: Preserve, named: Iterable[NamedFile], files: NamedFiles | None, root: str) -> Ownership:
     """What this process may give to files of the tree at ``root``. ``named``: files of a manifest.
+    ``files`` None: it is in an object store.
 
     A file system may allow less than the kernel, as a server of NFS does: then the copy itself is refused.
     """
     asked = preserve.letters & {PreserveLetter.OWNER, PreserveLetter.GROUP}
     asked_by_name = any({each.attributes.owner, each.attributes.group} != {None} for each in named)
-    if not (asked or asked_by_name) or _may_change_owners():
+    if files is None or not (asked or asked_by_name) or _may_change_owners():
         return ANY_OWNER
     groups = {os.getegid(), *os.getgroups()}
     work = files.find_entry(work_root_of(root))

@@ -37,13 +37,15 @@ def find_missing_directories(files: NamedFiles, root: str, destination: str, dir
     return missing
 
 
-def require_one_mount(files: NamedFiles, root: str, place: str, plan: CopyPlan) -> None:
+def require_one_mount(files: NamedFiles | None, root: str, place: str, plan: CopyPlan) -> None:
     """RejectedError if something is to be published where no rename from the work directory leads.
 
     ``place``: the dataset's directory, a full path. Directories that are new are renamed into their own parents first.
     """
-    start = next((each for each in (work_root_of(root), root) if files.find_entry(each) is not None), None)
-    if start is None:
+    start = None
+    if files is not None:
+        start = next((each for each in (work_root_of(root), root) if files.find_entry(each) is not None), None)
+    if files is None or start is None:
         return
     new = {published_place(place, path) for _number, path, _desired in plan.directories}
     parents = {published_place(place, path).rpartition("/")[0] for path in _list_paths(plan)}
