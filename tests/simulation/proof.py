@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
+from tests.simulation.copy_scenarios import COPY_SCENARIOS
 from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
 from tests.simulation.hunting import (
@@ -28,6 +29,7 @@ from tests.simulation.hunting import (
 )
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_THE_OBJECT_WORLD
+from tests.simulation.object_scenarios import OBJECT_SCENARIOS
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
@@ -94,7 +96,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
                 lambda scenario: explore_pairs(scenario, shard=shard, shards=workers), each
             ),
         )
-        for each in SCENARIOS
+        for each in (*SCENARIOS, *COPY_SCENARIOS, *OBJECT_SCENARIOS)
         for shard in range(workers)
     ]
     share = -(-random_histories // workers)
