@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from hypothesis import Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
 from tests.contracts.test_guards import find_broken
+from tests.simulation.copy_machine import DEEDS_MAX, CopyHistories
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
@@ -21,6 +25,12 @@ from tests.simulation.world import stepped
 from tests.simulation.zombies import explore_overlaps, explore_visits, explore_zombies
 
 SUITE_S_MAX = 900
+
+_SEEDS_MAX = 40
+# A failing history is not made shorter, since nobody reads it.
+_HISTORIES_OF_A_SEED = settings(
+    max_examples=100, stateful_step_count=DEEDS_MAX, deadline=None, database=None, phases=[Phase.generate]
+)
 
 
 Hunt = tuple[Callable[[Scenario, Tally], Tally], Scenario]
@@ -59,6 +69,19 @@ def _hunt(mutant: Mutant, hunts: Iterable[Hunt]) -> Catch:
 
 def hunt_in_the_object_world(mutant: Mutant) -> Catch:
     return _hunt(mutant, _object_hunts())
+
+
+def hunt_in_copy_histories(mutant: Mutant) -> Catch:
+    """``histories``: those of the seeds before."""
+    for number in range(_SEEDS_MAX):
+        with stepped(), mutant.change():
+            try:
+                run_state_machine_as_test(seed(number)(CopyHistories), settings=_HISTORIES_OF_A_SEED)
+            except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
+                return Catch(
+                    mutant.name, str(error) or type(error).__name__, number * _HISTORIES_OF_A_SEED.max_examples
+                )
+    return Catch(mutant.name, None, _SEEDS_MAX * _HISTORIES_OF_A_SEED.max_examples)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:

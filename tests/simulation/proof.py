@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
+from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
 from tests.simulation.copy_scenarios import COPY_SCENARIOS
 from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
@@ -23,6 +23,7 @@ from tests.simulation.hunting import (
     hunt_among_stored_rows,
     hunt_by_a_promise,
     hunt_in_an_adapter,
+    hunt_in_copy_histories,
     hunt_in_the_copy_world,
     hunt_in_the_object_world,
     hunt_in_the_simulated_world,
@@ -40,6 +41,9 @@ T = TypeVar("T")
 
 RANDOM_HISTORIES = 10_000
 _CAUGHT_BY_WIDTH = 110
+_MACHINES = ("test_random_histories.py", "test_copy_histories.py")
+"""Of hypothesis: rows, and copies."""
+
 _EXPLORED_WHOLE = {
     "overlaps": explore_overlaps,
     "singles": explore_singles,
@@ -110,6 +114,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_copy_histories(m)) for m in IN_COPY_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_object_world(m)) for m in IN_THE_OBJECT_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_among_stored_rows(m)) for m in IN_THE_WORLD_OF_STORED_ROWS]
     parts += [Part("mutants", guard, lambda guard=guard: hunt_by_a_promise(guard)) for guard in BY_A_PROMISE]
@@ -139,7 +144,7 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
             "no:cacheprovider",
             "--timeout",
             "0",
-            "tests/simulation/test_random_histories.py",
+            *(f"tests/simulation/{name}" for name in _MACHINES),
         ],
         env={**os.environ, "GOBBLIN_PROOF_EXAMPLES": str(histories), SEED_VARIABLE: str(seed)},
         capture_output=True,
@@ -148,7 +153,7 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
     )
     if done.returncode != 0:
         raise AssertionError(done.stdout[-6000:])
-    return Tally(histories=histories, executed=histories)
+    return Tally(histories=len(_MACHINES) * histories, executed=len(_MACHINES) * histories)
 
 
 def _print_tables(results: dict[str, list[object]]) -> list[str]:

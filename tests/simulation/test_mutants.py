@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
+from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
 from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD, Mutant
 from tests.simulation.object_mutants import IN_THE_OBJECT_WORLD
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
@@ -10,6 +10,7 @@ from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 MUTANTS = [
     *IN_THE_SIMULATED_WORLD,
     *IN_THE_COPY_WORLD,
+    *IN_COPY_HISTORIES,
     *IN_THE_OBJECT_WORLD,
     *IN_THE_WORLD_OF_STORED_ROWS,
     *IN_AN_ADAPTER,
