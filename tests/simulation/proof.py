@@ -1,4 +1,4 @@
-"""``make proof``: every pair of faults, ten thousand random histories, and every mutant; with the counts.
+"""``make proof``: every pair of faults, ten thousand random histories a machine, and every mutant; with the counts.
 
 Prints a line for each part as it ends, then the tables. Exit code 1: a history breaks the promise, a call is no
 longer reached, or a mutant survives.
