@@ -50,7 +50,7 @@ test: check-java $(READY)  ## The tests, with ruff, mypy and the import contract
 torture: check-java $(READY)  ## Kills, pauses, full disks, lost answers and brokers for MINUTES=n, then the verdict; SEED=s repeats a schedule
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
 
-proof: check-java $(READY)  ## The thorough tests, every fault and pair of faults, 10,000 random histories, every mutant: about half an hour
+proof: check-java $(READY)  ## The thorough tests, every fault and pair of faults, 10,000 random histories, every mutant: an hour or two
 	$(PYTEST) -m thorough
 	$(BIN)/python -m tests.simulation.proof
 

@@ -1,6 +1,6 @@
 """Changes of names, sorted by name, in memory that does not grow with their number.
 
-Changes come newest first, as tables of ``name_changes.changes_table``, and the first that says something of a name decides.
+Changes come newest first, as tables of ``name_changes.changes_table``. The first that says something of a name decides.
 Of ``ROWS_AT_ONCE`` changes, the newest of each name is kept. What is then too much for memory becomes a sorted run in a
 temporary file without a name. At the end the runs are merged, block by block.
 """

@@ -32,20 +32,35 @@ class CopyChecker(Checker):
     """``Checker`` of a ``CopyWorld``."""
 
     def look_at_files(self, world: World, disk: SimDisk, when: str) -> None:
-        """A name has the log's version, or the old or the new one while a sequence is open; no version is lost."""
+        """A name has the log's version, or the old or the new one while a sequence is open; no version is lost.
+
+        A stranger's file, or the gap that it left, stays until a publication replaces it.
+        """
         assert isinstance(world, CopyWorld)
+        published = list_published(world)
         allowed: dict[str, set[Version]] = defaultdict(lambda: {None})
-        allowed.update({path: {identity} for path, identity in list_published(world).items()})
+        allowed.update({path: {identity} for path, identity in published.items()})
+        strangers = list_foreign(world)
+        for path, found in strangers.items():
+            # Where a later stranger removed a version, an abandonment puts an earlier stranger's file back.
+            put = {identity for place, identity in world.foreign.put if place == path}
+            allowed[path] = {found} if found is not None else {None, *allowed[path], *put}
         held = {identity for path in disk.files() if (identity := disk.find_identity(path)) is not None}
+        excused = {identity for _path, identity in world.foreign.destroyed}
         for row in world.db.sequences.values():
             if row.state in _SEALED:
+                is_given_up = row.state is SequenceState.ABANDONING
                 for step in list_steps(world, row):
-                    _allow(allowed, step, is_given_up=row.state is SequenceState.ABANDONING)
-                    lost = _versions_of(step) - held
+                    _allow(allowed, step, is_given_up=is_given_up)
+                    if step.target in strangers:
+                        allowed[step.target] |= {None, _old_of(step)} if is_given_up else set()
+                    lost = _versions_of(step) - held - excused
                     assert not lost, f"{step} lost {lost}{when}"
             elif row.state is SequenceState.DONE and world.db.now_s < (row.done_at or 0.0) + KEEP_S:
-                lost = {old for step in list_steps(world, row) if (old := _old_of(step)) is not None} - held
+                lost = {old for step in list_steps(world, row) if (old := _old_of(step)) is not None} - held - excused
                 assert not lost, f"the slots of {row.sequence_id} lost {lost}{when}"
+        lost = {identity for _path, identity in world.foreign.put - _list_replaced(world)} - held - excused
+        assert not lost, f"a stranger's files are lost: {lost}{when}"
         visible = _list_visible(disk)
         for path in sorted({*visible, *allowed}):
             found = visible.get(path)
@@ -55,14 +70,21 @@ class CopyChecker(Checker):
                 assert disk.read(path) == content, f"{path} has other bytes than {content!r}{when}"
         for row in world.db.sequences.values():
             if row.state in _SEALED:
-                _look_at_order(list(list_steps(world, row)), disk, visible, when)
+                steps = list(list_steps(world, row))
+                if not any(path in world.foreign.last for step in steps for path in _paths_of(step)):
+                    _look_at_order(steps, disk, visible, when)
 
     def check_files_at_rest(self, world: World) -> None:
         assert isinstance(world, CopyWorld)
         expected = _list_contents(world.disk, f"{SOURCE}/{URN}/")
         found = _list_contents(world.disk, f"{PLACE}/")
-        assert found == expected, f"the destination has {sorted(found)}, and the source {sorted(expected)}"
-        assert _list_visible(world.disk) == list_published(world), "the log says something else"
+        # What a stranger put at a name that the source does not have stays.
+        strange = {path for path in list_foreign(world) if path.removeprefix(f"{PLACE}/") not in expected}
+        ours = {path: each for path, each in found.items() if f"{PLACE}/{path}" not in strange}
+        assert ours == expected, f"the destination has {sorted(found)}, and the source {sorted(expected)}"
+        visible, published = _list_visible(world.disk), list_published(world)
+        for path in {*visible, *published} - strange:
+            assert visible.get(path) == published.get(path), f"the log says something else of {path}"
         left = [path for path in world.disk.files() if path.startswith(WORK_ROOT) and "/.staging/" in path]
         assert not left, f"staging is left: {left}"
 
@@ -85,6 +107,29 @@ def list_done_segments(world: World) -> list[SegmentRow]:
     done = [each for each in world.db.segments.values() if rows[each.sequence_id].state is SequenceState.DONE]
     sealed = [each for each in done if each.sealed]
     return sorted(sealed, key=lambda each: each.version or rows[each.sequence_id].result_version or 0)
+
+
+def list_foreign(world: CopyWorld) -> dict[str, Version]:
+    """By path, what strangers put there and nobody has replaced; None: they removed it, and nothing came since."""
+    published, replaced = list_published(world), _list_replaced(world)
+    found: dict[str, Version] = {}
+    for path, last in world.foreign.last.items():
+        current = published.get(path)
+        is_as_before = current is None or current == last.before or (path, current) in world.foreign.destroyed
+        if is_as_before if last.identity is None else (path, last.identity) not in replaced:
+            found[path] = last.identity
+    return found
+
+
+def _list_replaced(world: CopyWorld) -> set[tuple[str, FileIdentity]]:
+    """What publications that are DONE moved into their slots, by path."""
+    return {
+        (step.target, old)
+        for row in world.db.sequences.values()
+        if row.state is SequenceState.DONE
+        for step in list_steps(world, row)
+        if (old := _old_of(step)) is not None
+    }
 
 
 def list_steps(world: CopyWorld, row: SequenceRow) -> Iterator[NamedStep]:
@@ -125,6 +170,10 @@ def _look_at_order(steps: Sequence[NamedStep], disk: SimDisk, visible: Mapping[s
             undone.add(step.phase)
     too_early = {phase for phase in begun if any(earlier < phase for earlier in undone)}
     assert not too_early, f"the phases {too_early} have begun, and {undone} are not done{when}"
+
+
+def _paths_of(step: NamedStep) -> set[str]:
+    return {step.target, *(path for path, _identity, _rows in step.published())}
 
 
 def _old_of(step: NamedStep) -> Version:

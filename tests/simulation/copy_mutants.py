@@ -5,16 +5,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from gobblin_assets.commit import attempt_capture, cleanup, execution, steps
+from gobblin_assets.commit import attempt_capture, cleanup, execution, named_steps, steps
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
-from gobblin_assets.commit.named_decisions import Act
+from gobblin_assets.commit.named_decisions import Act, Found, decide_replace
 from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.jobs.copy.copy_plan import CopyPlanner
 from tests.simulation import world
+from tests.simulation.copy_world import PLACE
 from tests.simulation.file_system import SimFileSystem
 from tests.simulation.guards import Guard
 from tests.simulation.mutant import Mutant
@@ -22,6 +23,8 @@ from tests.simulation.mutant import Mutant
 _CARRY_OUT = NamedStep.carry_out
 _COPY = CopyPlanner._copy
 _TOUCHES = NamedStep.touches
+_JUDGE = named_steps.judge_file
+_RENAME = SimFileSystem.rename_no_replace
 
 
 def _carried_out_by(carry_out: Any) -> AbstractContextManager[Any]:
@@ -194,6 +197,54 @@ def _planned_twice() -> AbstractContextManager[Any]:
 def _claims_record_nothing() -> AbstractContextManager[Any]:
     return mock.patch.object(world, "guards_off", frozenset({Guard.CLAIM_MARKS_FOR_CAPTURE}))
 
+
+# Strangers ---------------------------------------------------------------------------------------------------
+
+
+def _any_file_is_the_old_one() -> AbstractContextManager[Any]:
+    def mutant(entry: Any, new: Any, old: Any) -> Found:
+        found = _JUDGE(entry, new, old)
+        return Found.OLD if found is Found.OTHER and old is not None else found
+
+    return mock.patch.object(named_steps, "judge_file", mutant)
+
+
+def _exchanged_for_good() -> AbstractContextManager[Any]:
+    """What an exchange took along stays in the attempt."""
+
+    def mutant(source: Found, slot: Found, name: Found, *, exchanges: bool) -> Act:
+        act = decide_replace(source, slot, name, exchanges=exchanges)
+        return Act.DONE if act is Act.EXCHANGE and source is Found.OTHER else act
+
+    return mock.patch.object(named_steps, "decide_replace", mutant)
+
+
+def _placed_over_anything() -> AbstractContextManager[Any]:
+    def mutant(self: SimFileSystem, source: str, target: str) -> RenameOutcome:
+        if target.startswith(f"{PLACE}/") and self.disk.exists(source) and self.disk.exists(target):
+            self.disk.remove(target)
+        return _RENAME(self, source, target)
+
+    def decide(source: Found, name: Found) -> Act:
+        return Act.DONE if name is Found.NEW else Act.PUBLISH
+
+    @contextmanager
+    def change() -> Iterator[None]:
+        with (
+            mock.patch.object(SimFileSystem, "rename_no_replace", mutant),
+            mock.patch.object(named_steps, "decide_place", decide),
+        ):
+            yield
+
+    return change()
+
+
+IN_COPY_HISTORIES = (
+    Mutant("any file counts as the old one", _any_file_is_the_old_one),
+    Mutant("an exchange keeps what it took along", _exchanged_for_good),
+    Mutant("a file is placed over anything", _placed_over_anything),
+)
+"""Only strangers notice these."""
 
 IN_THE_COPY_WORLD = (
     Mutant("nothing is captured", _nothing_is_captured),

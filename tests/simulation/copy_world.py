@@ -71,11 +71,32 @@ DATASET: Final = CopyDataset(
 )
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What a stranger left at a published name. ``identity`` None: nothing. ``before``: the log's version then."""
+
+    identity: FileIdentity | None
+    before: FileIdentity | None
+
+
+@dataclass(frozen=True)
+class ForeignFiles:
+    """What others did at published names. ``last``: by path, what they did last. ``put``: all that they ever put there.
+
+    ``destroyed``: the versions that they took away, by path.
+    """
+
+    last: Mapping[str, Standing] = field(default_factory=dict)
+    put: frozenset[tuple[str, FileIdentity]] = frozenset()
+    destroyed: frozenset[tuple[str, FileIdentity]] = frozenset()
+
+
 @dataclass
 class CopyWorld(World):
-    """``versions``: the contents of all files that the source has ever had, by the time of each."""
+    """``versions``: the contents of all files that the source and strangers have ever had, by the time of each."""
 
     versions: Mapping[int, bytes] = field(default_factory=dict)
+    foreign: ForeignFiles = field(default_factory=ForeignFiles)
 
     def write_source(self, *paths: str) -> None:
         """A new version of each file, of the length that the last one had."""
@@ -102,14 +123,50 @@ class CopyWorld(World):
         self.write_source("changed", "new/one", "_SUCCESS", *sorted(names - there))
         self.remove_source(*sorted(there & {"added", "removed"}))
 
+    def write_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:
+        """Another file, in the place of whatever stands there. ``before``: the log's version."""
+        path, mtime_ns = f"{PLACE}/{name}", len(self.versions) + 1
+        content = f"a stranger's {mtime_ns}".encode()
+        self._take_away(path)
+        self.disk.write_file(path, content, mtime_ns=mtime_ns)
+        self.versions = {**self.versions, mtime_ns: content}
+        found = self.disk.find_identity(path)
+        assert found is not None
+        self.foreign = replace(
+            self.foreign,
+            last={**self.foreign.last, path: Standing(found, before)},
+            put=self.foreign.put | {(path, found)},
+        )
+        self._sync_below(ROOT, path)
+
+    def remove_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:
+        path = f"{PLACE}/{name}"
+        if self._take_away(path):
+            self.foreign = replace(self.foreign, last={**self.foreign.last, path: Standing(None, before)})
+            self._sync_below(ROOT, path)
+
+    def _take_away(self, path: str) -> bool:
+        found = self.disk.find_identity(path)
+        if found is not None:
+            self.foreign = replace(self.foreign, destroyed=self.foreign.destroyed | {(path, found)})
+            self.disk.remove(path)
+        return found is not None
+
     def _settle_source(self) -> None:
         """The source is another machine's: no power cut takes anything from it."""
-        for directory in ("/", SOURCE, f"{SOURCE}/{URN}"):
-            self.disk.sync_directory(directory)
-        for path in self.disk.files():
+        for path in (f"{SOURCE}/{URN}/none", *self.disk.files()):
             if path.startswith(f"{SOURCE}/"):
-                self.disk.sync_directory(path.rpartition("/")[0])
-                self.disk.sync_file(path)
+                self._sync_below(SOURCE, path)
+
+    def _sync_below(self, root: str, path: str) -> None:
+        """The file, if it is there, and the names on the way to it."""
+        directory = path.rpartition("/")[0]
+        while len(directory) >= len(root):
+            self.disk.sync_directory(directory)
+            directory = directory.rpartition("/")[0]
+        self.disk.sync_directory("/")
+        if self.disk.exists(path):
+            self.disk.sync_file(path)
 
     def open_process(self, **options: Any) -> "Copier":
         self.process_count += 1

@@ -6,6 +6,7 @@ world has come to rest. After each of these steps the checker looks.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Self, TypeVar
 
 from gobblin_assets.run.run_values import RunReport
@@ -30,6 +31,7 @@ class PlannedFault:
 
 
 FAULTS = (*(PlannedFault(fault) for fault in Fault), *(PlannedFault(f, power_cut=True) for f in Fault if f.kills))
+_SECOND_FAULTS = (Fault.KILLED_BEFORE, Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED)
 
 
 @dataclass
@@ -81,16 +83,20 @@ def explore_singles(scenario: Scenario, tally: Tally | None = None, *, share: Sh
     return tally
 
 
-def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tally:
+def explore_pairs(
+    scenario: Scenario, *, shard: int = 0, shards: int = 1, firsts: Share = EVERYTHING, seconds: Share = EVERYTHING
+) -> Tally:
     """A second fault at each call of the process that takes over after the first.
 
-    ``shard`` of ``shards``: only its part of the worlds after first faults is carried on.
+    ``shard`` of ``shards``: only its part of the worlds after first faults is carried on. Of the first faults and of
+    the second ones, a share each.
     """
     base = scenario.prepare()
     tally = Tally()
     settled: set[object] = set()
     seen: dict[object, int] = {}
-    for number, planned in _plan_faults(list_calls(scenario, base)):
+    planned_firsts = [*_plan_faults(list_calls(scenario, base))]
+    for number, planned in take(firsts, f"first faults of {scenario.name}", planned_firsts):
         world, checker, runner = _meet(scenario, base, number, planned)
         world.expire_leases()
         state = _state(world, checker)
@@ -101,13 +107,13 @@ def explore_pairs(scenario: Scenario, *, shard: int = 0, shards: int = 1) -> Tal
         seen[state] = 0
         if len(seen) % shards != shard:
             continue
-        second = _explore_second(world, checker, _story(scenario, runner, number, planned), settled)
+        second = _explore_second(world, checker, _story(scenario, runner, number, planned), settled, seconds)
         seen[state] = second.histories
         tally += second
     return tally
 
 
-def _explore_second(after_first: World, checker: Checker, story: str, settled: set[object]) -> Tally:
+def _explore_second(after_first: World, checker: Checker, story: str, settled: set[object], share: Share) -> Tally:
     """Second faults until recovery is over and planning begins: from there on it is a run like any other.
 
     A kill before a call equals a kill after the one before it, and a power cut follows a kill: one run serves all.
@@ -117,19 +123,19 @@ def _explore_second(after_first: World, checker: Checker, story: str, settled: s
     calls = trial.process.calls
     recovery = calls[: calls.index("source.plan")] if "source.plan" in calls else calls
     tally = Tally()
-    for number, _call in enumerate(recovery):
-        for fault in (Fault.KILLED_BEFORE, Fault.ERROR, Fault.UNKNOWN, Fault.REPEATED):
-            world, looking = after_first.copy(), checker.copy()
-            runner = world.open_process(faults={number: fault})
-            _act(runner, lambda one: one.run(), world, looking, PlannedFault(fault))
-            for planned in _served_by(fault):
-                met, saw = world.copy(), looking.copy()
-                if planned.power_cut:
-                    met.disk.power_cut()
-                told = f"{story}; the next one: {_place(runner, number, planned)}"
-                look(saw, met, told)
-                tally.executed += settle_once(met, saw, told, settled)
-        tally.histories += len(FAULTS)
+    seconds = [*product(range(len(recovery)), _SECOND_FAULTS)]
+    for number, fault in take(share, f"second faults after {story}", seconds):
+        world, looking = after_first.copy(), checker.copy()
+        runner = world.open_process(faults={number: fault})
+        _act(runner, lambda one: one.run(), world, looking, PlannedFault(fault))
+        for planned in _served_by(fault):
+            met, saw = world.copy(), looking.copy()
+            if planned.power_cut:
+                met.disk.power_cut()
+            told = f"{story}; the next one: {_place(runner, number, planned)}"
+            look(saw, met, told)
+            tally.executed += settle_once(met, saw, told, settled)
+        tally.histories += len(FAULTS) - len(_SECOND_FAULTS) + 1 if fault.kills else 1
     return tally
 
 

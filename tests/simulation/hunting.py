@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from hypothesis import Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.contracts.test_guards import find_broken
+from tests.simulation.copy_machine import COPY_DEEDS_MAX, CopyHistories
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.exploring import Tally, explore_singles
 from tests.simulation.guards import Guard
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutated import VARIABLE
-from tests.simulation.object_machine import DEEDS_MAX, ObjectHistories
+from tests.simulation.object_machine import OBJECT_DEEDS_MAX, ObjectHistories
 from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.stored_rows import STORED_ROWS_SCENARIOS
@@ -26,16 +27,8 @@ from tests.simulation.zombies import explore_overlaps, explore_visits, explore_z
 
 SUITE_S_MAX = 900
 
-_SEEDS_MAX = 20
-_EXAMPLES_OF_A_SEED = 60
-# A failing history is not made shorter, since nobody reads it.
-_HISTORIES_OF_A_SEED = settings(
-    max_examples=_EXAMPLES_OF_A_SEED,
-    stateful_step_count=DEEDS_MAX,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-)
+_SEEDS_MAX = 40
+_EXAMPLES_OF_A_SEED = 100
 
 
 Hunt = tuple[Callable[[Scenario, Tally], Tally], Scenario]
@@ -76,17 +69,31 @@ def hunt_in_the_object_world(mutant: Mutant) -> Catch:
     return _hunt(mutant, _object_hunts())
 
 
+def hunt_in_copy_histories(mutant: Mutant) -> Catch:
+    return _hunt_at_random(mutant, CopyHistories, COPY_DEEDS_MAX)
+
+
 def hunt_in_object_histories(mutant: Mutant) -> Catch:
+    return _hunt_at_random(mutant, ObjectHistories, OBJECT_DEEDS_MAX)
+
+
+def _hunt_at_random(mutant: Mutant, machine: type[RuleBasedStateMachine], deeds_max: int) -> Catch:
     """``histories``: those of the seeds before."""
+    # A failing history is not made shorter, since nobody reads it.
+    play = settings(
+        max_examples=_EXAMPLES_OF_A_SEED,
+        stateful_step_count=deeds_max,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+    )
     for number in range(_SEEDS_MAX):
         with stepped(), mutant.change():
             try:
-                run_state_machine_as_test(seed(number)(ObjectHistories), settings=_HISTORIES_OF_A_SEED)
+                run_state_machine_as_test(seed(number)(machine), settings=play)
             except Exception as error:  # noqa: BLE001  whatever it is, the change was noticed
-                return Catch(
-                    mutant.name, str(error) or type(error).__name__, number * _HISTORIES_OF_A_SEED.max_examples
-                )
-    return Catch(mutant.name, None, _SEEDS_MAX * _HISTORIES_OF_A_SEED.max_examples)
+                return Catch(mutant.name, str(error) or type(error).__name__, number * _EXAMPLES_OF_A_SEED)
+    return Catch(mutant.name, None, _SEEDS_MAX * _EXAMPLES_OF_A_SEED)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:

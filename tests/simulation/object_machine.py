@@ -17,7 +17,7 @@ from tests.simulation.process import Fault, Pause
 from tests.simulation.sleeping import Sleeper
 from tests.simulation.world import SILENT_S_MAX
 
-DEEDS_MAX = 15
+OBJECT_DEEDS_MAX = 15
 _CALLS_MAX = 110
 _ZOMBIES_MAX = 2
 _DAY_S = 90_000.0

@@ -1,4 +1,4 @@
-"""``make proof``: every pair of faults, ten thousand random histories, and every mutant; with the counts.
+"""``make proof``: every pair of faults, ten thousand random histories a machine, and every mutant; with the counts.
 
 Prints a line for each part as it ends, then the tables. Exit code 1: a history breaks the promise, a call is no
 longer reached, or a mutant survives.
@@ -14,7 +14,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
+from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
+from tests.simulation.copy_scenarios import COPY_SCENARIOS
 from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
 from tests.simulation.hunting import (
@@ -22,6 +23,7 @@ from tests.simulation.hunting import (
     hunt_among_stored_rows,
     hunt_by_a_promise,
     hunt_in_an_adapter,
+    hunt_in_copy_histories,
     hunt_in_object_histories,
     hunt_in_the_copy_world,
     hunt_in_the_object_world,
@@ -29,6 +31,7 @@ from tests.simulation.hunting import (
 )
 from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
+from tests.simulation.object_scenarios import OBJECT_SCENARIOS
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 from tests.simulation.world import stepped
@@ -39,8 +42,8 @@ T = TypeVar("T")
 
 RANDOM_HISTORIES = 10_000
 _CAUGHT_BY_WIDTH = 110
-_MACHINES = 2
-"""Of hypothesis: rows, and copies to an object store."""
+_MACHINES = ("test_random_histories.py", "test_copy_histories.py", "test_object_histories.py")
+"""Of hypothesis: rows, copies, and copies to an object store."""
 
 _EXPLORED_WHOLE = {
     "overlaps": explore_overlaps,
@@ -98,7 +101,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
                 lambda scenario: explore_pairs(scenario, shard=shard, shards=workers), each
             ),
         )
-        for each in SCENARIOS
+        for each in (*SCENARIOS, *COPY_SCENARIOS, *OBJECT_SCENARIOS)
         for shard in range(workers)
     ]
     share = -(-random_histories // workers)
@@ -112,6 +115,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_copy_histories(m)) for m in IN_COPY_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_object_world(m)) for m in IN_THE_OBJECT_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_object_histories(m)) for m in IN_OBJECT_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_among_stored_rows(m)) for m in IN_THE_WORLD_OF_STORED_ROWS]
@@ -142,8 +146,7 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
             "no:cacheprovider",
             "--timeout",
             "0",
-            "tests/simulation/test_random_histories.py",
-            "tests/simulation/test_object_histories.py",
+            *(f"tests/simulation/{name}" for name in _MACHINES),
         ],
         env={**os.environ, "GOBBLIN_PROOF_EXAMPLES": str(histories), SEED_VARIABLE: str(seed)},
         capture_output=True,
@@ -152,7 +155,7 @@ def _explore_at_random(histories: int, seed: int) -> Tally:
     )
     if done.returncode != 0:
         raise AssertionError(done.stdout[-6000:])
-    return Tally(histories=_MACHINES * histories, executed=_MACHINES * histories)
+    return Tally(histories=len(_MACHINES) * histories, executed=len(_MACHINES) * histories)
 
 
 def _print_tables(results: dict[str, list[object]]) -> list[str]:

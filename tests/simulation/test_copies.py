@@ -1,21 +1,27 @@
 """Copies: every fault at every call, and a pause before each call, with others who publish further changes meanwhile.
 
+A second fault meets the recovery from the first, too: `make proof` tries all pairs, and a run some of each scenario.
+
 At every moment each name has the old or the new version, and after DONE the log's. A run tries one history in
 ``HISTORIES_OF``; the thorough tests try all. ``counts.json`` has the numbers of calls.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from tests.simulation.copy_scenarios import COPY_OVERLAPS, COPY_SCENARIOS, COPY_TAKEOVERS
 from tests.simulation.counts import read_counts
-from tests.simulation.exploring import FAULTS, explore_singles
+from tests.simulation.exploring import FAULTS, Tally, explore_pairs, explore_singles
 from tests.simulation.scenarios import Scenario
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
 HISTORIES_OF = 20
+FIRST_FAULTS = 3
+SECOND_FAULTS_OF = 64
+"""A power of two: with an odd number of shares of first faults, the seeds reach all pairs."""
 
 each_scenario = pytest.mark.parametrize("scenario", COPY_SCENARIOS, ids=[each.name for each in COPY_SCENARIOS])
 some_and_all = pytest.mark.parametrize("is_all", [False, pytest.param(True, marks=pytest.mark.thorough)])
@@ -64,6 +70,22 @@ def test_a_copy_that_wakes_up_amid_the_next_owners_work_disturbs_nobody(
     tally = explore_overlaps(scenario, share=mine, overlaps=COPY_OVERLAPS)
 
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(COPY_OVERLAPS), mine.of)
+
+
+def test_a_second_fault_in_the_recovery_of_a_copy_is_repaired_too(share: Share) -> None:
+    tally = explore_some_pairs(COPY_SCENARIOS, share)
+
+    assert tally.histories > len(COPY_SCENARIOS)
+
+
+def explore_some_pairs(scenarios: Sequence[Scenario], share: Share) -> Tally:
+    """``FIRST_FAULTS`` of each scenario, and after each of them one in ``SECOND_FAULTS_OF`` second ones."""
+    tally = Tally()
+    for scenario in scenarios:
+        planned = sum(read_counts()[scenario.name].values()) * len(FAULTS)
+        firsts = Share(share.seed, of=planned // FIRST_FAULTS | 1)
+        tally += explore_pairs(scenario, firsts=firsts, seconds=Share(share.seed, of=SECOND_FAULTS_OF))
+    return tally
 
 
 def test_the_scenarios_reach_each_act_of_the_protocol() -> None:

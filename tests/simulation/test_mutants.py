@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.copy_mutants import IN_THE_COPY_WORLD
+from tests.simulation.copy_mutants import IN_COPY_HISTORIES, IN_THE_COPY_WORLD
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
@@ -11,6 +11,7 @@ from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
 MUTANTS = [
     *IN_THE_SIMULATED_WORLD,
     *IN_THE_COPY_WORLD,
+    *IN_COPY_HISTORIES,
     *IN_THE_OBJECT_WORLD,
     *IN_OBJECT_HISTORIES,
     *IN_THE_WORLD_OF_STORED_ROWS,

@@ -12,7 +12,7 @@ from tests.simulation.counts import read_counts
 from tests.simulation.exploring import FAULTS, explore_singles
 from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS
 from tests.simulation.scenarios import Scenario
-from tests.simulation.test_copies import parts_of
+from tests.simulation.test_copies import explore_some_pairs, parts_of
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
@@ -61,6 +61,12 @@ def test_a_copy_that_wakes_up_amid_the_next_owners_work_disturbs_nobody(
     tally = explore_overlaps(scenario, share=mine, overlaps=OBJECT_OVERLAPS)
 
     assert tally.histories in parts_of(sum(tally.calls.values()) * len(OBJECT_OVERLAPS), mine.of)
+
+
+def test_a_second_fault_in_the_recovery_of_a_copy_is_repaired_too(share: Share) -> None:
+    tally = explore_some_pairs(OBJECT_SCENARIOS, share)
+
+    assert tally.histories > len(OBJECT_SCENARIOS)
 
 
 def test_the_scenarios_reach_each_act_of_the_protocol() -> None:

@@ -9,7 +9,7 @@ import os
 import pytest
 from hypothesis import seed, settings
 
-from tests.simulation.object_machine import DEEDS_MAX, ObjectHistories
+from tests.simulation.object_machine import OBJECT_DEEDS_MAX, ObjectHistories
 from tests.support.shares import read_seed
 
 pytestmark = pytest.mark.usefixtures("share")
@@ -17,4 +17,4 @@ pytestmark = pytest.mark.usefixtures("share")
 EXAMPLES = int(os.environ.get("GOBBLIN_PROOF_EXAMPLES", "40"))
 
 TestObjectHistories = seed(read_seed())(ObjectHistories).TestCase
-TestObjectHistories.settings = settings(max_examples=EXAMPLES, stateful_step_count=DEEDS_MAX, deadline=None)
+TestObjectHistories.settings = settings(max_examples=EXAMPLES, stateful_step_count=OBJECT_DEEDS_MAX, deadline=None)

@@ -35,7 +35,7 @@ def backups(server: EmbeddedServer) -> Iterator[Backup]:
             # CREATE DATABASE … TEMPLATE refuses a source that anybody is connected to.
             world.engine.dispose()
             url = stack.enter_context(_copied(server, world.lake))
-            restored = World(dataclasses.replace(world.lake, database_url=url))
+            restored = dataclasses.replace(world.lake, database_url=url).open_world()
             stack.callback(restored.close)
             return restored
 
