@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.commit.folding import FoldBounds
-from gobblin_assets.commit.postgres.folding import UNTOLD_S
+from gobblin_assets.commit.postgres.fold_members import UNTOLD_S
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.state.leases import Lease

@@ -144,7 +144,7 @@ def test_in_a_bucket_neither_lies_in_the_other(versitygw: S3Server, database_url
     def rows_in(at: str) -> Lake:
         folder = tmp_path / at.replace("/", "_")
         folder.mkdir()
-        options = {"at": at, "bucket": bucket, "environment": environment, "job_name": folder.name}
+        options = {"at": at, "store": f"s3://{bucket}", "environment": environment, "job_name": folder.name}
         return make_lake(database_url, folder, (ROWS, OBJECTS), **options)
 
     run_rows(rows_in("mirror/shop"))
