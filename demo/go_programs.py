@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.settings import cache_folder
 
 BUILD_S_MAX: Final = 1_800.0
 
@@ -21,7 +22,7 @@ def build_go_program(package: str, version: str) -> Path:
     RejectedError where there is no Go, and where Go can't build it.
     """
     name = package.rpartition("/")[2]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gobblin-assets" / "go"
+    cache = cache_folder() / "go"
     program = cache / f"{name}-{version}"
     if program.exists():
         return program

@@ -29,6 +29,11 @@ class Settings:
         return self.home / "discovery" / f"{job}.json"
 
 
+def cache_folder() -> Path:
+    """The folder of the user's cache for what can be made or fetched again. It may not be there yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "gobblin-assets"
+
+
 def make_home(home: Path) -> None:
     """Make the folder unless it exists. git ignores a folder that is made here: it holds a database and its password.
 

@@ -19,6 +19,7 @@ from xml.sax.saxutils import quoteattr
 import pyspark
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.settings import cache_folder
 
 CACHE_VARIABLE: Final = "GOBBLIN_JAR_CACHE"
 """Names the folder for the jars; without it they are below the user's cache folder."""
@@ -56,7 +57,7 @@ def _cache_folder() -> Path:
     given = os.environ.get(CACHE_VARIABLE)
     if given:
         return Path(given).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "gobblin-assets" / "jars"
+    return cache_folder() / "jars"
 
 
 def _fetch(coordinates: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:

@@ -51,7 +51,7 @@ def stop_spark() -> None:
 
 @spark.command("archive")
 def archive_classes() -> None:
-    """Write an archive of Spark's classes, once: with it a JVM of Spark starts in some half of the time.
+    """Write an archive of Spark's classes, once: with it a JVM of Spark starts in two thirds of the time.
 
     All sessions and servers of this user take it from then on, with this Java and this Spark.
     """

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.posix_errors import families
+from gobblin_assets.settings import cache_folder
 from gobblin_assets.spark.java import check_java, find_java
 
 MAKE_S_MAX: Final = 300.0
@@ -64,9 +65,8 @@ def archive_path() -> Path:
     java = Path(find_java(os.environ)).resolve()
     spark = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     facts = [str(java), str(java.stat().st_mtime_ns), spark, pyspark.__version__]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute()
     mark = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    return cache / "gobblin-assets" / f"spark-classes-{mark}.jsa"
+    return cache_folder() / f"spark-classes-{mark}.jsa"
 
 
 def _is_ours(archive: Path) -> bool:

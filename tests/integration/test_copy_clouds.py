@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from tests.support import cloud_servers, s3_servers
 from tests.support.cloud_servers import CloudServer
-from tests.support.command_lake import ask, invoke
+from tests.support.command_lake import ask, fail_job, run_job
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
@@ -79,25 +79,13 @@ def reach(server: CloudServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def run(job: str) -> str:
-    found = invoke("run", job, "--no-dagster")
-    assert found.exit_code == 0, found.output
-    return found.output
-
-
-def fail(job: str) -> str:
-    found = invoke("run", job, "--no-dagster")
-    assert found.exit_code != 0, found.output
-    return found.output
-
-
 @BOTH
 def test_a_tree_is_copied_and_then_only_what_differs(mirror: Mirror) -> None:
     mirror.put_all({"marked/": b""})
     job = mirror.write_job()
-    assert f"{len(TREE)} new files" in run(job)
+    assert f"{len(TREE)} new files" in run_job(job)
     assert mirror.copied() == Counter(TREE.items())
-    assert "nothing differs" in run(job)
+    assert "nothing differs" in run_job(job)
 
     kept = (mirror.out / "docs/large").stat()
     mirror.put_all({"a b": b"changed", "d/new": b"new"})
@@ -105,12 +93,12 @@ def test_a_tree_is_copied_and_then_only_what_differs(mirror: Mirror) -> None:
     (planned,) = ask("plan", job)
     changes = {each["path"]: each["action"] for each in planned["changes"]}
     assert changes == {"a b": "replace", "d/new": "create", "nothing": "remove"}
-    run(job)
+    run_job(job)
     changed = {**TREE, "a b": b"changed", "d/new": b"new"}
     del changed["nothing"]
     assert mirror.copied() == Counter(changed.items())
     assert (mirror.out / "docs/large").stat().st_ino == kept.st_ino
-    assert "nothing differs" in run(mirror.write_job(options="verify: reread, defaults: {same: checksum},"))
+    assert "nothing differs" in run_job(mirror.write_job(options="verify: reread, defaults: {same: checksum},"))
 
 
 @BOTH
@@ -120,14 +108,14 @@ def test_a_tree_goes_to_a_bucket(mirror: Mirror, versitygw: S3Server, monkeypatc
         monkeypatch.setenv(name, value)
     bucket = versitygw.make_bucket()
     job = mirror.write_job(destination=f"s3://{bucket}/out")
-    run(job)
+    run_job(job)
     files, top = versitygw.open(), f"/{bucket}/out/docs/"
     found = Counter[tuple[str, bytes]]()
     for each in files.list_objects(top.rstrip("/")):
         with files.open_input(each.path) as stream:
             found[each.path.removeprefix(top), stream.read()] += 1
     assert found == Counter(TREE.items())
-    assert "nothing differs" in run(job)
+    assert "nothing differs" in run_job(job)
 
 
 # --- what fails meanwhile
@@ -148,11 +136,11 @@ def test_an_object_that_changes_while_it_is_read_fails_and_nothing_is_published(
     with cutting_proxy(mirror.server.address[1]) as proxy:
         proxy.at_bytes, proxy.call = 4 << 20, change
         reach(mirror.server.at(proxy.port), monkeypatch)
-        output = fail(mirror.write_job(options="retry: {task_tries_max: 1},"))
+        output = fail_job(mirror.write_job(options="retry: {task_tries_max: 1},"))
     assert "docs/large is another version now" in output or "docs/large is gone" in output
     assert mirror.copied() == Counter()
     reach(mirror.server, monkeypatch)
-    run(mirror.write_job())
+    run_job(mirror.write_job())
     left = {**TREE, "large": content}
     assert mirror.copied() == Counter((name, each) for name, each in left.items() if each is not None)
 
@@ -163,7 +151,7 @@ def test_a_connection_that_is_cut_in_an_object_is_opened_again(mirror: Mirror, m
     with cutting_proxy(mirror.server.address[1], cut_after=5 << 20) as proxy:
         proxy.cuts = 2
         reach(mirror.server.at(proxy.port), monkeypatch)
-        run(mirror.write_job())
+        run_job(mirror.write_job())
         assert not proxy.cuts
     assert mirror.copied() == Counter(TREE.items())
 
@@ -181,7 +169,7 @@ def test_a_store_that_is_busy_in_the_middle_of_an_object_is_asked_again(
     with faulty_store(mirror.server.address) as proxy:
         proxy.choose = choose
         reach(mirror.server.at(int(proxy.endpoint_url.rpartition(":")[2])), monkeypatch)
-        run(mirror.write_job())
+        run_job(mirror.write_job())
     assert not left
     assert mirror.copied() == Counter(TREE.items())
 
@@ -191,10 +179,10 @@ def test_a_store_that_is_busy_in_the_middle_of_an_object_is_asked_again(
 def test_no_secret_is_kept_or_said(mirror: Mirror, monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
     with cutting_proxy(mirror.server.address[1], cut_after=1 << 20) as proxy:
         reach(mirror.server.at(proxy.port), monkeypatch)
-        said = fail(mirror.write_job(options="retry: {task_tries_max: 1},"))
+        said = fail_job(mirror.write_job(options="retry: {task_tries_max: 1},"))
     assert "can't read" in said
     reach(mirror.server, monkeypatch)
-    said += run(mirror.write_job())
+    said += run_job(mirror.write_job())
     assert mirror.server.secret not in said
     assert mirror.server.secret not in read_database(database_url)
     kept = [path for path in mirror.out.parent.rglob("*") if path.is_file() and not path.is_symlink()]

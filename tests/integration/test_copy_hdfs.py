@@ -11,7 +11,7 @@ import pytest
 
 from gobblin_assets.errors import ErrorFamily
 from tests.support import hdfs_server as servers
-from tests.support.command_lake import invoke
+from tests.support.command_lake import run_job
 from tests.support.copy_lake import look_at
 from tests.support.hdfs_lake import HdfsLake, make_hdfs_lake
 from tests.support.hdfs_place import HdfsClient
@@ -43,12 +43,6 @@ def write_job(folder: Path, name: str, source: str, destination: str, options: s
     return str(path)
 
 
-def run(job: str) -> str:
-    found = invoke("run", job, "--no-dagster")
-    assert found.exit_code == 0, found.output
-    return found.output
-
-
 @pytest.mark.rotating
 @pytest.mark.parametrize("options", ["", "verify: reread, defaults: {same: checksum},"])
 def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path: Path, options: str) -> None:
@@ -72,17 +66,17 @@ def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path:
         write_job(tmp_path, "back", second, str(tmp_path / "back"), options),
     ]
     for job in jobs:
-        run(job)
+        run_job(job)
     assert look_at(tmp_path / "back/docs") == look_at(source / "docs")
 
     (source / "docs/old").unlink()
     (source / "docs/a").write_bytes(b"changed")
     os.utime(source / "docs/a", ns=(0, 1_800_000_000_000 * MS_NS))
     for job in jobs:
-        assert "0 new files, 1 replaced, 1 removed" in run(job)
+        assert "0 new files, 1 replaced, 1 removed" in run_job(job)
     assert look_at(tmp_path / "back/docs") == look_at(source / "docs")
     for job in jobs:
-        assert "nothing differs" in run(job)
+        assert "nothing differs" in run_job(job)
 
 
 @pytest.fixture

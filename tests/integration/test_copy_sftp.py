@@ -13,7 +13,7 @@ from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.transfer.local import READY_FILES_MIN, LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import FileResult
 from tests.support import s3_servers, sftp_servers
-from tests.support.command_lake import ask, invoke
+from tests.support.command_lake import ask, fail_job, run_job
 from tests.support.copy_lake import Look, look_at
 from tests.support.copying import ALL_OF_TREE, copying_processes, divide, order_of, staged
 from tests.support.cutting_proxy import cutting_proxy
@@ -90,18 +90,6 @@ def mirror(sftp_server: SshServer, database_url: str, tmp_path: Path, monkeypatc
     return made
 
 
-def run(job: str) -> str:
-    found = invoke("run", job, "--no-dagster")
-    assert found.exit_code == 0, found.output
-    return found.output
-
-
-def fail(job: str) -> str:
-    found = invoke("run", job, "--no-dagster")
-    assert found.exit_code != 0, found.output
-    return found.output
-
-
 @pytest.mark.parametrize(
     ("options", "sftp_server"),
     cross(("", "verify: reread, defaults: {same: checksum},"), ("openssh", "python_sftp")),
@@ -110,9 +98,9 @@ def fail(job: str) -> str:
 def test_a_tree_is_copied_and_then_only_what_differs(mirror: Mirror, options: str) -> None:
     mirror.make_tree()
     job = mirror.write_job(options=options)
-    assert "8 new files" in run(job)
+    assert "8 new files" in run_job(job)
     assert mirror.copied() == mirror.expected()
-    assert "nothing differs" in run(job)
+    assert "nothing differs" in run_job(job)
 
     (mirror.docs / "nothing").unlink()
     (mirror.docs / "a b").write_bytes(b"changed")
@@ -121,10 +109,10 @@ def test_a_tree_is_copied_and_then_only_what_differs(mirror: Mirror, options: st
     (planned,) = ask("plan", job)
     changes = {each["path"]: each["action"] for each in planned["changes"]}
     assert changes == {"a b": "replace", "d/new": "create", "nothing": "remove"}
-    run(job)
+    run_job(job)
     assert mirror.copied() == mirror.expected()
     assert (mirror.out / "docs/large").stat().st_ino == kept
-    assert "nothing differs" in run(job)
+    assert "nothing differs" in run_job(job)
 
 
 @pytest.mark.thorough
@@ -153,17 +141,17 @@ def test_a_tree_goes_to_a_bucket(mirror: Mirror, versitygw: S3Server, monkeypatc
     mirror.make_tree()
     bucket = versitygw.make_bucket()
     job = mirror.write_job(destination=f"s3://{bucket}/out")
-    run(job)
+    run_job(job)
     files, found = versitygw.open(), {}
     for each in files.list_objects(f"/{bucket}/out/docs"):
         found[each.path.removeprefix(f"/{bucket}/out/docs/")] = each.size_bytes
     assert found == {name: len(each[2]) for name, each in mirror.expected().items() if len(each) > 1}
-    assert "nothing differs" in run(job)
+    assert "nothing differs" in run_job(job)
 
 
 def test_owners_are_kept_by_number(mirror: Mirror) -> None:
     (mirror.docs / "a").write_bytes(b"a")
-    output = run(mirror.write_job(options="defaults: {preserve: ugptx},"))
+    output = run_job(mirror.write_job(options="defaults: {preserve: ugptx},"))
     assert "preserve: x have no effect, since the source has no such attributes" in output
     found, origin = (mirror.out / "docs/a").stat(), (mirror.docs / "a").stat()
     assert (found.st_uid, found.st_gid) == (origin.st_uid, origin.st_gid)
@@ -189,11 +177,11 @@ def test_a_file_that_changes_while_it_is_read_fails_and_nothing_is_published(
     mirror.make_tree()
     with cutting_proxy(mirror.server.port) as proxy:
         proxy.at_bytes, proxy.call = 4 << 20, lambda: change(mirror.docs / "large")
-        output = fail(mirror.write_job(port=proxy.port, options="retry: {task_tries_max: 1},"))
+        output = fail_job(mirror.write_job(port=proxy.port, options="retry: {task_tries_max: 1},"))
     assert "large changed while it was read" in output or "large is gone" in output
     assert mirror.copied() == {}
     job = mirror.write_job()
-    run(job)
+    run_job(job)
     assert mirror.copied() == mirror.expected()
 
 
@@ -201,7 +189,7 @@ def test_a_connection_that_is_cut_in_a_file_is_opened_again(mirror: Mirror) -> N
     mirror.make_tree()
     with cutting_proxy(mirror.server.port, cut_after=5 << 20) as proxy:
         proxy.cuts = 2
-        run(mirror.write_job(port=proxy.port))
+        run_job(mirror.write_job(port=proxy.port))
         assert proxy.connections > 2
     assert mirror.copied() == mirror.expected()
 
@@ -210,10 +198,10 @@ def test_a_connection_that_is_always_cut_fails_and_the_next_run_finishes(mirror:
     mirror.make_tree()
     with cutting_proxy(mirror.server.port, cut_after=1 << 20) as proxy:
         job = mirror.write_job(port=proxy.port)
-        assert "was lost 3 times" in fail(job)
+        assert "was lost 3 times" in fail_job(job)
         assert mirror.copied() == {}
         proxy.cut_after = None
-        run(job)
+        run_job(job)
     assert mirror.copied() == mirror.expected()
 
 
@@ -223,33 +211,33 @@ def test_a_connection_that_is_always_cut_fails_and_the_next_run_finishes(mirror:
 def test_links_and_special_files_are_as_the_job_says(mirror: Mirror) -> None:
     (mirror.docs / "file").write_bytes(b"x")
     (mirror.docs / "link").symlink_to("file")
-    assert "'link' is a link in the source" in fail(mirror.write_job())
-    assert "1 links and special files of the source are left out" in run(
+    assert "'link' is a link in the source" in fail_job(mirror.write_job())
+    assert "1 links and special files of the source are left out" in run_job(
         mirror.write_job(options="defaults: {links: skip},")
     )
     assert mirror.copied().keys() == {"file"}
-    run(mirror.write_job(options="defaults: {links: follow},"))
+    run_job(mirror.write_job(options="defaults: {links: follow},"))
     assert (mirror.out / "docs/link").read_bytes() == b"x"
     assert not (mirror.out / "docs/link").is_symlink()
     os.mkfifo(mirror.docs / "pipe")
-    assert "'pipe' is a special file in the source" in fail(mirror.write_job(options="defaults: {links: follow},"))
+    assert "'pipe' is a special file in the source" in fail_job(mirror.write_job(options="defaults: {links: follow},"))
 
 
 def test_what_can_not_be_read_is_named_and_nothing_is_published(mirror: Mirror) -> None:
     mirror.make_tree()
     (mirror.docs / "d/e").chmod(0)
-    output = fail(mirror.write_job())
+    output = fail_job(mirror.write_job())
     assert "docs/d/e: Permission denied" in output
     (mirror.docs / "d/e").chmod(0o755)
     (mirror.docs / "nothing").chmod(0)
-    assert "docs/nothing: Permission denied" in fail(mirror.write_job())
+    assert "docs/nothing: Permission denied" in fail_job(mirror.write_job())
     assert mirror.copied() == {}
     (mirror.docs / "nothing").chmod(0o644)
-    run(mirror.write_job())
+    run_job(mirror.write_job())
     for path in mirror.docs.iterdir():
         path.rename(mirror.root / path.name)
     mirror.docs.rmdir()
-    assert "docs is missing" in fail(mirror.write_job())
+    assert "docs is missing" in fail_job(mirror.write_job())
     assert len(mirror.copied()) > len("docs"), "a missing root removed what was copied"
 
 
@@ -262,7 +250,7 @@ def test_what_can_not_be_read_is_named_and_nothing_is_published(mirror: Mirror) 
     ],
 )
 def test_options_for_mounted_file_systems_are_refused(mirror: Mirror, options: str, said: str) -> None:
-    assert said in fail(mirror.write_job(options=options))
+    assert said in fail_job(mirror.write_job(options=options))
 
 
 def test_another_servers_key_and_a_wrong_password_are_refused_and_no_secret_is_kept(
@@ -273,16 +261,16 @@ def test_another_servers_key_and_a_wrong_password_are_refused_and_no_secret_is_k
     (there.docs / "file").write_bytes(b"x")
     monkeypatch.setenv("GOBBLIN_SFTP_KEY_FILE", "")
     monkeypatch.setenv("GOBBLIN_SFTP_PASSWORD", PASSWORD)
-    said = fail(there.write_job())
+    said = fail_job(there.write_job())
     assert "GOBBLIN_SFTP_KNOWN_HOSTS" in said
     assert "ssh-keygen -R" in said
     monkeypatch.setenv("GOBBLIN_SFTP_KNOWN_HOSTS", python_sftp.settings.known_hosts)
     monkeypatch.setenv("GOBBLIN_SFTP_PASSWORD", f"not {PASSWORD}")
-    said += fail(there.write_job())
+    said += fail_job(there.write_job())
     assert "does not let the user" in said
     assert there.copied() == {}
     monkeypatch.setenv("GOBBLIN_SFTP_PASSWORD", PASSWORD)
-    said += run(there.write_job())
+    said += run_job(there.write_job())
     assert there.copied().keys() == {"file"}
 
     assert PASSWORD not in said
@@ -306,5 +294,5 @@ def read_database(url: str) -> str:
 def test_a_new_file_has_the_mode_of_its_origin(mirror: Mirror) -> None:
     (mirror.docs / "program").write_bytes(b"#!")
     (mirror.docs / "program").chmod(0o755)
-    run(mirror.write_job())
+    run_job(mirror.write_job())
     assert stat.S_IMODE((mirror.out / "docs/program").stat().st_mode) == 0o755

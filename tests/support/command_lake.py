@@ -43,6 +43,20 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
+def run_job(job: str) -> str:
+    """What the command says of a run that succeeds. ``job``: its file."""
+    found = invoke("run", job, "--no-dagster")
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def fail_job(job: str) -> str:
+    """What the command says of a run that fails."""
+    found = invoke("run", job, "--no-dagster")
+    assert found.exit_code != 0, found.output
+    return found.output
+
+
 def ask(*arguments: str) -> Any:
     """The JSON output of a command that must succeed."""
     result = invoke(*arguments, "--json")

@@ -2,7 +2,7 @@
 
 On a machine that has nothing cached, Go builds versitygw and fake-gcs-server for minutes while the tests use the
 processors, Maven brings Hadoop, npm Azurite, and apt an sshd; a test that waits for that would reach its timeout. The
-many JVMs of the tests start in half of the time with an archive of Spark's classes. What can't be brought here is said
+many JVMs of the tests start sooner with an archive of Spark's classes. What can't be brought here is said
 by the tests that need it.
 """
 

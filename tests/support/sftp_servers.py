@@ -31,6 +31,7 @@ from gobblin_assets.fs.sftp.login import SftpServer
 from gobblin_assets.fs.sftp.session import ANSWER_WAIT_S
 from gobblin_assets.fs.sftp.settings import AGENT_VARIABLE, PREFIX, SftpSettings
 from gobblin_assets.fs.sftp.tree import SftpTree
+from gobblin_assets.settings import cache_folder
 
 PACKAGES: Final = ("openssh-server", "libwrap0")
 PASSWORD: Final = "pass word/of:the@tester"
@@ -184,7 +185,7 @@ def find_sshd() -> tuple[Path, ...]:
     own = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if own is not None:
         return (Path(own),)
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gobblin-assets" / "openssh"
+    kept = cache_folder() / "openssh"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with (kept.parent / "openssh.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
