@@ -159,12 +159,12 @@ class CopyWorld(World):
                 self._sync_below(SOURCE, path)
 
     def _sync_below(self, root: str, path: str) -> None:
-        """The file, if it is there, and the names on the way to it."""
+        """The file, if it is there, and the names on the way to it, also those of directories that a run just moved."""
         directory = path.rpartition("/")[0]
         while len(directory) >= len(root):
             self.disk.sync_directory(directory)
+            self.disk.sync_name(directory)
             directory = directory.rpartition("/")[0]
-        self.disk.sync_directory("/")
         if self.disk.exists(path):
             self.disk.sync_file(path)
 

@@ -285,6 +285,10 @@ class SimDisk:
     def sync_file(self, path: str) -> None:
         """Make the content of a file durable, and its name in its own directory."""
         self.sync_content(path)
+        self.sync_name(path)
+
+    def sync_name(self, path: str) -> None:
+        """Make one name durable, of a file or of a directory; if it came by a rename, its old name is gone as well."""
         self._inodes.sync_names(*self._entry(path))
 
     def sync_directory(self, path: str) -> None:
