@@ -1,6 +1,7 @@
 """Rows that failed a policy, looked at afterwards. Nothing of this runs where no row failed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -58,37 +59,59 @@ def look_at_failed(frame: DataFrame, policy: RowPolicySpec, spec: DatasetSpec) -
     return RowFailures(failing.count(), tuple(samples))
 
 
-def sample_quarantine(
-    heads: Iterable[pa.RecordBatch], schema: t.StructType | None, spec: DatasetSpec
-) -> tuple[str, ...]:
-    """Some of the rows that were set aside, each with the policies that it failed. ``heads``: of the first files."""
+@dataclass(frozen=True, slots=True)
+class RowSampler:
+    """Shows rows that were set aside, each with the policies that it failed. A value that can be pickled.
+
+    ``types``: of the shown columns, as Spark writes them.
+    """
+
+    types: Mapping[str, str]
+    with_values: bool
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """What is read of a row."""
+        return [*self.types, FAILED_COLUMN]
+
+    def show(self, batch: pa.RecordBatch, count: int) -> list[str]:
+        """The first ``count`` rows at most. No text is longer than what the columns' names and bounds allow."""
+        return [
+            write_sample(
+                {name: _show(row[name], kind, with_values=self.with_values) for name, kind in self.types.items()},
+                row[FAILED_COLUMN],
+            )
+            for row in batch.slice(0, count).select(self.columns).to_pylist()
+        ]
+
+
+def open_sampler(spec: DatasetSpec, schema: t.StructType | None, directories: Collection[str]) -> RowSampler | None:
+    """None where no row is shown. ``schema``: of rows that were set aside; its ``directories`` are not in the files."""
     if spec.quality.samples == "none" or schema is None:
-        return ()
+        return None
+    policies = [policy for policy in spec.quality.rows if policy.on_failure == "err_file"]
+    names = choose_columns(spec, policies, [name for name in schema.names if name not in directories])
+    return RowSampler({name: schema[name].dataType.simpleString() for name in names}, spec.quality.samples == "values")
+
+
+def sample_files(fs: FileSystem, directories: Sequence[Output], sampler: RowSampler | None) -> list[str]:
+    """Some of the rows in files that were set aside. Files are read one by one."""
     samples: list[str] = []
-    for batch in heads:
-        samples += _sample(batch, schema, spec, SAMPLES_MAX - len(samples))
+    if sampler is None:
+        return samples
+    for path in _list_files(directories):
+        samples += sampler.show(_read_head(fs, path, sampler.columns), SAMPLES_MAX - len(samples))
         if len(samples) >= SAMPLES_MAX:
             break
-    return tuple(samples)
+    return samples
 
 
-def read_heads(
-    fs: FileSystem, directories: Sequence[Output], schema: t.StructType | None, spec: DatasetSpec
-) -> Iterator[pa.RecordBatch]:
-    """The first rows of files that were set aside: of the columns that are shown. Files are read one by one."""
-    for path in _list_files(directories):
-        try:
-            with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
-                names = _choose(file.schema_arrow.names, schema or t.StructType(), spec)
-                yield next(file.iter_batches(batch_size=_BATCH_ROWS, columns=[*names, FAILED_COLUMN]))
-        except (ArrowException, OSError) as error:
-            raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
-
-
-def _choose(there: Sequence[str], schema: t.StructType, spec: DatasetSpec) -> Sequence[str]:
-    """Columns that became directories are not in the files."""
-    policies = [policy for policy in spec.quality.rows if policy.on_failure == "err_file"]
-    return choose_columns(spec, policies, [name for name in schema.names if name in set(there)])
+def _read_head(fs: FileSystem, path: str, columns: Sequence[str]) -> pa.RecordBatch:
+    try:
+        with fs.open_input(path) as stream, pq.ParquetFile(stream) as file:
+            return next(file.iter_batches(batch_size=_BATCH_ROWS, columns=columns))
+    except (ArrowException, OSError) as error:
+        raise RetryableError(f"{path} is no readable Parquet file: {error}", path=path) from error
 
 
 def _list_files(directories: Sequence[Output]) -> Iterator[str]:
@@ -96,18 +119,6 @@ def _list_files(directories: Sequence[Output]) -> Iterator[str]:
     aside = (each for each in directories if each.role is Role.QUARANTINE)
     paths = [f"{each.path}/{file.name}" for each in aside for file in each.files[:SAMPLES_MAX]]
     yield from paths[:SAMPLES_MAX]
-
-
-def _sample(batch: pa.RecordBatch, schema: t.StructType, spec: DatasetSpec, count: int) -> list[str]:
-    names = _choose(batch.schema.names, schema, spec)
-    with_values = spec.quality.samples == "values"
-    return [
-        write_sample(
-            {name: _show(row[name], schema[name].dataType.simpleString(), with_values=with_values) for name in names},
-            row[FAILED_COLUMN],
-        )
-        for row in batch.slice(0, count).select([*names, FAILED_COLUMN]).to_pylist()
-    ]
 
 
 def _show(value: Any, type_text: str, *, with_values: bool) -> ShownValue:

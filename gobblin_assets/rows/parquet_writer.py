@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from gobblin_assets.commit.steps import CommitStep
@@ -46,14 +45,14 @@ _PAGE_CHECKSUMS: Final = {"parquet.page.write-checksum.enabled": "true"}
 class WrittenDirectory:
     """A directory with data files in it. ``path`` is absolute; ``partition_path`` is relative to the attempt's
     directory: ``""``, or ``column=value`` segments as Spark escaped them. Files are in the order of their names.
-    ``steps`` publish files that are published one by one; ``heads`` are the first rows of files that can't be read yet.
+    ``steps`` publish files that are published one by one; ``samples``: rows of files that can't be read yet, as texts.
     """
 
     path: str
     partition_path: str
     files: tuple[DataFile, ...]
     steps: tuple[CommitStep, ...] = ()
-    heads: tuple[pa.RecordBatch, ...] = ()
+    samples: tuple[str, ...] = ()
 
     @property
     def row_count(self) -> int:

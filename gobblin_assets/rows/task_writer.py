@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,20 +39,25 @@ _KEY: Final = "gobblin_partition"
 _ANSWER: Final = "found binary"
 _ANSWER_FIELDS: Final = pa.schema([("found", pa.binary())])
 
-# Of each file, so that people can be shown rows that were set aside.
-HEAD_ROWS: Final = 3
-
 _STORABLE: Final = (
     *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
     *(t.StringType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
 )
 
 
+class TaskFiles(NewFiles, Protocol):
+    """The files of one task."""
+
+    def sample(self, partition_path: str, first: pa.RecordBatch) -> Sequence[str]:
+        """Rows of a directory's first batch that people may be shown, as short texts; none of most directories."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TaskWrite:
     """What a task needs, as a value that is pickled. ``open_files`` is called where the files are written."""
 
-    open_files: Callable[[], NewFiles]
+    open_files: Callable[[], TaskFiles]
     partition_columns: tuple[str, ...]
     file_rows_max: int
     compression: str
@@ -60,11 +65,11 @@ class TaskWrite:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that a task finished. ``head``: its first rows."""
+    """A file that a task finished. ``samples``: rows that people are shown. No other row comes to the driver."""
 
     partition_path: str
     finished: FinishedRows
-    head: pa.RecordBatch
+    samples: Sequence[str] = ()
 
 
 def write_by_tasks(
@@ -133,7 +138,7 @@ def _answer(found: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], schema=_ANSWER_FIELDS)
 
 
-def _write_all(order: TaskWrite, files: NewFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[WrittenFile]:
+def _write_all(order: TaskWrite, files: TaskFiles, batches: Iterable[pa.RecordBatch]) -> Iterator[WrittenFile]:
     task = TaskContext.get()
     number = 0 if task is None else task.partitionId()
     for key, some in groupby(_cut(batches, has_key=bool(order.partition_columns)), key=itemgetter(0)):
@@ -150,9 +155,10 @@ def _write_all(order: TaskWrite, files: NewFiles, batches: Iterable[pa.RecordBat
         ) as writer:
             for batch in chain([first], rows):
                 writer.write(batch)
-        # A slice would be pickled with all rows of its batch.
-        head = first.take(pa.array(range(min(HEAD_ROWS, first.num_rows))))
-        yield from (WrittenFile(path, each, head) for each in writer.files)
+        samples = files.sample(path, first)
+        for finished in writer.files:
+            yield WrittenFile(path, finished, samples)
+            samples = ()
 
 
 def _cut(batches: Iterable[pa.RecordBatch], *, has_key: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -191,7 +197,7 @@ def _gather(files: Sequence[WrittenFile]) -> list[WrittenDirectory]:
                 partition_path=path,
                 files=tuple(each.finished.file for each in together),
                 steps=tuple(each.finished.step for each in together if each.finished.step is not None),
-                heads=tuple(each.head for each in together),
+                samples=tuple(text for each in together for text in each.samples),
             )
         )
     return directories

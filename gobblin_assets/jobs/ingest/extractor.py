@@ -23,10 +23,9 @@ from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.attempt_files import ALONE, AttemptPlace, open_attempt_files
 from gobblin_assets.rows.converters import convert
 from gobblin_assets.rows.dataset_reader import read_published
-from gobblin_assets.rows.failed_rows import look_at_failed, read_heads, sample_quarantine
+from gobblin_assets.rows.failed_rows import look_at_failed, open_sampler, sample_files
 from gobblin_assets.rows.file_sizes import plan_file_rows_max
 from gobblin_assets.rows.late_rows import without_published
-from gobblin_assets.rows.new_files import NewFiles
 from gobblin_assets.rows.observation import Observed, ObservedPositions, observe_positions
 from gobblin_assets.rows.output_partitions import add_output_partitions, explain_partition_failure, published_path
 from gobblin_assets.rows.parquet_writer import (
@@ -43,8 +42,8 @@ from gobblin_assets.rows.row_quality import (
     parse_share_path,
     split_rows,
 )
-from gobblin_assets.rows.row_samples import RowFailures
-from gobblin_assets.rows.task_writer import TaskWrite, write_by_tasks
+from gobblin_assets.rows.row_samples import SAMPLES_MAX, RowFailures
+from gobblin_assets.rows.task_writer import TaskFiles, TaskWrite, write_by_tasks
 from gobblin_assets.run.job_kind import Output, Staged, UnitPlan, WorkOrder
 from gobblin_assets.run.slices import partition_text
 from gobblin_assets.sources.port import read_plan_of
@@ -83,7 +82,7 @@ class SparkExtractor:
 
     def do(self, order: WorkOrder) -> Staged:
         if not order.units:
-            return self._describe(order, (), _Written(None, {}, self._plan_schemas(order), ()), rows_read=0)
+            return self._describe(order, (), _Written(None, {}, self._plan_schemas(order), (), ()), rows_read=0)
         directory = f"{order.directory}/{_DATA_DIRECTORY}"
         self._fs.make_directories(order.directory)
         written = self._write_explained(
@@ -170,19 +169,18 @@ class SparkExtractor:
             Output(role, found.path, published_path(role, path, spec.writer), found.files, found.steps)
             for role, path, found in placed
         )
-        aside = written.schemas.get(Role.QUARANTINE)
-        heads = (
-            read_heads(self._fs, outputs, aside, spec)
-            if order.names is None
-            else (head for role, _path, found in placed if role is Role.QUARANTINE for head in found.heads)
-        )
+        if order.names is None:
+            sampler = open_sampler(spec, written.schemas.get(Role.QUARANTINE), written.partition_columns)
+            samples = sample_files(self._fs, outputs, sampler)
+        else:
+            samples = [text for _role, _path, found in placed for text in found.samples]
         return Staged(
             outputs=outputs,
             rows_read=rows_read,
             file_schemas={role: schema.jsonValue() for role, schema in written.schemas.items()},
             columns={field.name: field.dataType.simpleString() for field in written.schemas[Role.DATA].fields},
             observed_high=None if written.observed is None else written.observed.high,
-            samples=sample_quarantine(heads, aside, spec),
+            samples=tuple(samples[:SAMPLES_MAX]),
         )
 
     def _write_explained(self, orders: Sequence[WorkOrder], read: "_Read", directory: str) -> "_Written":
@@ -244,7 +242,9 @@ class SparkExtractor:
             found: Sequence[WrittenDirectory] = ()
         else:
             place = self._fs.to_uri(directory)
-            tasks = TaskWrite(self._open_files(orders, place), columns, rows_max, spec.writer.compression)
+            tasks = TaskWrite(
+                self._open_files(orders, place, split, columns), columns, rows_max, spec.writer.compression
+            )
             rules = read_plan_of(order.plan)
             # A converter makes wider rows of those that the reader holds, and a sort or a join mixes them.
             rows_held = None if spec.converters or columns or rules.late_key else rules.rows_held
@@ -256,18 +256,21 @@ class SparkExtractor:
             counts = dict(given)
         else:
             counts = _count_shares(split.frame)
-        return _Written(seen, counts, split.schemas, found)
+        return _Written(seen, counts, split.schemas, found, columns)
 
-    def _open_files(self, orders: Sequence[WorkOrder], place: str) -> Callable[[], NewFiles]:
+    def _open_files(
+        self, orders: Sequence[WorkOrder], place: str, split: RowSplit, columns: Sequence[str]
+    ) -> Callable[[], TaskFiles]:
         """What a task calls to make its files."""
         is_shared = len(orders) > 1
-        places = {
-            _share_of(order) if is_shared else ALONE: AttemptPlace(
-                order.directory, order.names, read_plan_of(order.plan).spec.writer
-            )
-            for order in orders
-            if order.names is not None
-        }
+        aside = split.schemas.get(Role.QUARANTINE)
+        places = {}
+        for order in orders:
+            if order.names is not None:
+                spec = read_plan_of(order.plan).spec
+                sampler = open_sampler(spec, aside, columns)
+                share = _share_of(order) if is_shared else ALONE
+                places[share] = AttemptPlace(order.directory, order.names, spec.writer, sampler)
         return partial(open_attempt_files, place, self._umask, places, is_shared=is_shared)
 
     def _observed(self, order: WorkOrder, raw: DataFrame) -> tuple[DataFrame, ObservedPositions]:
@@ -344,13 +347,15 @@ _Read = Callable[[], tuple[DataFrame, Mapping[str, int] | None]]
 class _Written:
     """``row_counts``: how many rows should be in the files, by share; ``ALONE`` is the only share of one order.
 
-    ``directories``: what tasks finished, where the tasks wrote the files themselves.
+    ``directories``: what tasks finished, where the tasks wrote the files themselves. ``partition_columns``: not in
+    the files.
     """
 
     observed: Observed | None
     row_counts: Mapping[str, int]
     schemas: Mapping[Role, t.StructType]
     directories: Sequence[WrittenDirectory]
+    partition_columns: Sequence[str]
 
 
 def _count(frame: DataFrame) -> int:
