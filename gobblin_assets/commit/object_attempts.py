@@ -16,12 +16,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
 from gobblin_assets.commit.named_steps import SLOTS
-from gobblin_assets.errors import CorruptionError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.errors import (
+    CorruptionError,
+    GobblinError,
+    OutcomeUnknownError,
+    RejectedError,
+    RetryableError,
+)
 from gobblin_assets.fs.objects import ObjectEntry, ObjectFiles, UploadId, UploadPart, WriteOutcome
 
 ID_KEY: Final = "gobblin-id"
@@ -73,6 +79,21 @@ def write_uploads(files: ObjectFiles, staging: str, name: str, uploads: Sequence
     """Write down uploads that were begun. ``name`` is new. RetryableError if it is not."""
     content = json.dumps([[path, upload] for path, upload in uploads]).encode()
     _write(files, f"{staging}/{_UPLOADS}{name}.json", content)
+
+
+@contextmanager
+def aborted_on_error(files: ObjectFiles, begun: Collection[BegunUpload]) -> Iterator[None]:
+    """Uploads that a block begins and writes down. If it fails, nobody would find them: they are aborted.
+
+    That ends at the first that the store fails, because an error is being raised already.
+    """
+    try:
+        yield
+    except GobblinError:
+        with suppress(GobblinError):
+            for path, upload in begun:
+                files.abort_upload(path, upload)
+        raise
 
 
 def write_undo(files: ObjectFiles, staging: str, number: str, fence: int, begun: BegunUpload) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import google_crc32c
 
-from gobblin_assets.commit.object_attempts import ID_KEY, list_undone, plan_parts, slot_of, write_undo
+from gobblin_assets.commit.object_attempts import ID_KEY, aborted_on_error, list_undone, plan_parts, slot_of, write_undo
 from gobblin_assets.commit.object_decisions import ObjectAct, Stands, decide_undo_object
 from gobblin_assets.commit.steps import CapturedStaging, UndoOutcome
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
@@ -103,7 +103,9 @@ class ObjectUndo:
 
     def _begin(self, metadata: dict[str, str], headers: Mapping[str, str] | None = None) -> UploadId:
         upload = self.files.begin_upload(self.target, metadata, headers)
-        written = write_undo(self.files, self.staging, self.number, self.captured.fence, (self.target, upload))
+        begun = self.target, upload
+        with aborted_on_error(self.files, [begun]):
+            written = write_undo(self.files, self.staging, self.number, self.captured.fence, begun)
         try:
             self.captured.require_held()
         except FencedError:

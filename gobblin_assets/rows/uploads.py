@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, cast
 
 import google_crc32c
 
-from gobblin_assets.commit.object_attempts import ID_KEY, PART_BYTES, expected_etag, write_uploads
+from gobblin_assets.commit.object_attempts import ID_KEY, PART_BYTES, aborted_on_error, expected_etag, write_uploads
 from gobblin_assets.commit.object_steps import PublishObject, object_id
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.model.files import DataFile, FileIdentity
@@ -41,7 +41,9 @@ class UploadedFiles:
         path = f"{self.names.directory_of(self.role, partition_path)}/{name}"
         number = uuid.uuid4().hex
         upload = self.objects.begin_upload(path, {ID_KEY: object_id(self.staging, number)})
-        write_uploads(self.objects, self.staging, number, [(path, upload)])
+        begun = [(path, upload)]
+        with aborted_on_error(self.objects, begun):
+            write_uploads(self.objects, self.staging, number, begun)
         return _UploadedFile(self.objects, self.staging, path, number, upload)
 
 

@@ -9,11 +9,13 @@ from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from gobblin_assets.commit.object_attempts import discard_attempt
 from gobblin_assets.destinations.object_outputs import StagedUpload
+from gobblin_assets.destinations.row_files import FinalNames
 from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
 from gobblin_assets.fs.object_reading import ObjectStream
 from gobblin_assets.fs.posix_ranged import open_posix_ranged
@@ -21,6 +23,10 @@ from gobblin_assets.jobs.copy import uploading
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure
 from gobblin_assets.jobs.copy.uploading import Uploading, UploadOrder
 from gobblin_assets.model.files import FileIdentity
+from gobblin_assets.model.state import SequenceId
+from gobblin_assets.model.urn import parse_job_name, parse_urn
+from gobblin_assets.rows.uploads import UploadedFiles
+from gobblin_assets.run.destination import Target
 from tests.support.copying import fill, identity_of
 from tests.support.object_store import MemoryObjects, ObjectStore
 
@@ -100,8 +106,7 @@ def test_an_upload_is_written_down_before_its_bytes(tmp_path: Path) -> None:
 
     def look(name: str) -> None:
         if name == "write_part":
-            written_down = {upload for path in store.objects for _path, upload in json.loads(store.read(path))}
-            assert store.uploads.keys() <= written_down
+            assert store.uploads.keys() <= list_written_down(store)
 
     orders = [order_of(n, fill(tmp_path / f"f{n}")) for n in range(5)]
     assert len(upload(Counted(store, look), orders, workers=1)) == 5
@@ -133,7 +138,7 @@ def test_a_cancelled_copy_ends_and_its_uploads_can_be_found(tmp_path: Path) -> N
     with pytest.raises(RetryableError, match="cancelled"):
         upload(Counted(store, stop), orders, workers=2, is_stopped=stopped.is_set)
     assert discard_attempt(MemoryObjects(store), STAGING)
-    assert not [each for each in store.uploads.values() if each.parts]
+    assert not store.uploads
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -151,8 +156,58 @@ def test_what_the_store_failed_is_uploaded_once_more(tmp_path: Path, request_: s
     results = upload(Counted(store, fail_once), orders, workers=workers)
     assert sorted(results) == [0, 1, 2, 3]
     assert all(isinstance(each, StagedUpload) for each in results.values())
-    written_down = {upload for path in store.objects for _path, upload in json.loads(store.read(path))}
-    assert {upload for upload, each in store.uploads.items() if each.parts} <= written_down
+    assert store.uploads.keys() <= list_written_down(store)
+
+
+def list_written_down(store: ObjectStore) -> set[str]:
+    return {upload for path in store.objects for _path, upload in json.loads(store.read(path))}
+
+
+@pytest.mark.parametrize("request_", ["begin_upload", "put_if_absent"])
+@pytest.mark.parametrize(
+    "error",
+    [RetryableError("503 SlowDown"), RejectedError("403", field="destination", hint="Give the right.")],
+    ids=str,
+)
+def test_what_was_begun_and_is_not_written_down_is_aborted(
+    tmp_path: Path, request_: str, error: RetryableError | RejectedError
+) -> None:
+    """The store fails for good, in the middle of a batch."""
+    store = ObjectStore()
+
+    def fail(name: str) -> None:
+        if name == request_ and (name != "begin_upload" or len(store.uploads) >= 3):
+            raise error
+
+    with pytest.raises(type(error)):
+        upload(Counted(store, fail), [order_of(n, fill(tmp_path / f"f{n:03}")) for n in range(50)], workers=1)
+    assert not store.uploads
+
+
+def test_a_copy_that_is_cancelled_before_it_writes_down_aborts_what_it_began(tmp_path: Path) -> None:
+    store, stopped = ObjectStore(), threading.Event()
+
+    def stop(_name: str) -> None:
+        if len(store.uploads) == 4:
+            stopped.set()
+
+    orders = [order_of(n, fill(tmp_path / f"f{n}")) for n in range(5)]
+    with pytest.raises(RetryableError, match="cancelled"):
+        upload(Counted(store, stop), orders, workers=1, is_stopped=stopped.is_set)
+    assert not store.uploads
+
+
+def test_a_file_of_rows_whose_upload_is_not_written_down_aborts_it() -> None:
+    store = ObjectStore()
+
+    def fail(name: str) -> None:
+        if name == "put_if_absent":
+            raise RetryableError("503 SlowDown")
+
+    names = FinalNames("/bucket/lake", parse_job_name("shop"), Target(parse_urn("a"), "", SequenceId(uuid4()), 1))
+    with pytest.raises(RetryableError, match="503"):
+        UploadedFiles(Counted(store, fail), STAGING, names).create("", "a.parquet")
+    assert not store.uploads
 
 
 def test_what_the_store_fails_twice_fails_alone(tmp_path: Path) -> None:

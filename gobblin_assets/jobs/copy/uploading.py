@@ -2,8 +2,8 @@
 
 A small file takes two requests, its upload and one part; its completion, which publishes it, is the third. Uploads are
 written down in the attempt before their parts are written, some hundred by one request, so that whoever cleans up after
-a dead process finds and aborts them. What a process began and could not write down any more is an upload without bytes;
-the store's own rule for unfinished uploads removes it.
+a dead process finds and aborts them. What a process can't write down it aborts. If it is killed before, each of its
+threads may leave some hundred uploads without bytes; the store's own rule for unfinished uploads removes them.
 
 A file that fails because of the store is uploaded once more after the others. If the store fails time after time, all
 ends. Memory is bounded by one part for each thread, and by ``BYTES_WAITING_MAX`` for parts of large files.
@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeVar
 
 import google_crc32c
 
-from gobblin_assets.commit.object_attempts import plan_parts, write_uploads
+from gobblin_assets.commit.object_attempts import BegunUpload, aborted_on_error, plan_parts, write_uploads
 from gobblin_assets.destinations.object_outputs import StagedUpload
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError, family_of
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
@@ -116,17 +116,20 @@ class Uploading:
 
     def _begin(self, orders: Sequence[UploadOrder]) -> list[tuple[UploadOrder, UploadId]]:
         """Their uploads, which are written down; none if the store fails."""
+        begun: list[BegunUpload] = []
         try:
-            uploads = [self._ask(orders, partial(self.files.begin_upload, each.path, each.metadata)) for each in orders]
-            begun = [(each.path, upload) for each, upload in zip(orders, uploads, strict=True)]
-            self._ask(orders, partial(write_uploads, self.files, self.staging, uuid.uuid4().hex, begun))
+            with aborted_on_error(self.files, begun):
+                for each in orders:
+                    upload = self._ask(orders, partial(self.files.begin_upload, each.path, each.metadata))
+                    begun.append((each.path, upload))
+                self._ask(orders, partial(write_uploads, self.files, self.staging, uuid.uuid4().hex, begun))
         except RetryableError as error:
             if self.is_over():
                 raise
             for each in orders:
                 self.fail(each, error)
             return []
-        return [*zip(orders, uploads, strict=True)]
+        return [(order, upload) for order, (_path, upload) in zip(orders, begun, strict=True)]
 
     def _upload(self, orders: Sequence[UploadOrder]) -> None:
         for order, upload in self._begin(orders):
