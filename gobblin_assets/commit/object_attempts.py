@@ -8,9 +8,7 @@ An attempt in an object store has no directory that could be renamed, so nobody 
 still change a name: whoever gives an attempt up aborts them.
 """
 
-import hashlib
 import json
-import re
 import time
 import uuid
 from collections import deque
@@ -28,7 +26,7 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
-from gobblin_assets.fs.objects import ObjectEntry, ObjectFiles, UploadId, UploadPart, WriteOutcome
+from gobblin_assets.fs.objects import ObjectEntry, ObjectFiles, UploadId, WriteOutcome
 
 ID_KEY: Final = "gobblin-id"
 """In an object's metadata: the attempt and the number of the step that published it."""
@@ -50,7 +48,6 @@ _ABORTED_UNASKED_MAX: Final = 8
 """So many uploads are aborted sooner than the log is asked which of them are used up."""
 
 _UPLOADS: Final = "uploads-"
-_MD5: Final = re.compile(r"[0-9a-f]{32}")
 
 BegunUpload = tuple[str, UploadId]
 """The path of the object that it becomes, and its id."""
@@ -65,14 +62,6 @@ def plan_parts(size_bytes: int, part_bytes_min: int) -> list[int]:
     part_bytes = max(PART_BYTES, part_bytes_min, -(-size_bytes // _PARTS_MAX))
     whole, rest = divmod(size_bytes, part_bytes)
     return [part_bytes] * whole + ([rest] if rest or not whole else [])
-
-
-def expected_etag(parts: Sequence[UploadPart]) -> str | None:
-    """The ETag of the object that these parts become; None where the store's ETags are none of the bytes."""
-    if not all(_MD5.fullmatch(each.etag) for each in parts):
-        return None
-    digests = b"".join(bytes.fromhex(each.etag) for each in parts)
-    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
 def write_uploads(files: ObjectFiles, staging: str, name: str, uploads: Sequence[BegunUpload]) -> None:

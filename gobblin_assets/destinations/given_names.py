@@ -16,7 +16,7 @@ from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import OutputNames
+from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.leases import Lease
 

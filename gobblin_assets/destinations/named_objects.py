@@ -4,7 +4,7 @@ The prefix ``<root>/.gobblin`` has the copies of replaced objects as well.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from gobblin_assets.commit.object_steps import PlaceObject, RemoveObject, ReplaceObject
@@ -12,7 +12,9 @@ from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_rows, refuse_tree, write_claim
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
+from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import for_given_names
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.urn import DatasetUrn
@@ -66,8 +68,13 @@ class NamedObjects(GivenNames):
         """A part is durable once the store has answered."""
 
     def steps_for(self, outputs: Sequence[Output], target: Target) -> Iterator[CommitStep]:
-        root = self.place_of(target.urn)
-        return (_step_of(each, output.path, root) for output in outputs for each in _details_of(output))
+        root, work = self.place_of(target.urn), self._work.fs
+        foresees_etags = isinstance(work, HoldsObjects) and work.foresees_etags
+        return (
+            _step_of(each, output.path, root, foresees_etags=foresees_etags)
+            for output in outputs
+            for each in _details_of(output)
+        )
 
 
 def _details_of(output: Output) -> Sequence[NamedObject]:
@@ -75,11 +82,12 @@ def _details_of(output: Output) -> Sequence[NamedObject]:
     return found
 
 
-def _step_of(output: NamedObject, staging: str, root: str) -> CommitStep:
+def _step_of(output: NamedObject, staging: str, root: str, *, foresees_etags: bool) -> CommitStep:
     staged = output.staged
     common = (staging, f"{root}/{output.path}", str(staged.number), staged.upload, staged.parts)
     if not isinstance(output, ObjectAtName):
         return RemoveObject(*common, old=output.identity)
+    identity = replace(output.identity, tag=expected_etag(staged.parts) if foresees_etags else None)
     if output.replaces is None:
-        return PlaceObject(*common, identity=output.identity, is_metadata=output.is_metadata)
-    return ReplaceObject(*common, identity=output.identity, old=output.replaces, is_metadata=output.is_metadata)
+        return PlaceObject(*common, identity=identity, is_metadata=output.is_metadata)
+    return ReplaceObject(*common, identity=identity, old=output.replaces, is_metadata=output.is_metadata)

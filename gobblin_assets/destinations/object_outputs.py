@@ -22,8 +22,7 @@ class StagedUpload:
 class ObjectAtName:
     """A staged object. ``replaces``: the object that stands at its name; None: the name is free.
 
-    ``identity``: its length, the time of its origin, and the ETag that it will have. ``is_metadata``: it is published
-    after the other objects.
+    ``identity``: its length and the time of its origin. ``is_metadata``: it is published after the other objects.
     """
 
     path: str

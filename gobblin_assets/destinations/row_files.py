@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from gobblin_assets.commit.attempts import final_name
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.posix import PosixDestination, target_directory
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.destination import Target
-from gobblin_assets.run.job_kind import Output, OutputNames
+from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.output_names import OutputNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class FinalNames:
     root: str
     job: JobName
     target: Target
+    foresees_etags: bool
 
     def directory_of(self, role: Role, partition_path: str) -> str:
         target = self.target
@@ -42,7 +45,8 @@ class RowFiles(PosixDestination):
         """There are no links."""
 
     def names_for(self, target: Target) -> OutputNames:
-        return FinalNames(self.root, self.job, target)
+        foresees_etags = isinstance(self.fs, HoldsObjects) and self.fs.foresees_etags
+        return FinalNames(self.root, self.job, target, foresees_etags)
 
     def make_durable(self, staged: Mapping[str, Sequence[Output]]) -> None:
         """Parts of an upload are durable when the store has answered, files on HDFS when they were closed."""

@@ -10,6 +10,7 @@ from typing import Final
 import google_crc32c
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.objects import (
     SPOILED,
     UNSUPPORTED,
@@ -45,6 +46,7 @@ class _Scratch:
     place: str
     paths: set[str] = field(default_factory=set)
     uploads: list[tuple[str, UploadId]] = field(default_factory=list)
+    completed: tuple[ObjectEntry, UploadPart] | None = None
 
     def find(self, asked: Collection[Ability]) -> frozenset[Ability]:
         """All the others begin with an object that is made once."""
@@ -52,11 +54,12 @@ class _Scratch:
             return frozenset()
         ways: Mapping[Ability, Callable[[], bool]] = {
             Ability.PUT_IF_ABSENT: lambda: True,
-            Ability.COMPLETE_IF_ABSENT: lambda: self._keeps(self._make("absent"), Absent()),
+            Ability.COMPLETE_IF_ABSENT: lambda: self._keeps(self._complete()[0], Absent()),
             Ability.COMPLETE_IF_MATCH: self._replaces_its_version,
             Ability.REMOVE_IF_MATCH: self._removes_its_version,
             Ability.COPY_IF_MATCH: self._copies_its_version,
             Ability.CHECKS_CRC32C: self._checks_bytes,
+            Ability.FORESEEN_ETAGS: self._foresees_etags,
         }
         return frozenset(each for each in ways if each in asked and self._enforces(ways[each]))
 
@@ -114,9 +117,26 @@ class _Scratch:
             raise
         return False
 
+    def _foresees_etags(self) -> bool:
+        """ETags may look like digests of the bytes, and be none."""
+        one, part = self._complete()
+        return one.etag == expected_etag([part])
+
+    def _complete(self) -> tuple[ObjectEntry, UploadPart]:
+        """An object that was an upload, and its only part; made once."""
+        if self.completed is None:
+            path = self._at("absent")
+            upload, part = self._upload(path)
+            self.files.complete_upload(path, upload, [part], Absent())
+            self.completed = self._require(path), part
+        return self.completed
+
     def _make(self, name: str) -> ObjectEntry:
         path = self._at(name)
         self.files.put_if_absent(path, _ONE)
+        return self._require(path)
+
+    def _require(self, path: str) -> ObjectEntry:
         found = self.files.find_object(path)
         if found is None:
             raise RetryableError(f"{self.files.to_uri(path)} was written, and is not there", path=path)

@@ -6,7 +6,7 @@ object is durable when the store has answered.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, NoReturn
 
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
@@ -25,13 +25,14 @@ from gobblin_assets.model.files import FileIdentity, FileStat
 _TRIES_MAX: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ObjectWorkFiles:
     """``FileSystem`` over one store, and the way from it to ``objects``. ``needed``: what the store must honour."""
 
     objects: ObjectFiles
     calls_at_once: int = 1
     needed: frozenset[Ability] = FOR_NEW_NAMES
+    foresees_etags: bool = field(default=False, init=False)
 
     @property
     def scheme(self) -> str:
@@ -124,7 +125,8 @@ class ObjectWorkFiles:
     def probe(self, staging_root: str, final_root: str) -> None:
         """RejectedError for a store that does not honour what is needed of it."""
         del final_root
-        found = self.objects.rehearse(staging_root, self.needed)
+        found = self.objects.rehearse(staging_root, self.needed | {Ability.FORESEEN_ETAGS})
+        self.foresees_etags = Ability.FORESEEN_ETAGS in found
         lacking = [each.value for each in Ability if each in self.needed - found]
         if lacking:
             raise RejectedError(

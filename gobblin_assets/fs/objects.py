@@ -98,7 +98,10 @@ class RemoveOutcome(StrEnum):
 
 
 class Ability(StrEnum):
-    """What a store enforces, or ignores; a rehearsal with scratch keys finds out."""
+    """What a store enforces, or ignores; a rehearsal with scratch keys finds out.
+
+    FORESEEN_ETAGS is needed by nothing: without it, nobody knows the ETag of an object before it is there.
+    """
 
     PUT_IF_ABSENT = "If-None-Match on PUT"
     COMPLETE_IF_ABSENT = "If-None-Match on completing an upload"
@@ -106,9 +109,10 @@ class Ability(StrEnum):
     REMOVE_IF_MATCH = "If-Match on DELETE"
     COPY_IF_MATCH = "x-amz-copy-source-if-match"
     CHECKS_CRC32C = "CRC32C of a part"
+    FORESEEN_ETAGS = "ETags that follow from the parts"
 
 
-FOR_GIVEN_NAMES: Final = frozenset(Ability)
+FOR_GIVEN_NAMES: Final = frozenset(Ability) - {Ability.FORESEEN_ETAGS}
 """What publishing at names needs that other publications use too."""
 
 FOR_NEW_NAMES: Final = frozenset({
@@ -212,13 +216,19 @@ def mark_lost(key: str) -> str:
 
 @runtime_checkable
 class HoldsObjects(Protocol):
-    """A file system that is an object store underneath. ``calls_at_once``: requests that may be under way."""
+    """A file system that is an object store underneath. ``calls_at_once``: requests that may be under way.
+
+    ``foresees_etags``: whether an object's ETag is known before it is there; False until a probe has found out.
+    """
 
     @property
     def objects(self) -> ObjectFiles: ...
 
     @property
     def calls_at_once(self) -> int: ...
+
+    @property
+    def foresees_etags(self) -> bool: ...
 
 
 def require_objects(fs: object) -> ObjectFiles:

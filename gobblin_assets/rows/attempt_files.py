@@ -18,7 +18,7 @@ from gobblin_assets.rows.renamed_files import RenamedFiles
 from gobblin_assets.rows.row_quality import parse_role_path, parse_share_path
 from gobblin_assets.rows.row_samples import SAMPLES_MAX
 from gobblin_assets.rows.uploads import UploadedFiles
-from gobblin_assets.run.job_kind import OutputNames
+from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.spec.job_spec import WriterSpec
 
 ALONE: Final = ""

@@ -10,7 +10,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile, finish_file
-from gobblin_assets.run.job_kind import OutputNames
+from gobblin_assets.run.output_names import OutputNames
 
 
 @dataclass(frozen=True, slots=True)

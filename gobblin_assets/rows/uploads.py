@@ -16,13 +16,14 @@ from typing import Any, BinaryIO, Final, cast
 
 import google_crc32c
 
-from gobblin_assets.commit.object_attempts import ID_KEY, PART_BYTES, aborted_on_error, expected_etag, write_uploads
+from gobblin_assets.commit.object_attempts import ID_KEY, PART_BYTES, aborted_on_error, write_uploads
 from gobblin_assets.commit.object_steps import PublishObject, object_id
+from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.objects import ObjectFiles, UploadId, UploadPart
 from gobblin_assets.model.files import DataFile, FileIdentity
 from gobblin_assets.model.urn import Role
 from gobblin_assets.rows.new_files import FinishedRows, NewFile
-from gobblin_assets.run.job_kind import OutputNames
+from gobblin_assets.run.output_names import OutputNames
 
 PARTS_ON_THE_WAY_MAX: Final = 2
 """Of one file. With the part that is filled, and the row group that is encoded, this bounds the memory of a writer."""
@@ -44,7 +45,7 @@ class UploadedFiles:
         begun = [(path, upload)]
         with aborted_on_error(self.objects, begun):
             write_uploads(self.objects, self.staging, number, begun)
-        return _UploadedFile(self.objects, self.staging, path, number, upload)
+        return _UploadedFile(self.objects, self.staging, path, number, upload, self.names.foresees_etags)
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class _UploadedFile:
     path: str
     number: str
     upload: UploadId
+    foresees_etags: bool
     _stream: "_PartStream" = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +69,8 @@ class _UploadedFile:
 
     def finish(self, row_count: int) -> FinishedRows:
         parts = self._stream.finish()
-        identity = FileIdentity(sum(each.size_bytes for each in parts), tag=expected_etag(parts))
+        etag = expected_etag(parts) if self.foresees_etags else None
+        identity = FileIdentity(sum(each.size_bytes for each in parts), tag=etag)
         step = PublishObject(
             self.staging, self.path, self.number, self.upload, parts, identity=identity, row_count=row_count
         )

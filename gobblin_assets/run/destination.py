@@ -12,7 +12,8 @@ from gobblin_assets.commit.steps import StepBatch
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.state import AttemptId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, Role
-from gobblin_assets.run.job_kind import Output, OutputNames
+from gobblin_assets.run.job_kind import Output
+from gobblin_assets.run.output_names import OutputNames
 from gobblin_assets.state.leases import Lease
 
 

@@ -25,6 +25,7 @@ from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit
 from gobblin_assets.run.job_rules import SplitRules
 from gobblin_assets.run.lag import Unread
+from gobblin_assets.run.output_names import OutputNames
 
 
 class SessionLostError(RetryableError):
@@ -215,14 +216,6 @@ class UnitPlan:
 
 
 # What is done -----------------------------------------------------------------------------------------------
-
-
-class OutputNames(Protocol):
-    """Where outputs will stand. A value that can be pickled, for workers that write in other processes."""
-
-    def directory_of(self, role: Role, partition_path: str) -> str:
-        """The full path of the directory, which no other sequence ever gets."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import pytest
 from gobblin_assets.commit import object_attempts
 from gobblin_assets.commit.object_attempts import (
     discard_attempt,
-    expected_etag,
     list_undone,
     plan_parts,
     write_undo,
     write_uploads,
 )
 from gobblin_assets.errors import FencedError, RetryableError
+from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.objects import UploadId, UploadPart
 from gobblin_assets.fs.s3.client import S3Client
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles

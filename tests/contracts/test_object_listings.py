@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import google_crc32c
 import pytest
 
-from gobblin_assets.commit.object_attempts import ID_KEY, expected_etag
+from gobblin_assets.commit.object_attempts import ID_KEY
 from gobblin_assets.commit.object_listings import ENTRIES_PER_NAME_MAX, LISTING_WORTH, PAGE_ENTRIES, find_free_names
 from gobblin_assets.commit.object_steps import PlaceObject, object_id
 from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
+from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import ObjectEntry
 from gobblin_assets.model.files import FileIdentity

@@ -12,7 +12,6 @@ from gobblin_assets.commit.name_changes import has_given_names, list_changes
 from gobblin_assets.commit.object_attempts import (
     ID_KEY,
     MTIME_KEY,
-    expected_etag,
     write_undo,
     write_uploads,
 )
@@ -30,6 +29,7 @@ from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.fs.object_etags import expected_etag
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import HasEtag, ObjectEntry, ObjectFiles, UploadId, UploadPart
 from gobblin_assets.fs.posix_named import PosixNamedFiles

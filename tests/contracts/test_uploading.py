@@ -204,7 +204,9 @@ def test_a_file_of_rows_whose_upload_is_not_written_down_aborts_it() -> None:
         if name == "put_if_absent":
             raise RetryableError("503 SlowDown")
 
-    names = FinalNames("/bucket/lake", parse_job_name("shop"), Target(parse_urn("a"), "", SequenceId(uuid4()), 1))
+    names = FinalNames(
+        "/bucket/lake", parse_job_name("shop"), Target(parse_urn("a"), "", SequenceId(uuid4()), 1), foresees_etags=True
+    )
     with pytest.raises(RetryableError, match="503"):
         UploadedFiles(Counted(store, fail), STAGING, names).create("", "a.parquet")
     assert not store.uploads

@@ -15,6 +15,7 @@ from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.object_work import ObjectWorkFiles
+from gobblin_assets.fs.objects import Ability
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
@@ -52,9 +53,10 @@ class Strangers:
 
 @dataclass
 class ObjectWorld(CopyWorld):
-    """``store``: the destination."""
+    """``store``: the destination. ``honours``: what it does not ignore."""
 
     store: ObjectStore = field(default_factory=ObjectStore)
+    honours: frozenset[Ability] = frozenset(Ability)
     strangers: Strangers = field(default_factory=Strangers)
 
     def copy(self) -> Self:
@@ -112,7 +114,7 @@ class Uploader(Copier):
         del files
         assert isinstance(self.world, ObjectWorld)
         # A proxy of all that the port has.
-        watched: Any = Watched(self.process, "store", MemoryObjects(self.world.store), FREE)
+        watched: Any = Watched(self.process, "store", MemoryObjects(self.world.store, self.world.honours), FREE)
         return ObjectWorkFiles(watched)
 
     def _destination(self) -> Destination:

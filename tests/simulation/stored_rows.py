@@ -18,7 +18,7 @@ from gobblin_assets.commit.object_steps import PublishObject
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import CommitStep, UndoOutcome
 from gobblin_assets.fs.object_work import ObjectWorkFiles
-from gobblin_assets.fs.objects import UploadId
+from gobblin_assets.fs.objects import Ability, UploadId
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.files import DataFile
 from gobblin_assets.rows import uploads
@@ -42,9 +42,10 @@ _RANDOM: Final = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 @dataclass
 class StoredRowsWorld(World):
-    """``store``: the destination."""
+    """``store``: the destination. ``honours``: what it does not ignore."""
 
     store: ObjectStore = field(default_factory=ObjectStore)
+    honours: frozenset[Ability] = frozenset(Ability)
     destination: str = OBJECTS
 
     def copy(self) -> Self:
@@ -71,7 +72,7 @@ class RowUploader(Runner):
         del files
         assert isinstance(self.world, StoredRowsWorld)
         # A proxy of all that the port has.
-        watched: Any = Watched(self.process, "store", MemoryObjects(self.world.store), FREE)
+        watched: Any = Watched(self.process, "store", MemoryObjects(self.world.store, self.world.honours), FREE)
         return ObjectWorkFiles(watched)
 
     def _destination(self) -> Destination:

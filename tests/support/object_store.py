@@ -190,7 +190,9 @@ class MemoryObjects:
             contents = [found.parts[each.number] for each in parts]
             assert [_md5(content) for content in contents] == [each.etag for each in parts]
             digests = b"".join(hashlib.md5(content, usedforsecurity=False).digest() for content in contents)
-            etag = f"{_md5(digests)}-{len(parts)}"
+            # Of a store that encrypts: it looks like the digest of the bytes, and differs each time.
+            salt = b"" if Ability.FORESEEN_ETAGS in self.honours else str(found.number).encode()
+            etag = f"{_md5(digests + salt)}-{len(parts)}"
             self.store.put(path, b"".join(contents), found.metadata, etag, found.headers)
             del self.store.uploads[upload]
             return WriteOutcome.WRITTEN

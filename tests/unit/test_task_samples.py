@@ -41,7 +41,10 @@ def write(samples: str) -> tuple[Sequence[WrittenFile], int]:
     })  # fmt: skip
     columns = (ROLE_COLUMN, "place")
     names = FinalNames(
-        "/bucket/lake", parse_job_name("shop"), Target(parse_urn("public.t"), "", SequenceId(uuid.UUID(int=1)), 1)
+        "/bucket/lake",
+        parse_job_name("shop"),
+        Target(parse_urn("public.t"), "", SequenceId(uuid.UUID(int=1)), 1),
+        foresees_etags=True,
     )
     places = {ALONE: AttemptPlace("/bucket/lake/a", names, spec.writer, open_sampler(spec, SCHEMA, columns))}
     open_files = partial(AttemptFiles, ObjectWorkFiles(MemoryObjects(ObjectStore())), places, is_shared=False)

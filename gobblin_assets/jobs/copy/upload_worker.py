@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from gobblin_assets.commit.object_attempts import ID_KEY, MTIME_KEY, discard_attempt, expected_etag
+from gobblin_assets.commit.object_attempts import ID_KEY, MTIME_KEY, discard_attempt
 from gobblin_assets.commit.object_steps import object_id
 from gobblin_assets.commit.object_undo import make_mark
 from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName, ObjectToRemove, StagedUpload
@@ -172,7 +172,7 @@ def _describe(plan: CopyPlan, results: Mapping[int, UploadResult]) -> list[Named
         if isinstance(staged, StagedUpload):
             file = item.files[0]
             size_bytes = file.origin.identity.size_bytes
-            identity = FileIdentity(size_bytes, None, file.desired.mtime_ns, expected_etag(staged.parts))
+            identity = FileIdentity(size_bytes, None, file.desired.mtime_ns)
             replaced, is_metadata = plan.replaced.get(item.number), item.number in plan.metadata
             outputs.append(ObjectAtName(item.path, staged, identity, replaced, is_metadata))
     for number, path, identity in plan.removals:
