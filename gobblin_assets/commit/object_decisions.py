@@ -10,8 +10,9 @@ from enum import StrEnum
 
 
 class Stands(StrEnum):
-    """What stands at a name. NEW: the step's own version, by the id in its metadata. OLD: what was planned to be there,
-    by its ETag. MARKER: a mark of this step that says that nothing is to be here. OTHER: something else.
+    """What stands at a name. NEW: the step's own version, by the id in its metadata, its length, and its known ETag.
+    OLD: what was planned to be there, by its ETag. MARKER: a mark of this step that says that nothing is to be here.
+    OTHER: something else.
     """
 
     NOTHING = "nothing"

@@ -4,8 +4,9 @@ The staged version of an object is an upload that was begun and has all of its p
 at the name, in one moment and under a condition that the store checks: that the name is free, or that the planned
 version stands there. Then the upload is used up, so that a paused process that completes it later has no effect.
 
-An object is the step's own by the id in its metadata. Its ETag proves nothing: the same bytes have the same ETag in
-each publication. For the same reason nothing at a given name is ever removed by the ETag of its bytes. A removal puts a
+An object is the step's own by the id in its metadata, and by its length and its ETag, where that is known: another tool
+may rewrite an object and keep its metadata. An ETag alone proves nothing: the same bytes have the same ETag in each
+publication. For the same reason nothing at a given name is ever removed by the ETag of its bytes. A removal puts a
 mark in the place of the old version, by an upload of its own, and removes the mark, whose bytes nobody else has.
 
 The old version is put aside by a copy inside the store, before its place is taken. ``object_decisions`` has the tables
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.commit.named_steps import Phase
-from gobblin_assets.commit.object_attempts import ID_KEY, slot_of
+from gobblin_assets.commit.object_attempts import slot_of
 from gobblin_assets.commit.object_decisions import (
     ObjectAct,
     Stands,
@@ -26,7 +27,7 @@ from gobblin_assets.commit.object_decisions import (
     decide_remove_object,
     decide_replace_object,
 )
-from gobblin_assets.commit.object_undo import ObjectUndo
+from gobblin_assets.commit.object_undo import ObjectUndo, is_version
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import (
     CapturedStaging,
@@ -83,6 +84,12 @@ class ObjectStep(CommitStep):
         return None
 
     @property
+    def staged(self) -> FileIdentity:
+        """What the upload becomes. Of a mark, the length is all that counts."""
+        mark = FileIdentity(sum(each.size_bytes for each in self.parts))
+        return next((identity for _path, identity, _rows in self.published()), mark)
+
+    @property
     def slot(self) -> str:
         return slot_of(self.staging, self.number)
 
@@ -95,7 +102,7 @@ class ObjectStep(CommitStep):
         """What this is to the step. ``entry`` has its metadata."""
         if entry is None:
             return Stands.NOTHING
-        if (entry.metadata or {}).get(ID_KEY) == self.id:
+        if is_version(entry, self.id, self.staged):
             return Stands.NEW
         return Stands.OLD if self.replaced is not None and entry.etag == self.replaced.tag else Stands.OTHER
 
@@ -125,9 +132,10 @@ class ObjectStep(CommitStep):
             self.complete(files, HasEtag(etag))
 
     def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
-        return ObjectUndo(world.objects, self.staging, self.target, self.number, self.upload, self.id, captured).run(
-            self.replaced, removes=self.removes
+        undo = ObjectUndo(
+            world.objects, self.staging, self.target, self.number, self.upload, self.id, self.staged, captured
         )
+        return undo.run(self.replaced, removes=self.removes)
 
     @property
     def removes(self) -> bool:

@@ -17,6 +17,7 @@ from gobblin_assets.commit.object_attempts import ID_KEY, aborted_on_error, list
 from gobblin_assets.commit.object_decisions import ObjectAct, Stands, decide_undo_object
 from gobblin_assets.commit.steps import CapturedStaging, UndoOutcome
 from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
+from gobblin_assets.fs.object_work import identity_of
 from gobblin_assets.fs.objects import (
     Absent,
     Condition,
@@ -40,9 +41,14 @@ def make_mark(path: str) -> bytes:
     return f"gobblin-assets: nothing is at {path} any more ({uuid.uuid4().hex})\n".encode()
 
 
+def is_version(entry: ObjectEntry, id_: str, staged: FileIdentity) -> bool:
+    """Whether the object is what the upload became. ``entry`` has its metadata."""
+    return (entry.metadata or {}).get(ID_KEY) == id_ and identity_of(entry).matches(staged)
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectUndo:
-    """The step's own values. ``id``: of its version."""
+    """The step's own values. ``id`` and ``staged``: of its version."""
 
     files: ObjectFiles
     staging: str
@@ -50,6 +56,7 @@ class ObjectUndo:
     number: str
     upload: UploadId
     id: str
+    staged: FileIdentity
     captured: CapturedStaging
 
     def run(self, old: FileIdentity | None, *, removes: bool) -> UndoOutcome:
@@ -81,9 +88,9 @@ class ObjectUndo:
     def _judge(self, entry: ObjectEntry | None, old: FileIdentity | None, *, removes: bool) -> Stands:
         if entry is None:
             return Stands.NOTHING
-        found = (entry.metadata or {}).get(ID_KEY)
-        if found == self.id:
+        if is_version(entry, self.id, self.staged):
             return Stands.MARKER if removes else Stands.NEW
+        found = (entry.metadata or {}).get(ID_KEY)
         if found == f"{self.id}{_MARK}":
             return Stands.MARKER
         is_old = old is not None and (found == f"{self.id}{_OLD}" or entry.etag == old.tag)

@@ -55,7 +55,7 @@ class ObjectPlan(NamedTuple):
         return mark_of(self.number) if self.way is Way.REMOVE else self.number
 
     def judge(self, content: int, etags: Etags) -> Stands:
-        """As the steps judge an object: by the id in its metadata, then by its ETag."""
+        """As the steps judge an object: by its id and its bytes, then by its ETag."""
         if content == NOTHING:
             return Stands.NOTHING
         if content < 0:
