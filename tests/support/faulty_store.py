@@ -20,8 +20,8 @@ _TOO_LARGE: Final = (
 
 
 class StoreFault(StrEnum):
-    """BUSY: 503 instead of an effect. TOO_LARGE: 400, as S3 answers to copies of large objects. UNMET: 412, whatever the
-    condition. OVERLAPPED: 409, as S3 answers to one of two conditional requests that overlap.
+    """BUSY: 503 instead of an effect. TOO_LARGE: 400, as S3 answers to copies of large objects. UNMET: 412, whatever
+    the condition. OVERLAPPED: 409, as S3 answers to one of two conditional requests that overlap.
 
     BROKEN: 500 after the effect. LOST: the effect, and no answer. CUT: no effect and no answer. SPOILED: a byte of the
     body is another one when it comes to the store.
