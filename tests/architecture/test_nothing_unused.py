@@ -25,7 +25,6 @@ _CALLED_BY_DAGSTER = "Dagster calls it"
 _CALLED_BY_DG = "dg calls it"
 _READ_BY_PYDANTIC = "pydantic reads it"
 _SHOWN = "--json shows each field of a line"
-_FOR_STORES = "for destinations on object stores"
 _WRITTEN = "made from the word that a job file says; the code asks for the others"
 
 # By the place where each is defined, with the reason why no use of it is seen.
@@ -64,7 +63,6 @@ EXCEPTIONS = {
     "fs.hdfs.streams.HdfsReader.readinto": _CALLED_BY_IO,
     "fs.hdfs.streams.HdfsReader.seekable": _CALLED_BY_IO,
     "fs.hdfs.streams.HdfsWriter.writable": _CALLED_BY_IO,
-    "fs.objects.PendingUpload.begun_at": _FOR_STORES,
     "fs.sftp.login._UnknownKeys.validate_host_public_key": "asyncssh calls it",
     "model.extract.ExtractType.SNAPSHOT_APPEND": _WRITTEN,
     "fs.s3.connections._Connection.endheaders": "urllib3 calls it",
