@@ -3,10 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -23,6 +19,7 @@ from gobblin_assets.fs.hdfs.opening import open_hdfs
 from gobblin_assets.fs.hdfs.settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import HdfsStreams
 from gobblin_assets.fs.tree import EntryKind
+from tests.support.answering import answering
 
 _PROGRAM = """
 import sys
@@ -163,35 +160,19 @@ def test_a_file_id_is_an_inode_and_times_are_milliseconds() -> None:
 
 
 _BARE: dict[str, object] = {"FileStatus": {"type": "FILE", "length": 1}}
+_PAGE: dict[str, object] = {
+    "DirectoryListing": {"partialListing": {"FileStatuses": {"FileStatus": [{}]}}, "remainingEntries": 0}
+}
 
 
-@contextmanager
-def answering(answer: object) -> Iterator[HdfsFileSystem]:
-    """A server that gives one answer to every question."""
-    body = json.dumps(answer).encode()
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_arguments: object) -> None:
-            """Nothing is printed."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        yield HdfsFileSystem("127.0.0.1:8020", HdfsSettings("me", web_url=url))
-        server.shutdown()
+def reaching(url: str) -> HdfsFileSystem:
+    return HdfsFileSystem("127.0.0.1:8020", HdfsSettings("me", web_url=url))
 
 
-@pytest.mark.parametrize(
-    "answer", [{}, [], _BARE, {"FileStatus": None}, {"FileStatuses": {}}, {"FileStatuses": {"FileStatus": [{}]}}]
-)
+@pytest.mark.parametrize("answer", [{}, [], _BARE, {"FileStatus": None}, {"DirectoryListing": {}}, _PAGE])
 def test_an_answer_without_what_was_asked_for_may_be_asked_for_again(answer: object) -> None:
-    with answering(answer) as files:
+    with answering(answer) as url:
+        files = reaching(url)
         tree = files.open_tree("source", hidden=frozenset(), follow_links=False)
         asks = (files.find_entry, files.is_empty, files.list_files, tree.find_file)
         for ask in (*asks, lambda path: list(tree.list_tree(path))):
@@ -213,6 +194,6 @@ def test_a_panic_of_the_native_client_is_an_error_of_its_call() -> None:
 
 def test_a_time_before_1970_is_refused_before_it_is_asked_for() -> None:
     """WebHDFS takes -1 ms for `leave it`, and nothing below."""
-    with answering({}) as files, pytest.raises(RejectedError, match="before 1970") as found:
-        files.set_attributes("/a", None, -1)
+    with answering({}) as url, pytest.raises(RejectedError, match="before 1970") as found:
+        reaching(url).set_attributes("/a", None, -1)
     assert found.value.field == "preserve"
