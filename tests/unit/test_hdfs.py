@@ -1,8 +1,11 @@
 """How a cluster is named and reached, and which family an exception of the NameNode's is of."""
 
+import getpass
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +21,7 @@ from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
 from gobblin_assets.fs.hdfs.opening import open_hdfs
 from gobblin_assets.fs.hdfs.settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import HdfsStreams
+from gobblin_assets.fs.sftp.opening import open_sftp
 from gobblin_assets.fs.tree import EntryKind
 from tests.support.answering import answering
 
@@ -34,8 +38,8 @@ sys.exit(f"imported: {found}" if found else 0)
 
 
 def test_settings_come_from_the_environment() -> None:
-    assert read_hdfs_settings({}, "me") == HdfsSettings("me")
-    assert read_hdfs_settings({"HADOOP_USER_NAME": "ann", "GOBBLIN_HDFS_USER": ""}, "me") == HdfsSettings("ann")
+    assert read_hdfs_settings({}) == HdfsSettings(getpass.getuser())
+    assert read_hdfs_settings({"HADOOP_USER_NAME": "ann", "GOBBLIN_HDFS_USER": ""}) == HdfsSettings("ann")
     given = {
         "GOBBLIN_HDFS_USER": "gateway",
         "GOBBLIN_HDFS_PROXY_USER": "ann",
@@ -43,16 +47,33 @@ def test_settings_come_from_the_environment() -> None:
         "GOBBLIN_HDFS_REPLICATION": "2",
         "HADOOP_USER_NAME": "other",
     }
-    found = read_hdfs_settings(given, "me")
+    found = read_hdfs_settings(given)
     assert found == HdfsSettings("gateway", "ann", "https://{host}:9871", 2)
     assert (found.effective_user, HdfsSettings("me").effective_user) == ("ann", "me")
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "sftp"])
+def test_a_process_without_a_name_names_its_user(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers run: by a number that the list of users lacks."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HADOOP_USER_NAME", f"GOBBLIN_{scheme.upper()}_USER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1_999_999_999)
+    opening: dict[str, Callable[[], object]] = {
+        "hdfs": lambda: open_hdfs("hdfs://n/a", None),
+        "sftp": lambda: open_sftp("sftp://n/a", "source"),
+    }
+    with pytest.raises(RejectedError, match="has no name") as refused:
+        opening[scheme]()
+    assert refused.value.field == f"GOBBLIN_{scheme.upper()}_USER"
+    monkeypatch.setenv(f"GOBBLIN_{scheme.upper()}_USER", "ann")
+    opening[scheme]()
 
 
 @pytest.mark.parametrize("others", [{}, {"HADOOP_USER_NAME": "gateway"}])
 def test_a_proxy_user_is_never_taken_for_the_user_who_acts_for_them(others: dict[str, str]) -> None:
     """Once a native client is open, HADOOP_USER_NAME has the proxy user's name, also in processes that come later."""
     with pytest.raises(RejectedError) as found:
-        read_hdfs_settings({"GOBBLIN_HDFS_PROXY_USER": "ann", **others}, "me")
+        read_hdfs_settings({"GOBBLIN_HDFS_PROXY_USER": "ann", **others})
     assert found.value.field == "GOBBLIN_HDFS_USER"
 
 
@@ -72,7 +93,7 @@ def test_a_proxy_user_is_never_taken_for_the_user_who_acts_for_them(others: dict
 )
 def test_a_wrong_setting_is_refused_by_its_name(name: str, value: str) -> None:
     with pytest.raises(RejectedError) as refused:
-        read_hdfs_settings({f"GOBBLIN_HDFS_{name}": value}, "me")
+        read_hdfs_settings({f"GOBBLIN_HDFS_{name}": value})
     assert refused.value.field == f"GOBBLIN_HDFS_{name}"
     assert "secret" not in str(refused.value)
 
