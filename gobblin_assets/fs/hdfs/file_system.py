@@ -24,6 +24,7 @@ from gobblin_assets.fs.hdfs.answers import (
     explain_failure,
     status_of,
 )
+from gobblin_assets.fs.hdfs.listing import list_pages
 from gobblin_assets.fs.hdfs.probe import rehearse_publication
 from gobblin_assets.fs.hdfs.settings import HdfsSettings
 from gobblin_assets.fs.hdfs.streams import (
@@ -270,12 +271,7 @@ class HdfsFileSystem:
         pending = [directory]
         while pending:
             current = pending.pop()
-            found = self._web.list_status(current)
-            if isinstance(found, HdfsFailure):
-                if found.kind in MISSING:
-                    continue
-                raise explain_failure(found, action="list", path=current, option=self._option, changes=False)
-            for each in found:
+            for each in self._list_directory(current):
                 if not each["pathSuffix"]:
                     raise ConflictError(f"{current} is not a directory", path=current)
                 entry = entry_of_status(posixpath.join(current, each["pathSuffix"]), each)
@@ -284,6 +280,14 @@ class HdfsFileSystem:
                 elif entry.kind is not EntryKind.FILE:
                     raise _unexpected(entry, "files and directories only")
                 yield entry
+
+    def _list_directory(self, directory: str) -> Iterator[Mapping[str, Any]]:
+        """Nothing if it is missing, and nothing more if it disappears."""
+        for page in list_pages(self._web, directory):
+            if not isinstance(page, HdfsFailure):
+                yield from page
+            elif page.kind not in MISSING:
+                raise explain_failure(page, action="list", path=directory, option=self._option, changes=False)
 
     def _rename(self, source: str, target: str, option: str) -> RenameOutcome:
         action = f"rename {source} to"

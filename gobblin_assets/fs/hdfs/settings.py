@@ -7,10 +7,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.process_user import find_own_name
 
 PREFIX: Final = "GOBBLIN_HDFS_"
 WEB_PORT: Final = 9870
 """Where a NameNode serves WebHDFS, unless ``GOBBLIN_HDFS_WEB_URL`` says it."""
+
+HADOOP_USER: Final = "HADOOP_USER_NAME"
+"""Where Hadoop's own clients look for the user."""
 
 HOST: Final = "{host}"
 """In the URL of WebHDFS: the host of the cluster's URI, so that one setting serves several clusters."""
@@ -39,14 +43,14 @@ class HdfsSettings:
         return self.proxy_user or self.user
 
 
-def read_hdfs_settings(environment: Mapping[str, str], default_user: str) -> HdfsSettings:
+def read_hdfs_settings(environment: Mapping[str, str]) -> HdfsSettings:
     """From ``GOBBLIN_HDFS_USER``, ``…_PROXY_USER``, ``…_WEB_URL``, ``…_REPLICATION``; empty values count as missing.
 
-    Without a user, Hadoop's own variable ``HADOOP_USER_NAME`` is asked, then it is ``default_user``; but a proxy user
-    needs a user by name, because ``streams`` writes the proxy user there. RejectedError names the variable.
+    Without a user, Hadoop's own variable ``HADOOP_USER_NAME`` is asked, then it is the user of the process; but a
+    proxy user needs a user by name, because ``streams`` writes the proxy user there. RejectedError names the variable.
     """
     given = {name: environment.get(PREFIX + name.upper()) or None for name in ("user", "proxy_user", "web_url")}
-    user = given["user"] or environment.get("HADOOP_USER_NAME") or default_user
+    user = given["user"] or environment.get(HADOOP_USER) or find_own_name(PREFIX + "USER")
     for name, value in (("user", user), ("proxy_user", given["proxy_user"])):
         if value is not None and not _USER.fullmatch(value):
             raise _refuse(name, f"expected the name of a user, found {value!a}", "Correct it.")

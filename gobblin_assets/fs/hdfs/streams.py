@@ -18,7 +18,7 @@ from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 
 from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
 from gobblin_assets.fs.hdfs.answers import MS_NS, STANDS, explain_failure, failure_of_native
-from gobblin_assets.fs.hdfs.settings import HdfsSettings
+from gobblin_assets.fs.hdfs.settings import HADOOP_USER, HdfsSettings
 from gobblin_assets.model.files import FileIdentity
 
 FILE_MODE: Final = 0o644
@@ -111,7 +111,7 @@ class HdfsStreams:
         """One for each process: its threads and connections don't survive a fork."""
         with self._lock:
             if self._client is None or self._client_of != os.getpid():
-                os.environ["HADOOP_USER_NAME"] = self._settings.effective_user
+                os.environ[HADOOP_USER] = self._settings.effective_user
                 self._client = Client(f"hdfs://{self._address}", dict(_CONFIGURATION))
                 self._client_of = os.getpid()
             return self._client
