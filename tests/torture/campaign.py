@@ -8,8 +8,7 @@ from typing import Final, Protocol
 
 from tests.torture import children
 from tests.torture.disturber import Disturber, Strike
-from tests.torture.history import Destination, check_history
-from tests.torture.observer import Connection, Observer, Subject
+from tests.torture.observer import Connection, Observer, Remembered, Subject, Watch
 from tests.torture.runner_process import Ending, Process
 from tests.torture.runners import RUNNER_S_MAX, Runners
 from tests.torture.schedule import LEASE_TTL_S, ON_THE_BROKER, ON_THE_SERVER, Injection, RunnerPlan, plan_disturbances
@@ -72,7 +71,13 @@ class Arena(Protocol):
 
     def subjects(self) -> Sequence[Subject]: ...
 
-    def destinations(self) -> Sequence[Destination]: ...
+    def watch(self) -> Watch:
+        """What the observer of this kind looks at."""
+        ...
+
+    def judge(self, seen: Remembered) -> None:
+        """Put the verdict into the tally, after everything has come to rest."""
+        ...
 
     def close(self, *, keep: bool) -> None: ...
 
@@ -90,7 +95,7 @@ class Campaign:
     def run(self, duration_s: float) -> None:
         """Torture for so long, then rest, then put the verdict into the tally."""
         arena, interrupted = self.arena, self._interrupted
-        observer = Observer(arena.victim.connect, arena.subjects(), self.tally)
+        observer = Observer(arena.victim.connect, arena.subjects(), arena.watch(), self.tally)
         strikes = arena.strikes()
         planned = plan_disturbances(self._seed, duration_s, tuple(strikes), every_s=arena.disturbed_every_s)
         disturber = Disturber(planned, strikes, self.tally)
@@ -184,14 +189,11 @@ class Campaign:
     # Verdict --------------------------------------------------------------------------------------------
 
     def _judge(self, observer: Observer) -> None:
-        destinations = self.arena.destinations()
-        check_history(self.arena.victim.connect, destinations, observer.remember(), self.tally)
+        self.arena.judge(observer.remember())
         recovered: set[str] = set()
         for log in self.arena.runners.logs.glob("*.log"):
             recovered.update("".join(found) for found in _RECOVERED.findall(log.read_text(encoding="utf-8")))
         self.tally.add("sequences finished by another run", len(recovered))
-        rows = sum(source.total() for destination in destinations for source in destination.sources.values())
-        self.tally.add("rows at the sources", rows)
         self.tally.add("datasets", len(self.arena.subjects()))
         with self.arena.victim.connect() as connection:
             self._count_sequences(connection)

@@ -13,9 +13,10 @@ from tests.support.lake import Lake
 from tests.torture import isolation
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.feeder import Feeder
-from tests.torture.history import Destination
-from tests.torture.observer import Subject
+from tests.torture.observer import Remembered, Subject, Watch
 from tests.torture.proxy import Proxies
+from tests.torture.row_history import RowDestination, check_rows
+from tests.torture.row_watch import RowWatch
 from tests.torture.runner_process import Process
 from tests.torture.runners import Runners
 from tests.torture.schedule import (
@@ -122,17 +123,22 @@ class SmallArena:
     def subjects(self) -> Sequence[Subject]:
         return [Subject(lake.job_name, urn) for lake in self._lakes for urn in lake.urns]
 
-    def destinations(self) -> Sequence[Destination]:
-        return [
-            Destination(
-                root=Path(lake.root),
+    def watch(self) -> Watch:
+        return RowWatch(self.tally)
+
+    def judge(self, seen: Remembered) -> None:
+        destinations = [
+            RowDestination(
                 job=lake.job_name,
-                sources={Subject(lake.job_name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
+                work=Path(lake.root, lake.job_name),
                 events=lake.events,
                 acknowledged=lake.acknowledged,
+                root=Path(lake.root),
+                sources={Subject(lake.job_name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
             )
             for lake in self.lakes
         ]
+        check_rows(self.victim.connect, destinations, seen, self.tally)
 
     def close(self, *, keep: bool) -> None:
         """Stop the feeder, the proxies and the server. With ``keep``, copy the mounted files before the unmount."""
