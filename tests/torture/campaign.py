@@ -21,6 +21,19 @@ _RECOVERED = re.compile(
     r"completed sequence ([0-9a-f-]{36}) of an earlier run|of \d+: completed .*, sequence ([0-9a-f-]{36})"
 )
 _ATTEMPTS_LEFT: Final = "SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL"
+# Attempts that never reported are looked at for a day, and what failed copies left is kept for a day. Times in the log
+# are moved behind that day.
+_AGE: Final = (
+    """
+    UPDATE gobblin.attempt
+       SET started_at = started_at - interval '2 days', ended_at = ended_at - interval '2 days'
+     WHERE cleaned_at IS NULL
+    """,
+    """
+    UPDATE gobblin.commit_sequence
+       SET done_at = done_at - interval '2 days', aborted_at = aborted_at - interval '2 days'
+    """,
+)
 _BLOCKED: Final = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BLOCKED'"
 _SEQUENCES: Final = """
     SELECT CASE WHEN state = 'DONE' THEN 'sequences published'
@@ -147,13 +160,9 @@ class Campaign:
                 break
         else:
             self.tally.violate(f"{REST_ROUNDS_MAX} rounds of runs did not bring everything to an end")
-        # Attempts that never reported are looked at for a day. Their times in the log are moved behind that day.
         with self.arena.victim.connect() as connection:
-            connection.execute("""
-                UPDATE gobblin.attempt SET started_at = started_at - interval '2 days',
-                                           ended_at = ended_at - interval '2 days'
-                 WHERE cleaned_at IS NULL
-            """)
+            for statement in _AGE:
+                connection.execute(statement)
         for _round in range(CLEANING_ROUNDS_MAX):
             if self._interrupted.is_set() or not self._count(_ATTEMPTS_LEFT):
                 break
