@@ -20,8 +20,8 @@ from tests.torture.small_arena import SmallArena
 from tests.torture.tally import Tally
 
 TRASH_KEEP_S: Final = 3.0
-# Few tries, so that persons have something to resume.
-_TRIES_MAX: Final = 2
+# A publication that fails waits for a person at once.
+_TRIES_MAX: Final = 1
 _HOURS: Final = ("2024/02/28/23", "2024/02/29/00", "2024/02/29/01", "2025/12/31/23")
 _SETS: Final[Mapping[str, tuple[str, ...]]] = {"teams": ("",), "topics": _HOURS}
 """The directories of a dataset's file sets, by the directory that both sides' datasets have in common."""
@@ -53,6 +53,7 @@ class CopyArena(SmallArena):
 
     kind = "copy"
     at_work_max = 6
+    disturbed_every_s = 9.0
     names = (("teams/a", "teams/b c", "teams/Ü.x"), ("topics/clicks", "topics/orders", "topics/page views"))
 
     def __init__(self, home: Path, seed: str, tally: Tally, refused: str | None) -> None:

@@ -82,6 +82,14 @@ _ACTIONS: Final = (
     (Action.ABANDON, 4),
     (Action.RESUME, 2),
 )
+# What a person or a sensor does is most of what a copy's moves can meet.
+_COPY_ACTIONS: Final = (
+    (Action.APPEND, 62),
+    (Action.REFRESH, 6),
+    (Action.RECOVER, 8),
+    (Action.ABANDON, 14),
+    (Action.RESUME, 10),
+)
 _FATES: Final = (
     (NO_FATE, 12),
     (Injection.KILL_AT_POINT, 30),
@@ -91,6 +99,17 @@ _FATES: Final = (
     (Injection.ACKNOWLEDGEMENT_LOST, 4),
     (Injection.ERROR_AFTER_EFFECT, 4),
 )
+_COPY_FATES: Final = (
+    (NO_FATE, 12),
+    (Injection.KILL_AT_POINT, 32),
+    (Injection.KILL_AT_RANDOM, 18),
+    (Injection.STOP_AT_POINT, 20),
+    (Injection.STOP_AT_RANDOM, 6),
+    (Injection.ACKNOWLEDGEMENT_LOST, 4),
+    (Injection.ERROR_AFTER_EFFECT, 8),
+)
+# Where files are moved, more than elsewhere.
+_MOVING: Final = (Failpoint.SEAL_COMMITTED, Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER, Failpoint.EXECUTED_BEFORE_SYNC)
 _SPARK_ACTIONS: Final = {
     "whole": ((Action.APPEND, 78), (Action.REFRESH, 10), (Action.RECOVER, 8), (Action.ABANDON, 4)),
     "topic": ((Action.APPEND, 48), (Action.STREAM, 32), (Action.REFRESH, 8), (Action.RECOVER, 8), (Action.ABANDON, 4)),
@@ -151,11 +170,19 @@ class Disturbance:
     lasts_s: float
 
 
-def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerPlan:
+def plan_runner(
+    seed: str,
+    number: int,
+    *,
+    lakes: int,
+    datasets: int,
+    actions: Sequence[tuple[str, int]] = _ACTIONS,
+    fates: Sequence[tuple[str, int]] = _FATES,
+) -> RunnerPlan:
     """The fate of the ``number``-th runner, whenever it starts."""
     dice = random.Random(f"{seed}/runner/{number}")
-    action = _choose(dice, _ACTIONS)
-    fate = _choose(dice, _FATES)
+    action = _choose(dice, actions)
+    fate = _choose(dice, fates)
     chosen = tuple(sorted(dice.sample(range(datasets), dice.choice((1, 1, 2, datasets)))))
     return RunnerPlan(
         number=number,
@@ -174,9 +201,9 @@ def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerP
 
 
 def plan_copy_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerPlan:
-    """The same for a copy: it passes other failpoints, some of them many times."""
+    """The fate of a small runner that copies: it passes other failpoints, some of them many times."""
     dice = random.Random(f"{seed}/copy/{number}")
-    plan = plan_runner(seed, number, lakes=lakes, datasets=datasets)
+    plan = plan_runner(seed, number, lakes=lakes, datasets=datasets, actions=_COPY_ACTIONS, fates=_COPY_FATES)
     failpoint = _plan_failpoint(dice, plan.fate, _points_of_copy(plan.action), _TIMES_IN_A_COPY)
     return replace(plan, bad_units=(), failpoint=failpoint, news_only=dice.random() < _NEWS_ONLY_FRACTION)
 
@@ -257,6 +284,7 @@ def _points_of_copy(action: str) -> Sequence[Failpoint]:
             return (
                 *(Failpoint.LEASE_TAKEN, Failpoint.RECOVERY_STARTED, *OF_A_REUSE, *OF_A_PUBLICATION, *OF_A_CAPTURE),
                 *(Failpoint.FINISHED_BEFORE_EVENTS, *OF_CLEANUP, *ONCE_IN_A_RUN, *OF_A_FOLD),
+                *(_MOVING * 4),
             )
         case Action.ABANDON:
             return (Failpoint.LEASE_TAKEN, *OF_ABANDONMENT)
