@@ -163,13 +163,20 @@ class CopyWorld(World):
     def operations(self) -> LogOperations:
         return replace(super().operations(), open_file_system=self.open_file_system)
 
-    def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
+    def run(
+        self,
+        *,
+        mode: Mode = Mode.APPEND,
+        urns: Sequence[str] | None = None,
+        by_hand: bool = True,
+        news_only: bool = False,
+    ) -> RunReport:
         job = self.lake.copy_job()
         datasets = list_copy_datasets(job)
         selection = {DatasetUrn(urn): _partitions_of(datasets[DatasetUrn(urn)]) for urn in urns or datasets}
         with open_copy_run(job, self.stores, self.lines.append, self._record_event) as opened:
             ports = replace(opened, open_file_system=self.open_file_system)
-            return run_request(RunRequest(job, selection, mode, by_hand), ports)
+            return run_request(RunRequest(job, selection, mode, by_hand, news_only=news_only), ports)
 
     def slots(self) -> Counter[bytes]:
         """The bytes of every version that was moved aside and is kept."""
