@@ -223,6 +223,22 @@ def test_links_and_special_files_are_as_the_job_says(mirror: Mirror) -> None:
     assert "'pipe' is a special file in the source" in fail_job(mirror.write_job(options="defaults: {links: follow},"))
 
 
+def test_a_dataset_behind_a_link(mirror: Mirror) -> None:
+    outside, inside = mirror.server.make_root(), mirror.root / "inside"
+    inside.mkdir()
+    (inside / "file").write_bytes(b"x")
+    (outside / "file").write_bytes(b"secret")
+    mirror.docs.rmdir()
+    mirror.docs.symlink_to(outside)
+    assert "is a link, on the way to what is copied" in fail_job(mirror.write_job())
+    follow = mirror.write_job(options="defaults: {links: follow},")
+    assert "is not below the source" in fail_job(follow)
+    mirror.docs.unlink()
+    mirror.docs.symlink_to("inside")
+    run_job(follow)
+    assert (mirror.out / "docs/file").read_bytes() == b"x"
+
+
 def test_what_can_not_be_read_is_named_and_nothing_is_published(mirror: Mirror) -> None:
     mirror.make_tree()
     (mirror.docs / "d/e").chmod(0)

@@ -17,10 +17,11 @@ from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
-from gobblin_assets.jobs.copy.kind import CopyKind, CopyTrees
+from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.running import find_published_by
@@ -227,6 +228,9 @@ class SimTrees(CopyTrees):
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         del spec
         return _SimTree(self, "source.plan", frozenset()), SOURCE
+
+    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
+        """This world has no links."""
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         return SimFileSystem(self.disk).find_entry(place)

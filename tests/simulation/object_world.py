@@ -185,6 +185,9 @@ class _ObjectTrees:
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         return self.uploader.list_trees().open_source(spec)
 
+    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
+        self.uploader.list_trees().require_inside(spec, place)
+
     def find_source_entry(self, place: str) -> TreeEntry | None:
         return self.uploader.list_trees().find_source_entry(place)
 

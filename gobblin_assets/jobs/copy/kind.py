@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
@@ -20,6 +20,7 @@ from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_c
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
@@ -56,24 +57,6 @@ IsOurs = Callable[[DatasetUrn], Callable[[str, FileIdentity], bool]]
 
 def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
-
-
-class CopyTrees(Protocol):
-    """Both sides of a copy: full paths of roots, and how their trees are listed."""
-
-    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
-        """A tree that lists in byte order of the names that the dataset's converters give."""
-        ...
-
-    def find_source_entry(self, place: str) -> TreeEntry | None:
-        """What stands at a full path of the source; links are not followed."""
-        ...
-
-    def find_source_directory(self, place: str) -> TreeEntry | None:
-        """The directory at a full path of the source, by a link too; None if none is there, or has attributes."""
-        ...
-
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +142,7 @@ class CopyKind:
         chain = _open_converters(spec, file_set)
         source, source_base = self.trees.open_source(spec)
         source_root = _join(source_base, dataset.found.source, file_set.directory)
+        self.trees.require_inside(spec, _join(dataset.found.source, file_set.directory))
         place = _join(dataset.found.destination, file_set.directory)
         files = self.files
         missing = self._find_missing(source_base, dataset, file_set)
