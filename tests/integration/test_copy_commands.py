@@ -159,6 +159,32 @@ def test_replaced_and_removed_files_come_back_from_the_trash(folder: Folder, tmp
     unknown = ("--dataset", "docs", "--path", str(folder.at("c.txt")), "--to", str(tmp_path / "none"))
     refused = invoke("trash", "restore", folder.job, *unknown)
     assert (refused.exit_code, (tmp_path / "none").exists()) == (2, False)
+    assert f"such as {folder.at('')}" in refused.output, "the error says how paths look"
+
+
+@pytest.mark.parametrize("path", ["b.txt", "docs/b.txt"])
+def test_a_version_comes_back_with_its_attributes_by_the_name_that_a_plan_shows(folder: Folder, path: str) -> None:
+    origin = folder.path / "in/docs/b.txt"
+    origin.chmod(0o640)
+    folder.run()
+    change(folder)
+    folder.run()
+    back = folder.path / "back.txt"
+
+    arguments = ("--dataset", "docs", "--path", path, "--to", str(back))
+    for job in ([folder.job], ["--job", "mirror"]):
+        restored = invoke("trash", "restore", *job, *arguments)
+
+        assert restored.exit_code == 0, restored.output
+        found = back.stat()
+        assert (back.read_text(), oct(found.st_mode), found.st_mtime) == ("two", oct(0o100640), 1_000)
+        back.unlink()
+    assert not [each for each in folder.path.iterdir() if each.name.startswith(".")], "nothing unfinished stays"
+
+
+def test_a_trash_without_a_job_says_what_to_give(folder: Folder) -> None:
+    refused = invoke("trash", "list")
+    assert (refused.exit_code, "trash list JOB_FILE`" in refused.output) == (2, True)
 
 
 def test_cleanup_empties_the_slots_once_their_time_is_over(folder: Folder) -> None:
