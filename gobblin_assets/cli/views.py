@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.commit.published.current import list_versions
+from gobblin_assets.commit.published.current import list_kept_versions
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import Log, open_log
 from gobblin_assets.state.overview.port import GapLine, LedgerLine, RunLine, list_gaps
@@ -114,7 +114,7 @@ def _list_files(log: Log, lines: Sequence[LedgerLine], *, with_earlier: bool) ->
                     "sequence": file.publisher or segment.sequence_id,
                     "became": became,
                 }
-                for segment, file, became in list_versions(() if found is None else found.segments)
+                for segment, file, became in list_kept_versions(() if found is None else found.segments)
                 if with_earlier or became is None
             ]
     return files

@@ -27,7 +27,7 @@ class Became(StrEnum):
     REMOVED = "removed"
 
 
-def list_versions(
+def list_kept_versions(
     segments: Iterable[PublishedSegment],
 ) -> Iterator[tuple[PublishedSegment, PublishedFile, Became | None]]:
     """``list_current``, and the earlier versions that the segments have; None for a version that is current."""
