@@ -289,7 +289,7 @@ def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, 
     fault = find_fault(step, world, verdict)
     return ConflictError(
         f"{fault.place} {fault.found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
-        hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
+        hint=fault.fix or "Put the file back and resume, or abandon: the next run does the work of the sequence again.",
         path=fault.place,
         verdict=verdict.value,
         step=step.kind,

@@ -21,6 +21,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from gobblin_assets.commit.fault_fixes import (
+    OLD_IS_GONE,
+    STRANGER_AT_FREE_NAME,
+    STRANGER_IN_PLACE_OF_OLD,
+    STRANGER_ON_THE_WAY,
+)
 from gobblin_assets.commit.named_decisions import (
     Act,
     Found,
@@ -178,8 +184,15 @@ class NamedStep(CommitStep):
         found = self.judge(files.find_entry(self.target))
         planned = "the file that was planned there" if self.has_old else "what was staged"
         if found is Found.NOTHING:
-            return StepFault(self.target, "is missing: something else removed it")
-        return StepFault(self.target, f"is not {planned}: something else put it there")
+            return StepFault(self.target, "is missing: something else removed it", OLD_IS_GONE)
+        is_away = self.judge(files.find_entry(self.slot_in(attempt))) is Found.OLD
+        fix = STRANGER_ON_THE_WAY if is_away else self.fix_of_stranger
+        return StepFault(self.target, f"is not {planned}: something else put it there", fix)
+
+    @property
+    def fix_of_stranger(self) -> str:
+        """What a person can do about something else at the name."""
+        return STRANGER_ON_THE_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +219,10 @@ class PlaceFile(WrittenStep):
     @property
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
+
+    @property
+    def fix_of_stranger(self) -> str:
+        return STRANGER_AT_FREE_NAME
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, self.identity, None)
@@ -241,6 +258,10 @@ class ReplaceFile(WrittenStep):
     @property
     def has_old(self) -> bool:
         return True
+
+    @property
+    def fix_of_stranger(self) -> str:
+        return STRANGER_IN_PLACE_OF_OLD
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, self.identity, self.old)
@@ -279,6 +300,10 @@ class RemoveFile(NamedStep):
     @property
     def has_old(self) -> bool:
         return True
+
+    @property
+    def fix_of_stranger(self) -> str:
+        return OLD_IS_GONE
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, None, self.old)

@@ -82,7 +82,7 @@ class Reconciliation:
         floor = max(finding.storage_fence, self._captured_fence())
         examination.leases.raise_fence(dataset_id, floor=floor)
         reach(Failpoint.FENCE_RAISED)
-        with self.operations.hold(dataset_id) as (keeper, lease):
+        with self.operations.hold(dataset_id, urn) as (keeper, lease):
             # Before the lease was ours, the storage may have changed.
             finding = examination.look_at(urn, thoroughly=True)
             if max(floor, finding.storage_fence) >= lease.fence:

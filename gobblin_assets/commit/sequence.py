@@ -215,6 +215,11 @@ class SequenceRecord:
     details: Mapping[str, object]
 
     @property
+    def label(self) -> str:
+        """How lines and errors name its dataset's partition."""
+        return f"{self.urn} [{self.partition}]" if self.partition else str(self.urn)
+
+    @property
     def lease_ttl_s(self) -> float | None:
         """As in ``NewSequence``; None where an older release began it."""
         found = self.details.get(LEASE_TTL_DETAIL)

@@ -62,10 +62,14 @@ class UndoOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFault:
-    """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing"."""
+    """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing".
+
+    ``fix``: what a person can do before the publication is resumed, or abandoned; empty where nothing special is known.
+    """
 
     place: str
     found: str
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
