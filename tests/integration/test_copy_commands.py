@@ -40,9 +40,9 @@ def test_a_plan_says_of_each_path_what_becomes_of_it_and_why(folder: Folder) -> 
 
     assert [(each["path"], each["action"], each["why"]) for each in planned["changes"]] == [
         ("a.txt", "replace", "length 3 became 6"),
-        ("b.txt", "remove", "the source lacks it"),
         ("sub", "create", "is new"),
         ("sub/c.txt", "create", "is new"),
+        ("b.txt", "remove", "the source lacks it"),
     ]
     assert folder.at("b.txt").exists(), "a plan changes nothing"
 

@@ -75,10 +75,11 @@ def parse_tiers(globs: Sequence[str]) -> Tiers:
 
 @dataclass(slots=True)
 class Waiting:
-    """Files and bytes that later runs copy, by tier."""
+    """Files and bytes that later runs copy, by tier. ``removals``: files that are removed once none waits."""
 
     files: Counter[int] = field(default_factory=Counter)
     size_bytes: Counter[int] = field(default_factory=Counter)
+    removals: int = 0
 
     def add(self, tier: int, files: int, size_bytes: int) -> None:
         self.files[tier] += files
@@ -93,4 +94,5 @@ class Waiting:
             f"{self.files.total():,} files of {self.size_bytes.total():,} bytes wait for later runs "
             f"(files_per_run_max, bytes_per_run_max)"
             f"{f': {by_tier}' if tiers.globs else ''}{f'; priority {priority}' if priority else ''}"
+            f"{f'; {self.removals:,} removals wait until they are copied' if self.removals else ''}"
         )

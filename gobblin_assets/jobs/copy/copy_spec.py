@@ -105,7 +105,7 @@ class CopyDatasetSpec(DatasetOptions):
     go_first: tuple[str, ...] = Field(
         (),
         description="Globs of files that go first where a run does not copy everything: those of the first glob, then "
-        "those of the second, and so on. A new directory goes with its most urgent file.",
+        "those of the second, and so on. A new directory goes with its most urgent file; metadata waits for all files.",
     )
     priority: int = Field(
         0, ge=0, description="File sets of a lower number go first, where the job's budget is not enough for all."

@@ -28,6 +28,7 @@ from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
+from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
 from gobblin_assets.jobs.copy.ownership import find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
@@ -155,7 +156,7 @@ class CopyKind:
         if not missing and (files is None or files.find_entry(self.root) is not None):
             guarded = TreeWithoutRows(target, partial(self._is_ours, request.urn, _join(self.root, place)))
             standing = list_side(guarded, _join(self.root, place), file_set, on_target, is_source=False)
-        planner = self._open_planner(request, spec, file_set, source, source_root, shared)
+        planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
         rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
@@ -184,12 +185,13 @@ class CopyKind:
     def _open_planner(
         self,
         request: PlanRequest,
-        spec: CopyDatasetSpec,
+        dataset: CopyDataset,
         file_set: FileSet,
         source: Tree,
         source_root: str,
         shared: SharedPlanning,
     ) -> CopyPlanner:
+        spec = dataset.spec
         preserve = self._preserve_of(spec)
         return CopyPlanner(
             source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
@@ -204,6 +206,7 @@ class CopyKind:
             converters=write_chain(spec.converters),
             read_directory=self._reader_of(source, source_root, spec),
             ownership=find_ownership(preserve, file_set.files, self.files, self.root),
+            lengths=find_name_lengths(self.files, self.root, _join(self.root, dataset.found.destination)),
         )
 
     def _is_ours(self, urn: DatasetUrn, target_root: str, entry: TreeEntry) -> bool:
