@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.answers import (
+    FORBIDDEN,
     MISSING,
     MS_NS,
     NO_DIRECTORY,
@@ -264,6 +265,24 @@ class HdfsFileSystem:
         if isinstance(answer, HdfsFailure) and answer.kind in _NOWHERE:
             return None
         return status_of(path, self._web.require(answer, "look at", path, changes=False))
+
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        left = [root]
+        while left:
+            place = left.pop()
+            found = self._web.list_status(place)
+            if isinstance(found, HdfsFailure):
+                if found.kind in _NOWHERE | FORBIDDEN:
+                    continue
+                raise explain_failure(found, action="list", path=place, option=self._option, changes=False)
+            entries = [entry_of_status(f"{place}/{each['pathSuffix']}", each) for each in found]
+            for entry in entries:
+                if entry.kind is not EntryKind.DIRECTORY:
+                    continue
+                if entry.path.rpartition("/")[2] == name:
+                    yield entry.path
+                else:
+                    left.append(entry.path)
 
     def _walk(self, directory: str) -> Iterator[TreeEntry]:
         """Every file and directory below, in no order, by full paths. What disappears meanwhile is left out."""

@@ -12,6 +12,7 @@ from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import is_object_store, open_file_system
 from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.staging import StagingFiles
@@ -61,8 +62,11 @@ class CopyTreesByUri:
     def find_source_directory(self, place: str) -> TreeEntry | None:
         return find_source_directory(self.job.source, place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return open_tree(self.job.destination, "destination", hidden=hidden, follow_links=False)[0]
+    def open_destination(self) -> Tree:
+        return open_tree(self.job.destination, "destination", hidden=frozenset(), follow_links=False)[0]
+
+    def open_destination_files(self) -> FileSystem:
+        return open_file_system(self.job.destination)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,11 @@ class ObjectCopyTrees:
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         return open_source_tree(self.job.source, spec)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return ObjectTargets(self.objects, self.find_known, hidden)
+    def open_destination(self) -> Tree:
+        return ObjectTargets(self.objects, self.find_known)
+
+    def open_destination_files(self) -> FileSystem:
+        return open_file_system(self.job.destination)[0]
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         fs, _root = open_file_system(self.job.source)
