@@ -31,6 +31,7 @@ class Failpoint(StrEnum):
 
     DESTINATION_MARKED = "destination_marked"
     DESTINATION_BOUND = "destination_bound"
+    CLAIM_INTENDED = "claim_intended"
     DESTINATION_MOVED = "destination_moved"
     LEASE_TAKEN = "lease_taken"
     RECOVERY_STARTED = "recovery_started"

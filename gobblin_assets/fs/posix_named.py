@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -59,6 +59,22 @@ class PosixNamedFiles(PosixFileSystem):
                 raise translate_error(error, action="look at", path=directory, changes=False) from error
             # The kernel counts a NUL behind the path.
             return NameLimits(name_max if name_max > 0 else None, path_max - 1 if path_max > 0 else None)
+
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        left = [root]
+        while left:
+            place = left.pop()
+            try:
+                with os.scandir(place) as entries:
+                    # Only a link of this very name is followed.
+                    found = [each.name for each in entries if each.is_dir(follow_symlinks=each.name == name)]
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue
+            except OSError as error:
+                raise translate_error(error, action="list", path=place, changes=False) from error
+            if name in found:
+                yield f"{place}/{name}"
+            left += [f"{place}/{each}" for each in found if each != name]
 
     def is_empty(self, directory: str) -> bool:
         with families("list", directory):

@@ -167,6 +167,44 @@ def test_no_other_job_copies_into_the_tree(lake: Lake, tmp_path: Path) -> None:
     assert "to which the job 'mirror' copies" in refused.output
 
 
+@pytest.mark.parametrize("chosen", ["include: [/mine/logs/**]", "exclude: [.gobblin/]", "manifest"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tree_inside_is_found_whatever_a_run_chooses(
+    lake: Lake, tmp_path: Path, chosen: str, *, is_first: bool
+) -> None:
+    """At first by a search of the bucket, and later on the way to each name."""
+    lake.write("a/one", b"first")
+    lake.write("mine/logs/today", b"first")
+    inner = tmp_path / "inner.yaml"
+    inner.write_text(f"job: inner\nkind: distcp\nsource: {tmp_path / 'in/mine'}\ndestination: s3:/{lake.root}/mine\n")
+    if is_first:
+        assert invoke("run", str(inner)).exit_code == 0
+    else:
+        Path(lake.job).write_text(Path(lake.job).read_text() + "datasets: [{urn: a}]\n")
+        assert invoke("run", lake.job).exit_code == 0
+        assert lake.files.put_if_absent(f"{lake.root}/mine/{WORK_NAME}/claim.json", b'{"job": "inner"}')
+        assert lake.files.put_if_absent(f"{lake.root}/mine/logs/today", b"theirs")
+    stood = lake.copied()
+    lake.write("mine/logs/today", b"second")
+    (tmp_path / "manifest").write_text('{"path": "mine/logs/today"}\n')
+    options = (
+        f"finder: {{kind: manifest, path: {tmp_path / 'manifest'}}}\n"
+        if chosen == "manifest"
+        else f"defaults: {{{chosen}, deletes: all}}\n"
+    )
+    Path(lake.job).write_text(
+        f"job: mirror\nkind: distcp\nsource: {tmp_path / 'in'}\ndestination: s3:/{lake.root}\n{options}"
+    )
+
+    refused = invoke("run", lake.job)
+
+    assert refused.exit_code != 0
+    assert "lies inside" in refused.output
+    assert lake.copied() == stood
+    # The claim of a tree around it came first, or not.
+    assert (invoke("run", str(inner)).exit_code == 0) is is_first
+
+
 @pytest.mark.thorough
 def test_a_store_that_ignores_conditions_is_refused(
     moto: S3Server, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

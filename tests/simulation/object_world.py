@@ -16,6 +16,7 @@ from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import Ability
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
@@ -194,8 +195,11 @@ class _ObjectTrees:
     def find_source_directory(self, place: str) -> TreeEntry | None:
         return self.uploader.list_trees().find_source_directory(place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return ObjectTargets(self.uploader.objects, self.uploader.find_known, hidden)
+    def open_destination(self) -> Tree:
+        return ObjectTargets(self.uploader.objects, self.uploader.find_known)
+
+    def open_destination_files(self) -> FileSystem:
+        return ObjectWorkFiles(self.uploader.objects)
 
 
 def etag_of_one_part(content: bytes) -> str:

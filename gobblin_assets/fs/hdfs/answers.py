@@ -31,7 +31,7 @@ _WAITS: Final = {
     "RecoveryInProgressException": "Another writer has it open.",
     "UnresolvedPathException": "A symbolic link lies on the way.",
 }
-_FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
+FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
 _BAD_NAMES: Final = frozenset({"InvalidPathException", "IllegalArgumentException", "PathComponentTooLongException"})
 _TOO_LONG: Final = frozenset(
     {"FSLimitException", "PathComponentTooLongException", "MaxDirectoryItemsExceededException"}
@@ -90,7 +90,7 @@ def explain_failure(failure: HdfsFailure, *, action: str, path: str, option: str
     said = f"can't {action} {path}: {failure}"
     if failure.kind in _WAITS:
         return RetryableError(said, hint=_WAITS[failure.kind], path=path)
-    if failure.kind in _FORBIDDEN:
+    if failure.kind in FORBIDDEN:
         return RejectedError(
             said, field=option, hint="Give the HDFS user that runs this the right to do it there.", path=path
         )

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 
@@ -25,4 +26,5 @@ class CopyTrees(Protocol):
         """The directory at a full path of the source, by a link too; None if none is there, or has attributes."""
         ...
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree: ...
+    def open_destination(self) -> Tree: ...
+    def open_destination_files(self) -> FileSystem: ...

@@ -67,8 +67,11 @@ class CopyTreesByUri:
     def find_source_directory(self, place: str) -> TreeEntry | None:
         return find_source_directory(self.job.source, place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return open_tree(self.job.destination, "destination", hidden=hidden, follow_links=False)[0]
+    def open_destination(self) -> Tree:
+        return open_tree(self.job.destination, "destination", hidden=frozenset(), follow_links=False)[0]
+
+    def open_destination_files(self) -> FileSystem:
+        return open_file_system(self.job.destination)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,11 @@ class ObjectCopyTrees:
     def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
         require_dataset_inside(self.job, spec, place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return ObjectTargets(self.objects, self.find_known, hidden)
+    def open_destination(self) -> Tree:
+        return ObjectTargets(self.objects, self.find_known)
+
+    def open_destination_files(self) -> FileSystem:
+        return open_file_system(self.job.destination)[0]
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         fs, _root = open_file_system(self.job.source)
