@@ -246,7 +246,7 @@ def _check_path(path: str, field: str) -> None:
             field=field,
             hint="Write it without a slash at its ends and without `..`.",
         )
-    if WORK_NAME in path.split("/"):
+    if WORK_NAME in path.casefold().split("/"):
         raise RejectedError(
             f"{path!r} lies in a work directory, where nothing is copied from or to",
             field=field,
