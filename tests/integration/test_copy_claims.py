@@ -91,6 +91,20 @@ def test_a_tree_inside_is_found_whatever_the_first_run_chooses(
     run(job(inner_of(lake)))
 
 
+@pytest.mark.parametrize("at", ["lake", "lake/albums", "lake/other/deep"])
+def test_a_tree_belongs_to_one_job(lake: CopyLake, job: Open, at: str) -> None:
+    run(job())
+
+    refuse(job({"job": "second", "destination": f"{lake.directory}/{at}"}), "to which the job 'crash' copies")
+
+
+@pytest.mark.parametrize("to", ["", "mine", "mine/deep"])
+def test_a_tree_of_another_job_below_is_left_alone(lake: CopyLake, job: Open, to: str) -> None:
+    run(job(inner_of(lake)))
+
+    refuse(job({"datasets": [{"urn": "albums", "to": to}]}, deletes="all"))
+
+
 def test_a_tree_inside_is_found_where_nothing_of_it_is_chosen(lake: CopyLake, job: Open) -> None:
     run(job(inner_of(lake, "lake/far/away")))
 

@@ -41,6 +41,7 @@ def test_sizes_may_be_written_with_an_exponent(lake: CopyLake) -> None:
         ({"datasets": [{"urn": "a", "to": "x/../../y"}]}, "datasets[0].to"),
         ({"datasets": [{"urn": "a", "to": "/etc"}]}, "datasets[0].to"),
         ({"datasets": [{"urn": "a", "to": ".gobblin/crash"}]}, "datasets[0].to"),
+        ({"datasets": [{"urn": "a", "to": "b/.GOBBLIN"}]}, "datasets[0].to"),
         ({"datasets": [{"urn": "a", "to": "."}]}, "datasets[0].to"),
         ({"datasets": [{"urn": "a", "to": "./y"}]}, "datasets[0].to"),
         ({"datasets": [{"urn": "a", "path": "x//y"}]}, "datasets[0].path"),

@@ -197,30 +197,6 @@ def test_a_directory_s_name_is_taken_by_something_else(
     assert not list((tmp_path / "elsewhere").glob("*"))
 
 
-@pytest.mark.parametrize("second_at", ["lake", "lake/albums", "lake/other/deep"])
-def test_a_tree_belongs_to_one_job(lake: CopyLake, job: Open, second_at: str) -> None:
-    assert not job().run().failed
-    stood = files_of(lake.tree)
-    second = {"job": "second", "destination": f"{lake.directory}/{second_at}"}
-
-    with pytest.raises(RejectedError, match=r"destination: .* to which the job 'crash' copies"):
-        job(second).run()
-
-    assert files_of(lake.tree) == stood
-
-
-@pytest.mark.parametrize("to", ["", "mine", "mine/deep"])
-def test_a_tree_of_another_job_below_is_left_alone(lake: CopyLake, job: Open, to: str) -> None:
-    inner = {"job": "inner", "destination": f"{lake.root}/mine", "datasets": [{"urn": "logs/app"}]}
-    assert not job(inner).run().failed
-    stood = files_of(lake.tree)
-
-    said = refuse(job({"datasets": [{"urn": "albums", "to": to}]}, deletes="all"), "destination")
-
-    assert "another copy" in said or "to which the job 'inner' copies" in said
-    assert files_of(lake.tree) == stood
-
-
 class CaselessFiles(PosixNamedFiles):
     """A file system that finds names in any case: no kernel of the tests has one."""
 
@@ -245,6 +221,16 @@ def test_names_that_a_destination_takes_for_one(
     ] * finds_any_case
     assert all("differ by case only" in str(each.error) for each in report.failed)
     assert ("albums/kept.bin" in files_of(lake.tree)) is not finds_any_case
+
+
+@pytest.mark.parametrize("name", [".GOBBLIN/claim.json", "albums/.Gobblin/claim.json"])
+def test_a_name_that_a_destination_takes_for_a_work_directory(
+    lake: CopyLake, job: Open, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lake.write(name, 1)
+    monkeypatch.setattr(running, "open_file_system", lambda uri: (CaselessFiles(), open_file_system(uri)[1]))
+
+    assert "work directory" in refuse(job(WHOLE), "source")
 
 
 def test_a_destination_that_is_read_only(lake: CopyLake, job: Open) -> None:

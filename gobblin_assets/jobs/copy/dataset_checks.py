@@ -28,7 +28,7 @@ def check_path(path: str, field: str) -> None:
     """RejectedError unless it is empty, for the root itself, or one below the root."""
     if path:
         parse_relative_path(path, field)
-    if WORK_NAME in path.split("/"):
+    if WORK_NAME in path.casefold().split("/"):
         raise RejectedError(
             f"{path!r} lies in a work directory, where nothing is copied from or to",
             field=field,
