@@ -27,6 +27,8 @@ from gobblin_assets.errors import CorruptionError, GobblinError
 from gobblin_assets.failpoints import Failpoint, reach
 from gobblin_assets.fs.objects import HoldsObjects, UploadId
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.side_by_side import call_side_by_side
+from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import AttemptId, DatasetId
 from gobblin_assets.state.leases import Lease
@@ -40,6 +42,8 @@ PASSES_MAX: Final = 2
 SEQUENCES_PER_FOLD_MAX: Final = 200
 # Of one sequence. What comes beyond costs a request each, and no memory.
 USED_UP_MAX: Final = 100_000
+# Retired files that are removed before the lease is looked at again.
+REMOVED_TOGETHER: Final = 100
 # Of one dataset in one cleanup; the rest is left to the next.
 FOLDS_PER_CLEANUP_MAX: Final = 50
 
@@ -191,9 +195,10 @@ class Cleanup:
             if not isinstance(outcome, Cleaned):
                 continue
             try:
-                self.require(ours[segment.dataset_id])
+                lease = ours[segment.dataset_id]
+                self.require(lease)
                 reach(Failpoint.RETIRE_MARKED)
-                outcome.removed_file_count += self._remove_files(segment)
+                outcome.removed_file_count += self._remove_files(segment, lease)
                 reach(Failpoint.RETIRE_REMOVED)
                 self.store.mark_removed([segment.segment_id])
             except GobblinError as error:
@@ -229,20 +234,29 @@ class Cleanup:
                 self.store.mark_folded(dataset_id, fence=lease.fence, bounds=bounds)
                 return
 
-    def _remove_files(self, segment: StoredSegment) -> int:
+    def _remove_files(self, segment: StoredSegment, lease: Lease) -> int:
+        """The lease was looked at just now."""
         fs, root = self.open_file_system(segment.root_uri)
+        files = [(path, identity) for path, identity, _rows in segment.files()]
         removed = 0
-        directories: set[str] = set()
-        for path, identity, _rows in segment.files():
-            if fs.find_identity(path) is not None:
-                # The only deletion of a published file: ``remove_file`` compares its identity once more.
-                fs.remove_file(path, identity)
-                removed += 1
-            directories.add(str(PurePosixPath(path).parent))
+        for start in range(0, len(files), REMOVED_TOGETHER):
+            if start:
+                self.require(lease)
+            removed += sum(call_side_by_side(fs, partial(_remove_file, fs), files[start : start + REMOVED_TOGETHER]))
+        directories = {str(PurePosixPath(path).parent) for path, _identity in files}
         gone = [directory for directory in sorted(directories) if _remove_if_empty(fs, directory, root)]
         # Synced before the log forgets them: a power cut could bring them back, and nobody would look for them again.
         fs.sync_directories({*directories, *(str(PurePosixPath(directory).parent) for directory in gone)})
         return removed
+
+
+def _remove_file(fs: FileSystem, file: tuple[str, FileIdentity]) -> bool:
+    """The only deletion of a published file: ``remove_file`` compares its identity once more."""
+    path, identity = file
+    if fs.find_identity(path) is None:
+        return False
+    fs.remove_file(path, identity)
+    return True
 
 
 def _share(all_of_them: int, count: int) -> int:

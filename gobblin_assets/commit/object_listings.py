@@ -1,14 +1,19 @@
-"""Which names of an object store are free, by listings: one request for many names, instead of one for each.
+"""What stands at many names of an object store, by listings: one request for many names, instead of one for each.
 
-A listing tells no metadata, so it can't say whose an object is. That nothing stands at a name is all that it is asked
-for, and no proof is needed of it: what is published there is written under the condition that the name is free.
+A listing tells no metadata, so it can't say whose an object is. It tells that nothing stands at a name, of which no
+proof is needed, since what is published there is written under the condition that the name is free; and it tells the
+length and the ETag of what stands there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from os.path import commonpath
 from typing import Final
 
-from gobblin_assets.fs.objects import ObjectFiles
+from gobblin_assets.fs.object_work import identity_of
+from gobblin_assets.fs.objects import HoldsObjects, ObjectEntry, ObjectFiles
+from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.side_by_side import call_side_by_side
+from gobblin_assets.model.files import FileIdentity
 
 LISTING_WORTH: Final = 16
 """With fewer names, a look at each is cheaper."""
@@ -22,25 +27,43 @@ ENTRIES_PER_NAME_MAX: Final = 50
 
 def find_free_names(files: ObjectFiles, paths: Iterable[str]) -> frozenset[str]:
     """Names at which a listing found nothing. Of the others nothing is known."""
+    return frozenset(name for name, entry in _list_names(files, paths).items() if entry is None)
+
+
+def look_at_files(fs: FileSystem, paths: Collection[str]) -> dict[str, FileIdentity | None]:
+    """The identity of what stands at each path, or None. In a store, what no listing told is asked for side by side."""
+    found: dict[str, FileIdentity | None] = {}
+    if isinstance(fs, HoldsObjects):
+        listed = _list_names(fs.objects, paths)
+        found = {path: None if entry is None else identity_of(entry) for path, entry in listed.items()}
+    left = [path for path in paths if path not in found]
+    found.update(zip(left, call_side_by_side(fs, fs.find_identity, left), strict=True))
+    return found
+
+
+def _list_names(files: ObjectFiles, paths: Iterable[str]) -> dict[str, ObjectEntry | None]:
+    """What a listing found at names; of those that are not among the answers nothing is known."""
     names = sorted(set(paths), key=_spell)
+    found: dict[str, ObjectEntry | None] = {}
     if len(names) < LISTING_WORTH:
-        return frozenset()
-    free: set[str] = set()
+        return found
     directory = commonpath(name.rpartition("/")[0] for name in names)
     # The listing begins behind the first name, of which nothing is known then.
     done = 1
     for count, entry in enumerate(files.list_objects(directory, after=names[0])):
         if count > PAGE_ENTRIES + ENTRIES_PER_NAME_MAX * done:
-            return frozenset(free)
-        found = _spell(entry.path)
-        while done < len(names) and _spell(names[done]) < found:
-            free.add(names[done])
+            return found
+        spelled = _spell(entry.path)
+        while done < len(names) and _spell(names[done]) < spelled:
+            found[names[done]] = None
             done += 1
         if done < len(names) and names[done] == entry.path:
+            found[entry.path] = entry
             done += 1
         if done == len(names):
-            return frozenset(free)
-    return frozenset(free.union(names[done:]))
+            return found
+    found.update(dict.fromkeys(names[done:]))
+    return found
 
 
 def _spell(path: str) -> bytes:

@@ -1,6 +1,8 @@
 """What a store enforces, found by trying it with scratch keys: stores that speak S3 ignore what they don't know."""
 
+import datetime as dt
 import hashlib
+import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -28,25 +30,61 @@ from gobblin_assets.fs.objects import (
 
 _ONE: Final = b"one"
 _OTHER: Final = b"another"
+_NAME: Final = re.compile(r"rehearsal-[0-9a-f]{32}")
+
+LEFT_AFTER_S: Final = 3_600.0
+"""A rehearsal takes seconds, so that older scratch keys belong to none that lives. One that slept is refused then."""
+
 _WRONG_ETAG: Final = hashlib.md5(b"nothing that was written", usedforsecurity=False).hexdigest()
 
 
 def rehearse(files: ObjectFiles, directory: str, asked: Collection[Ability]) -> frozenset[Ability]:
-    """Up to some thirty requests. What a rehearsal leaves that fails half-way lies below ``rehearsal-…`` of its own."""
+    """Up to some forty requests. What a rehearsal leaves that fails half-way lies below ``rehearsal-…`` of its own.
+
+    A later one removes it after ``LEFT_AFTER_S``, by the clock of the store.
+    """
     scratch = _Scratch(files, f"{directory}/rehearsal-{uuid.uuid4().hex}")
     try:
-        return scratch.find(asked)
+        found = scratch.find(asked)
+        _remove_left(files, directory, scratch)
     finally:
         scratch.remove_all()
+    return found
+
+
+def _remove_left(files: ObjectFiles, directory: str, scratch: "_Scratch") -> None:
+    """What can't be listed or removed stays: no rehearsal needs it gone."""
+    now = scratch.began_at
+    if now is None:
+        return
+    first = f"{directory}/rehearsal-"
+    with suppress(GobblinError):
+        for entry in files.list_objects(directory, after=first):
+            if not entry.path.startswith(first):
+                break
+            if _is_left(directory, entry.path, entry.modified_at, now):
+                files.remove_object(entry.path, entry.etag)
+    with suppress(GobblinError):
+        for pending in files.list_uploads(directory):
+            if _is_left(directory, pending.path, pending.begun_at, now):
+                files.abort_upload(pending.path, pending.upload)
+
+
+def _is_left(directory: str, path: str, since: dt.datetime, now: dt.datetime) -> bool:
+    name = path[len(directory) + 1 :].partition("/")[0]
+    return _NAME.fullmatch(name) is not None and (now - since).total_seconds() > LEFT_AFTER_S
 
 
 @dataclass(slots=True)
 class _Scratch:
+    """The scratch keys of one rehearsal. ``began_at``: by the clock of the store."""
+
     files: ObjectFiles
     place: str
     paths: set[str] = field(default_factory=set)
     uploads: list[tuple[str, UploadId]] = field(default_factory=list)
     completed: tuple[ObjectEntry, UploadPart] | None = None
+    began_at: dt.datetime | None = None
 
     def find(self, asked: Collection[Ability]) -> frozenset[Ability]:
         """All the others begin with an object that is made once."""
@@ -73,6 +111,7 @@ class _Scratch:
 
     def _puts_once(self) -> bool:
         one = self._make("put")
+        self.began_at = one.modified_at
         again = self.files.put_if_absent(one.path, _OTHER)
         return again is WriteOutcome.CONDITION_FAILED and self._is(one)
 

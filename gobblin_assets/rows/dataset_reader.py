@@ -6,6 +6,7 @@ are NULL in older files; a column that was retyped has the type that holds every
 """
 
 import difflib
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +19,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from gobblin_assets.commit.object_listings import look_at_files
 from gobblin_assets.commit.published.port import PublishedFiles, PublishedSegment, PublishedSet
 from gobblin_assets.commit.published.postgres import Database, published_files_of
 from gobblin_assets.errors import CorruptionError, RejectedError
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.column_names import name_key, pair_names
 from gobblin_assets.model.directory_names import NULL_DIRECTORY
+from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.path_names import path_of
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role, parse_job_name, parse_urn
 from gobblin_assets.rows.columns import named
@@ -104,11 +108,9 @@ def read_by_directories(
     """
     groups: dict[FileGroup, list[str]] = defaultdict(list)
     sizes: dict[tuple[str, ...], int] = defaultdict(int)
-    read_schema, open_root = _schema_reader(), cache(open_file_system)
-    for segment in segments:
-        for group, file_uri, size_bytes in _locate(segment, job, urn, role, read_schema, open_root):
-            groups[group].append(file_uri)
-            sizes[group.partition_columns] += size_bytes
+    for group, file_uri, size_bytes in _locate_all(segments, job, urn, role):
+        groups[group].append(file_uri)
+        sizes[group.partition_columns] += size_bytes
     for columns, size_bytes in sizes.items():
         mine = {group: uris for group, uris in groups.items() if group.partition_columns == columns}
         frames = [_read_group(spark, group, uris, parse_schema(group.schema_json)) for group, uris in mine.items()]
@@ -155,10 +157,8 @@ def locate_files(
     CorruptionError names a file that was not.
     """
     groups: dict[FileGroup, list[str]] = defaultdict(list)
-    read_schema, open_root = _schema_reader(), cache(open_file_system)
-    for segment in segments:
-        for group, uri, _size_bytes in _locate(segment, job, urn, role, read_schema, open_root):
-            groups[group].append(uri)
+    for group, uri, _size_bytes in _locate_all(segments, job, urn, role):
+        groups[group].append(uri)
     return _without_directories(groups) if len(groups) > DIRECTORIES_MAX else groups
 
 
@@ -182,6 +182,28 @@ def _without_directories(groups: Mapping[FileGroup, list[str]]) -> dict[FileGrou
     return merged
 
 
+def _locate_all(
+    segments: Sequence[PublishedSegment], job: JobName, urn: DatasetUrn, role: Role
+) -> Iterator[tuple[FileGroup, str, int]]:
+    """Each file's URI and length, with the group that it belongs to. Each was found, with its length."""
+    read_schema, open_root = _schema_reader(), cache(open_file_system)
+    looked = _look_in_stores(segments, open_root)
+    for segment in segments:
+        yield from _locate(segment, job, urn, role, read_schema, open_root, looked)
+
+
+def _look_in_stores(
+    segments: Sequence[PublishedSegment], open_root: Callable[[str], tuple[FileSystem, str]]
+) -> Mapping[str, FileIdentity | None]:
+    """What stands at the names of files in stores, asked for together. On a disk, a look costs nothing worth it."""
+    paths: dict[str, list[str]] = defaultdict(list)
+    for segment in segments:
+        if isinstance(open_root(segment.root_uri)[0], HoldsObjects):
+            paths[segment.root_uri] += (path for path, _size_bytes in segment.file_sizes())
+    found = [look_at_files(open_root(root_uri)[0], some) for root_uri, some in paths.items()]
+    return reduce(operator.or_, found, {})
+
+
 def _locate(
     segment: PublishedSegment,
     job: JobName,
@@ -189,10 +211,9 @@ def _locate(
     role: Role,
     read_schema: Callable[[object], str],
     open_root: Callable[[str], tuple[FileSystem, str]],
+    looked: Mapping[str, FileIdentity | None],
 ) -> Iterator[tuple[FileGroup, str, int]]:
-    """Each file's URI and length, with the group that it belongs to.
-
-    Output partitions are the directories ``name=value`` below the dataset's own; no other directory of ours has
+    """Output partitions are the directories ``name=value`` below the dataset's own; no other directory of ours has
     an equals sign, since names of datasets and partitions have it percent-encoded.
     """
     fs, root = open_root(segment.root_uri)
@@ -204,7 +225,7 @@ def _locate(
             raise CorruptionError(
                 f"the log has a file of {urn!a} outside its directory", path=path, directory=role_path
             )
-        _require_whole(fs, path, size_bytes)
+        _require_whole(fs.to_uri(path), looked[path] if path in looked else fs.find_identity(path), size_bytes)
         below = path[len(role_path) + 1 :]
         if "=" not in below:
             yield undivided, fs.to_uri(path), size_bytes
@@ -216,16 +237,14 @@ def _locate(
         yield FileGroup(fs.to_uri(base), columns, schema_json), fs.to_uri(path), size_bytes
 
 
-def _require_whole(fs: FileSystem, path: str, expected: int) -> None:
+def _require_whole(uri: str, found: FileIdentity | None, expected: int) -> None:
     """Spark would find a missing file only when the query runs, and would never notice that a file has changed.
 
     Only lengths are compared: a file that was restored from a backup is good, but has a new inode.
     """
-    found = fs.find_identity(path)
     if found is None:
-        raise _missing(fs.to_uri(path))
+        raise _missing(uri)
     if found.size_bytes != expected:
-        uri = fs.to_uri(path)
         raise CorruptionError(
             f"a published file is damaged: {uri} has {found.size_bytes} bytes, and {expected} were published",
             hint="Restore it, or materialize its partition again with --mode refresh; `gobblin-assets verify` "

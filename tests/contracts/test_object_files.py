@@ -10,6 +10,7 @@ import google_crc32c
 import pytest
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
+from gobblin_assets.fs import object_rehearsal
 from gobblin_assets.fs.object_work import ObjectWorkFiles, for_given_names
 from gobblin_assets.fs.objects import (
     FOR_GIVEN_NAMES,
@@ -312,6 +313,23 @@ def test_a_store_that_ignores_what_is_needed_is_refused(lacking: Ability) -> Non
     with pytest.raises(RejectedError, match=f"ignores .*{lacking}"):
         ObjectWorkFiles(MemoryObjects(store, FOR_GIVEN_NAMES - {lacking})).probe("/bucket/.staging", "/bucket")
     assert not store.uploads
+
+
+@pytest.mark.parametrize("age_s", [-1.0, object_rehearsal.LEFT_AFTER_S], ids=["old", "new"])
+def test_a_rehearsal_removes_what_killed_ones_left(store: Store, monkeypatch: pytest.MonkeyPatch, age_s: float) -> None:
+    """``age_s``: after how long. Nothing else is removed, whatever its name begins with."""
+    monkeypatch.setattr(object_rehearsal, "LEFT_AFTER_S", age_s)
+    left = f"d/rehearsal-{uuid.uuid4().hex}"
+    others = [f"d/{uuid.uuid4().hex}/uploads-1.json", "d/rehearsal-mine/put", "d/rehearsed", f"{left[2:]}/put"]
+    for key in (f"{left}/put", f"{left}/absent", *others):
+        store.put(key)
+    pending = [(store.at(key), store.upload(key, b"part")[0]) for key in (f"{left}/checked", others[0])]
+
+    store.files.rehearse(store.at("d"), FOR_NEW_NAMES)
+
+    is_removed = age_s < 0
+    assert sorted(store.keys()) == sorted([*others, *([] if is_removed else [f"{left}/put", f"{left}/absent"])])
+    assert [store.files.has_upload(*each) for each in pending] == [not is_removed, True]
 
 
 def test_a_rehearsal_finds_what_is_enforced_and_leaves_nothing(store: Store) -> None:

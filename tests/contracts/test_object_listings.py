@@ -1,6 +1,8 @@
 """Names that should be free are looked at by one listing, and by a look at each where that tells more or costs less."""
 
+import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -8,13 +10,19 @@ import google_crc32c
 import pytest
 
 from gobblin_assets.commit.object_attempts import ID_KEY
-from gobblin_assets.commit.object_listings import ENTRIES_PER_NAME_MAX, LISTING_WORTH, PAGE_ENTRIES, find_free_names
+from gobblin_assets.commit.object_listings import (
+    ENTRIES_PER_NAME_MAX,
+    LISTING_WORTH,
+    PAGE_ENTRIES,
+    find_free_names,
+    look_at_files,
+)
 from gobblin_assets.commit.object_steps import PlaceObject, object_id
 from gobblin_assets.commit.step_calls import execute_steps, verify_steps
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import StepVerdict
 from gobblin_assets.fs.object_etags import expected_etag
-from gobblin_assets.fs.object_work import ObjectWorkFiles
+from gobblin_assets.fs.object_work import ObjectWorkFiles, identity_of
 from gobblin_assets.fs.objects import ObjectEntry
 from gobblin_assets.model.files import FileIdentity
 from tests.support.object_store import MemoryObjects, ObjectStore
@@ -112,6 +120,40 @@ def test_names_far_apart_are_not_listed_to_their_end(files: CountingObjects) -> 
 
     assert free == frozenset(names[1:10])
     assert len(taken) < between
+
+
+def test_what_stands_at_many_names_costs_one_listing(files: CountingObjects) -> None:
+    names = [f"{TREE}/{number:02}" for number in range(40)]
+    for name in names[::2]:
+        files.store.put(name, name.encode())
+    expected = {name: files.find_object(name) for name in names}
+    files.looked.clear()
+
+    found = look_at_files(ObjectWorkFiles(files, 4), names)
+
+    assert found == {name: None if each is None else identity_of(each) for name, each in expected.items()}
+    assert files.listed == [TREE]
+    assert files.looked == names[:1]
+
+
+@pytest.mark.parametrize("calls_at_once", [1, 4])
+def test_what_no_listing_tells_is_looked_at_side_by_side(files: CountingObjects, calls_at_once: int) -> None:
+    names = [f"{TREE}/{number:02}" for number in range(LISTING_WORTH - 1)]
+    files.store.put(names[3], b"three")
+    under_way, most = Counter[str](), [0]
+
+    class Slow(CountingObjects):
+        def find_object(self, path: str) -> ObjectEntry | None:
+            under_way["looks"] += 1
+            most.append(under_way["looks"])
+            time.sleep(0.01)
+            under_way["looks"] -= 1
+            return MemoryObjects.find_object(self, path)
+
+    found = look_at_files(ObjectWorkFiles(Slow(files.store), calls_at_once), names)
+
+    assert [name for name, each in found.items() if each is not None] == [names[3]]
+    assert max(most) == calls_at_once
 
 
 def test_names_are_compared_as_stores_list_them(files: CountingObjects) -> None:

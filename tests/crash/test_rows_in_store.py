@@ -1,22 +1,31 @@
 """Rows in a bucket, and what only a bucket can do: uploads that vanish, strangers, ETags that say nothing, moves."""
 
 import dataclasses
+import threading
+import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from gobblin_assets.commit import cleanup
+from gobblin_assets.commit.cleanup import Cleanup
+from gobblin_assets.commit.object_listings import LISTING_WORTH
+from gobblin_assets.commit.postgres import PostgresCommitStepStore
 from gobblin_assets.commit.published.verification import Damage, Fault, Verification, VerificationProgress
 from gobblin_assets.commit.segment import decode_segment
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import CorruptionError, FencedError, RejectedError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.fs.objects import UploadId
-from gobblin_assets.fs.registry import open_file_system, open_object_store
+from gobblin_assets.fs.objects import ObjectEntry, RemoveOutcome, UploadId
+from gobblin_assets.fs.registry import REQUESTS_AT_ONCE, open_file_system, open_object_store
 from gobblin_assets.fs.s3.object_files import S3ObjectFiles
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.extract import Mode
-from gobblin_assets.model.state import SequenceId
-from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.model.state import RunId, SequenceId
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.rows.dataset_reader import locate_files
+from gobblin_assets.state.leases import Holder, Lease
 from tests.crash.test_kills import kill_at, open_sequence
 from tests.crash.test_moves import relocate
 from tests.support.compacting import CompactingWorld, compact
@@ -149,6 +158,107 @@ def test_uploads_that_became_files_are_not_aborted(lake: Lake, world: World, mon
     world.check_exactly_once()
 
 
+def test_readers_ask_a_store_for_all_files_together(lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    urn = lake.urns[0]
+    lake.add_rows(urn, 60)
+    world.run()
+    found = world.stores.published.find(JobName(JOB), DatasetUrn(urn), role=Role.DATA)
+    assert found is not None
+    segments = [dataclasses.replace(each, file_schema={"type": "struct", "fields": []}) for each in found.segments]
+    looked: list[str] = []
+    look = S3ObjectFiles.find_object
+
+    def note(self: S3ObjectFiles, path: str) -> ObjectEntry | None:
+        looked.append(path)
+        return look(self, path)
+
+    monkeypatch.setattr(S3ObjectFiles, "find_object", note)
+
+    groups = locate_files(segments, JobName(JOB), DatasetUrn(urn), Role.DATA)
+
+    published = world.published_paths(urn)
+    assert len(published) > LISTING_WORTH
+    assert sorted(uri for uris in groups.values() for uri in uris) == sorted(f"s3:/{path}" for path in published)
+    assert looked == [min(published)]
+    for change, said in ((b"", "is damaged"), (None, "is missing")):
+        lake.files.remove(published[1])
+        if change is not None:
+            lake.files.write(published[1], change)
+        with pytest.raises(CorruptionError, match=said):
+            locate_files(segments, JobName(JOB), DatasetUrn(urn), Role.DATA)
+
+
+@pytest.fixture
+def replaced(lake: Lake, world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of a dataset that was read again; the next cleanup is to remove them."""
+    urn = lake.urns[0]
+    lake.add_rows(urn, 60)
+    world.run()
+    old = world.published_paths(urn)
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresCommitStepStore, "list_removable", lambda *_arguments, **_options: ())
+        world.run(mode=Mode.REFRESH, urns=[urn])
+    assert set(old) <= set(world.stored_files())
+    return old
+
+
+def clean(world: World) -> None:
+    states = world.stores.datasets.load(JobName(JOB), list(map(DatasetUrn, world.lake.urns)))
+    for state in states.values():
+        world.operations().clean(state, root_uri=world.lake.root, retire_grace_s=0.0)
+
+
+def test_replaced_files_are_removed_side_by_side(
+    world: World, replaced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, under_way, most = threading.Lock(), [0], [0]
+    remove = S3ObjectFiles.remove_object
+
+    def note(self: S3ObjectFiles, path: str, etag: str) -> RemoveOutcome:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        time.sleep(0.02)
+        with lock:
+            under_way[0] -= 1
+        return remove(self, path, etag)
+
+    monkeypatch.setattr(S3ObjectFiles, "remove_object", note)
+    clean(world)
+
+    assert not set(replaced) & set(world.stored_files())
+    assert 1 < most[0] <= REQUESTS_AT_ONCE
+    world.check_exactly_once()
+
+
+def test_a_removal_of_many_files_notices_that_the_dataset_was_taken_over(
+    world: World, replaced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleanup, "REMOVED_TOGETHER", 4)
+    remove, removed = S3ObjectFiles.remove_object, list[str]()
+
+    def note(self: S3ObjectFiles, path: str, etag: str) -> RemoveOutcome:
+        removed.append(path)
+        return remove(self, path, etag)
+
+    def require(lease: Lease) -> None:
+        if set(removed) & set(replaced):
+            raise FencedError("somebody else has the dataset", fence=lease.fence)
+
+    monkeypatch.setattr(S3ObjectFiles, "remove_object", note)
+    urn = DatasetUrn(world.lake.urns[0])
+    dataset_id = world.stores.datasets.load(JobName(JOB), [urn])[urn].dataset_id
+    leases = world.stores.leases.take([dataset_id], Holder("test", RunId(uuid.uuid4())), ttl_s=60.0)
+    cleaning = Cleanup(world.stores.commits, open_file_system, lambda _attempt: None, require)
+    with pytest.raises(FencedError):
+        cleaning.clean(leases[0], root_uri=world.lake.root, retire_grace_s=0.0)
+
+    assert len(set(replaced) & set(world.stored_files())) == len(replaced) - 4
+    world.expire_leases()
+    clean(world)
+    world.check_exactly_once()
+
+
 @pytest.mark.rare
 def test_cleanup_again_and_again_takes_nothing_that_is_published(lake: Lake, world: World) -> None:
     world.run()
@@ -159,8 +269,7 @@ def test_cleanup_again_and_again_takes_nothing_that_is_published(lake: Lake, wor
     assert world.staging_left()
 
     for _again in range(2):
-        for state in world.stores.datasets.load(JobName(JOB), list(map(DatasetUrn, lake.urns))).values():
-            world.operations().clean(state, root_uri=lake.root, retire_grace_s=0.0)
+        clean(world)
 
     assert {path for path in before if "/.staging/" not in path} == set(world.stored_files())
     world.check_exactly_once()

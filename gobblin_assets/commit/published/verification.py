@@ -17,6 +17,7 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from gobblin_assets.commit.attempts import published_directories
+from gobblin_assets.commit.object_listings import look_at_files
 from gobblin_assets.commit.published.current import list_current
 from gobblin_assets.commit.published.port import PublishedFile, PublishedFiles
 from gobblin_assets.commit.step_world import OpenFileSystem
@@ -166,11 +167,12 @@ class Verification:
                 for file in fs.list_files(path_of(root, self.job, urn, role)):
                     stored[file.path] = _Stored(file.identity, fs)
             # At given names, files stand among those of others.
-            for path, each in ours.items():
-                if each.root_uri == root_uri and not path.startswith(f"{root}/"):
-                    identity = fs.find_identity(path)
-                    if identity is not None:
-                        stored[path] = _Stored(identity, fs)
+            others = [
+                path for path, each in ours.items() if each.root_uri == root_uri and not path.startswith(f"{root}/")
+            ]
+            for path, identity in look_at_files(fs, others).items():
+                if identity is not None:
+                    stored[path] = _Stored(identity, fs)
         return stored
 
     def _read(self, each: _Ours) -> Fault | None:
