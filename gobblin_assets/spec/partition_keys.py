@@ -24,6 +24,8 @@ from gobblin_assets.spec.job_options import DatasetOptions, PartitionsSpec
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+_KEYS_SHOWN: Final = 20
+
 # What Dagster refuses inside a key: its range notation, and control characters.
 _REFUSED_IN_KEYS: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 
@@ -51,6 +53,12 @@ def asset_partition(spec: DatasetOptions, key: str | None) -> AssetPartition:
             ) from None
     if found := [part for part in _REFUSED_IN_KEYS if part in key]:
         raise _refuse(spec, f"expected a key without {found[0]!a}, found {key[:120]!a}", "Dagster refuses such keys.")
+    if kind is PartitionKind.STATIC and key not in partitions.keys and spec.finds_partitions:
+        raise _refuse(
+            spec,
+            f"no file set is there for the key {key[:120]!a}; the source was searched",
+            f"It has: {', '.join(partitions.keys[-_KEYS_SHOWN:]) or 'none'}.",
+        )
     if kind is PartitionKind.STATIC and key not in partitions.keys:
         raise _refuse(
             spec,

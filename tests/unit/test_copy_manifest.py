@@ -35,6 +35,7 @@ def test_files_come_by_set_and_in_order() -> None:
     ("line", "said"),
     [
         (b"{", "expected a JSON object in UTF-8"),
+        (b"a.csv\n", "found 'a.csv': "),
         (b"\xff", "expected a JSON object in UTF-8"),
         (b"[" * 100_000, "expected a JSON object in UTF-8"),
         (b"[1]", "found list"),
