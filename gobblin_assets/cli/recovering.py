@@ -108,7 +108,7 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 @click.option("--reason", required=True, help="The reason; the log keeps it.")
 @spark_options
 def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
-    """Abandon an open sequence: its visible files are taken back, and the next run reads its rows again."""
+    """Abandon an open sequence: its visible files are taken back, and the next run does its work again."""
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
+from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say, to_plain
 from gobblin_assets.commit.trash import Trash
 from gobblin_assets.fs.registry import open_file_system
@@ -14,7 +15,7 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.log import Log, open_log
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def trash() -> None:
     """Files that copies replaced or removed, as long as they are kept."""
 

@@ -1,15 +1,18 @@
 """Commands that look at the log: status, watermark, ledger, history."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import click
 
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.published.current import list_kept_versions
+from gobblin_assets.commit.published.current_names import sort_current
+from gobblin_assets.commit.published.port import PublishedSegment
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import Log, open_log
-from gobblin_assets.state.overview.port import GapLine, LedgerLine, RunLine, list_gaps
+from gobblin_assets.state.overview.port import DatasetLine, GapLine, LedgerLine, RunLine, list_gaps
 
 job_option = click.option("--job", help="Only this job's.")
 dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this dataset's.")
@@ -21,7 +24,7 @@ dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this
 def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show all datasets: what is published, what is open, who works on them."""
     with open_log(say) as log:
-        lines = log.overview.list_datasets(find_job(job))
+        lines = [_with_files(log, each) for each in log.overview.list_datasets(find_job(job))]
     if as_json:
         print_json(lines)
         return
@@ -35,6 +38,19 @@ def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option t
         for each in lines
     ]
     print_table("datasets", columns, rows)
+
+
+def _with_files(log: Log, line: DatasetLine) -> DatasetLine:
+    """The line; of a copy, with the files that its names hold now."""
+    if line.files is not None:
+        return line
+    found = log.stores.published.scan(line.job, line.urn, role=Role.DATA, read=_count_current)
+    files, file_bytes = found or (0, 0)
+    return replace(line, files=files, file_bytes=file_bytes)
+
+
+def _count_current(_version: int, segments: Iterator[PublishedSegment]) -> tuple[int, int]:
+    return sort_current(segments).total()
 
 
 @click.group()

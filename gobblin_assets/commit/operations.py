@@ -88,7 +88,7 @@ class LogOperations:
             return recover_dataset(self.driver(keeper), self.abandonment(), lease)
 
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
-        """Abandon a sealed sequence, on a person's request; its rows will be read again."""
+        """Abandon a sealed sequence, on a person's request; the next run does its work again."""
         sequence = self.store.get(sequence_id)
         with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (_keeper, lease):
             self._check_log(sequence, lease)

@@ -31,6 +31,8 @@ from gobblin_assets.spec.job_options import DatasetOptions, PartitionsSpec
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+_KEYS_SHOWN: Final = 20
+
 
 def asset_partition(spec: DatasetOptions, key: str | None) -> AssetPartition:
     """The partition that ``key`` names. ``spec`` must be resolved: its URN is what errors name.
@@ -55,6 +57,12 @@ def asset_partition(spec: DatasetOptions, key: str | None) -> AssetPartition:
             ) from None
     if (wrong := find_wrong_in_key(key)) is not None:
         raise _refuse(spec, f"expected a key without {wrong!a}, found {key[:120]!a}", HINT_OF_KEYS)
+    if kind is PartitionKind.STATIC and key not in partitions.keys and spec.finds_partitions:
+        raise _refuse(
+            spec,
+            f"no file set is there for the key {key[:120]!a}; the source was searched",
+            f"It has: {', '.join(partitions.keys[-_KEYS_SHOWN:]) or 'none'}.",
+        )
     if kind is PartitionKind.STATIC and key not in partitions.keys:
         raise _refuse(
             spec,

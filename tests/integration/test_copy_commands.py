@@ -72,7 +72,8 @@ def test_tables_of_copies_tell_of_files_and_not_of_rows(folder: Folder) -> None:
         assert "rows" not in said
         assert "watermark" not in said
     (found,) = ask("status")
-    assert (found["rows"], found["files"]) == (None, None), "what was replaced is not counted twice"
+    assert found["rows"] is None
+    assert (found["files"], found["file_bytes"]) == (2, 9), "what was replaced is not counted twice"
     assert invoke("status").exit_code == 0
 
 
@@ -247,6 +248,7 @@ def test_a_stream_repeats_the_copy_until_it_is_told_to_stop_and_publishes_only_w
         lines = stop(folder, process)
     assert process.returncode == 0, lines
     assert "stopping after the publication under way" in lines
+    assert "docs: version 2 is published: 1 file\n" in lines
     (found,) = ask("status")
     assert not found["open_sequence"]
     assert found["version"] == 2, "a run that finds nothing new publishes nothing"
@@ -278,7 +280,7 @@ def test_a_stream_remembers_directories_without_publishing_them_again(folder: Fo
     (after,) = ask("status")
     assert after["version"] == before["version"] + 1, "what the log remembers was published once"
     (planned,) = ask("plan", folder.job)
-    assert any("1 directories" in note for note in planned["notes"]), planned["notes"]
+    assert any("1 directory" in note for note in planned["notes"]), planned["notes"]
 
 
 def test_a_stream_says_a_failure_once_and_ends_well_when_it_is_over(folder: Folder) -> None:
@@ -293,6 +295,8 @@ def test_a_stream_says_a_failure_once_and_ends_well_when_it_is_over(folder: Fold
         (bad / "link").symlink_to("elsewhere")
         wait_for(lambda: "bad: " in said(folder))
         wait_for_runs(folder)
+        (bad / "link").unlink()
+        wait_for(lambda: "bad: it is well again" in said(folder))
         shutil.rmtree(bad)
         wait_for_runs(folder)
         lines = stop(folder, process)

@@ -212,7 +212,7 @@ def test_links_and_special_files_are_as_the_job_says(mirror: Mirror) -> None:
     (mirror.docs / "file").write_bytes(b"x")
     (mirror.docs / "link").symlink_to("file")
     assert "'link' is a link in the source" in fail_job(mirror.write_job())
-    assert "1 links and special files of the source are left out" in run_job(
+    assert "1 link or special file of the source left out" in run_job(
         mirror.write_job(options="defaults: {links: skip},")
     )
     assert mirror.copied().keys() == {"file"}

@@ -41,6 +41,7 @@ def test_a_line_without_a_set_behind_one_with_a_set() -> None:
     ("line", "said"),
     [
         (b"{", "expected a JSON object in UTF-8"),
+        (b"a.csv\n", "found 'a.csv': "),
         (b"\xff", "expected a JSON object in UTF-8"),
         (b"[" * 100_000, "expected a JSON object in UTF-8"),
         (b"[1]", "found list"),

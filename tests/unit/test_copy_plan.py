@@ -10,7 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.named_files import NameLimits
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
@@ -131,10 +131,10 @@ def test_what_a_budget_leaves_waits_and_is_counted() -> None:
     source = [entry("a", 5), entry("b", 5), entry("c", 1)]
     found = plan(source, bytes_max=6)
     assert [item.path for item in found.items] == ["a", "c"]
-    assert waiting(found) == ["1 files of 5 bytes wait for later runs (files_per_run_max, bytes_per_run_max)"]
+    assert waiting(found) == ["1 file of 5 bytes left for later runs (bytes_per_run_max)"]
     found = plan(source, files_max=1)
     assert [item.path for item in found.items] == ["a"]
-    assert waiting(found) == ["2 files of 6 bytes wait for later runs (files_per_run_max, bytes_per_run_max)"]
+    assert waiting(found) == ["2 files of 6 bytes left for later runs (files_per_run_max)"]
 
 
 @pytest.mark.parametrize("files_max", [1, 2])
@@ -260,10 +260,10 @@ def test_urgent_files_go_first_and_what_waits_is_said_by_tier() -> None:
 
     assert [item.path for item in found.items] == ["b.now", "d", "c.soon"]
     (said,) = waiting(found, order, priority=3)
-    assert said.endswith("(files_per_run_max, bytes_per_run_max): 2 of the others; priority 3")
+    assert said.endswith("(files_per_run_max); by go_first: 2 of no glob; priority 3")
     (said,) = waiting(plan(source, files_max=1, go_first=order), order)
-    assert said.startswith("5 files of 5 bytes wait")
-    assert said.endswith(": 2 of `*.now`, 1 of `*.soon`, 2 of the others")
+    assert said.startswith("5 files of 5 bytes left")
+    assert said.endswith("; by go_first: 2 of `*.now`, 1 of `*.soon`, 2 of no glob")
     assert [item.path for item in plan(source, go_first=order).items] == ["b.now", "d", "c.soon", "a", "e"]
 
 
@@ -272,7 +272,9 @@ def test_a_budget_of_a_run_is_shared_by_its_file_sets() -> None:
     assert plan([entry("a"), entry("b")], shared=shared).file_count == 2
     found = plan([entry("c"), entry("d")], shared=shared)
     assert [item.path for item in found.items] == ["c"]
-    assert plan([entry("e")], shared=shared).is_empty
+    waits = plan([entry("e")], shared=shared)
+    assert waits.is_empty
+    assert next(describe_plan(waits)) == "what differs waits: 0 entries are the same"
 
 
 def test_a_dataset_s_file_sets_share_what_is_remembered() -> None:

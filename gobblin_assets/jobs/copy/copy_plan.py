@@ -18,6 +18,7 @@ from gobblin_assets.jobs.copy.refusals import Refusals
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult, PlannedChange, Staged
 
 _OWNER_WRITES: Final = 0o200
@@ -144,8 +145,8 @@ class CopyPlanner:
 
     def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
         """Whether the run copies this too."""
-        if not all(each.has_room(files, size_bytes) for each in self.budgets):
-            self._waiting.add(self._tier_of(found), files, size_bytes)
+        if limits := [limit for each in self.budgets for limit in each.list_exceeded(files, size_bytes)]:
+            self._waiting.add(self._tier_of(found), files, size_bytes, limits)
             return False
         for each in self.budgets:
             each.take(files, size_bytes)
@@ -350,18 +351,21 @@ def describe_plan(plan: CopyPlan) -> Iterator[str]:
     """Sentences for the run's log."""
     replaced, same = len(plan.replaced), plan.counts[DifferenceKind.SAME]
     if plan.is_empty:
-        yield f"nothing differs: {same:,} entries are the same"
+        begin = "what differs waits" if plan.waiting.files else "nothing differs"
+        yield f"{begin}: {count_of(same, 'entry is', 'entries are')} the same"
     else:
         new = plan.file_count - replaced
         yield (
-            f"{new:,} new files, {replaced:,} replaced, {len(plan.removals):,} removed, {same:,} entries the same; "
-            f"{plan.size_bytes:,} bytes to copy"
+            f"{count_of(new, 'new file', 'new files')}, {replaced:,} replaced, {len(plan.removals):,} removed, "
+            f"{count_of(same, 'entry', 'entries')} the same; {count_of(plan.size_bytes, 'byte', 'bytes')} in all"
         )
     if plan.skipped_count:
-        yield f"{plan.skipped_count:,} directories of the source have not changed, and were not listed again"
+        directories = count_of(plan.skipped_count, "directory", "directories")
+        yield f"{directories} of the source did not change, and were not listed again"
     if letters := plan.preserve.without_effect:
         yield f"preserve: {', '.join(letters)} mean nothing to this file system"
     if skipped := plan.counts[DifferenceKind.SKIP]:
-        yield f"{skipped:,} links and special files of the source are left out (links: skip)"
+        links = count_of(skipped, "link or special file", "links and special files")
+        yield f"{links} of the source left out (links: skip)"
     if left := plan.counts[DifferenceKind.ATTRIBUTES]:
-        yield f"{left:,} files differ in attributes only, and are copied again (attributes: sync)"
+        yield f"attributes alone differ of {count_of(left, 'file', 'files')}, copied again (attributes: sync)"

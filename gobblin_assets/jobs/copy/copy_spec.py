@@ -116,6 +116,11 @@ class CopyDatasetSpec(DatasetOptions):
         description="Globs of files that are published after all others, because they say that these are there.",
     )
 
+    @property
+    def finds_partitions(self) -> bool:
+        """A finder finds the file sets."""
+        return True
+
 
 class CopyOverrideSpec(CopyDatasetSpec):
     """Options of the found datasets whose names match, over the job's ``defaults``; a later override wins."""

@@ -60,9 +60,9 @@ def _parse_line(line: bytes, where: str) -> tuple[str, NamedFile]:
     try:
         found = json.loads(line.decode(), object_pairs_hook=_each_word_once)
     except (ValueError, RecursionError) as error:
-        shown = line[:_SHOWN_LENGTH_MAX]
+        shown = line.strip()[:_SHOWN_LENGTH_MAX].decode(errors="backslashreplace")
         raise _refuse(
-            where, f"expected a JSON object in UTF-8, found {shown!r}: {error}", "Correct the line."
+            where, f"expected a JSON object in UTF-8, found {shown!a}: {error}", "Correct the line."
         ) from error
     if not isinstance(found, dict):
         raise _refuse(where, f"expected a JSON object, found {type(found).__name__}", 'Write {"path": …}.')

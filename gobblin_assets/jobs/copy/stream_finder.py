@@ -94,5 +94,5 @@ def open_stream_finder(options: Mapping[str, object]) -> StreamDatasetFinder:
     first = next((number for number, name in enumerate(names) if "%Y" in name), len(names))
     datasets = parse_name_pattern("/".join(names[:first]), field=_FIELD)
     return StreamDatasetFinder(
-        datasets, parse_date_pattern("/".join(names[first:]), zone, field=_FIELD), read.lookback_s
+        datasets, parse_date_pattern("/".join(names[first:]), zone, field=_FIELD, whole=read.pattern), read.lookback_s
     )
