@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.commit.named_faults import PUT_BACK
 from gobblin_assets.commit.named_steps import Phase
 from gobblin_assets.commit.object_attempts import ID_KEY, slot_of
 from gobblin_assets.commit.object_decisions import (
@@ -141,9 +142,15 @@ class ObjectStep(CommitStep):
             return StepFault(self.target, "is neither staged nor published: its upload is gone")
         found = world.objects.find_object(self.target)
         if found is None:
-            return StepFault(self.target, "is missing: something else removed it")
+            return StepFault(self.target, "is missing: something else removed it", PUT_BACK)
         planned = "what was staged" if self.replaced is None else "the object that was planned there"
-        return StepFault(self.target, f"is not {planned}: something else put it there")
+        kept = None if self.replaced is None else world.objects.find_object(self.slot)
+        hint = "Move it away by hand, or abandon the publication: then it stays."
+        return StepFault(
+            self.target,
+            f"is not {planned}: something else put it there",
+            hint if kept is None else f"{hint} A copy of what was there before is kept in {self.slot}.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
