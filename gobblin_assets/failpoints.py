@@ -73,6 +73,7 @@ class Failpoint(StrEnum):
     LOST_SEQUENCE_ADOPTED = "lost_sequence_adopted"
     LOST_DIRECTORY_MOVED = "lost_directory_moved"
     LOST_FILES_MOVED = "lost_files_moved"
+    OPEN_SEQUENCE_ENDED = "open_sequence_ended"
     LOST_MARKER_MOVED = "lost_marker_moved"
     RETIRE_MARKED = "retire_marked"
     RETIRE_REMOVED = "retire_removed"

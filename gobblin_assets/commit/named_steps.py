@@ -21,12 +21,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from gobblin_assets.commit.fault_fixes import (
-    OLD_IS_GONE,
-    STRANGER_AT_FREE_NAME,
-    STRANGER_IN_PLACE_OF_OLD,
-    STRANGER_ON_THE_WAY,
-)
 from gobblin_assets.commit.named_decisions import (
     Act,
     Found,
@@ -34,6 +28,15 @@ from gobblin_assets.commit.named_decisions import (
     decide_remove,
     decide_replace,
     decide_undo,
+)
+from gobblin_assets.commit.named_faults import (
+    OLD_IS_GONE,
+    STRANGER_AT_FREE_NAME,
+    STRANGER_IN_PLACE_OF_OLD,
+    STRANGER_ON_THE_WAY,
+    Places,
+    describe_fault,
+    describe_gone,
 )
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import (
@@ -157,10 +160,16 @@ class NamedStep(CommitStep):
         return files.rename_no_replace(source, target)
 
     def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
-        """By single renames, each after a new look; another abandoner goes on from wherever a crash stops this one."""
+        """By single renames, each after a new look; another abandoner goes on from wherever a crash stops this one.
+
+        If the attempt's directory is gone, and no newer owner has it, then nobody has a place to move anything from or
+        to, and the name alone decides.
+        """
         files, attempt = world.named_files, captured.place_of(self.staging)
         if not files.is_directory(attempt):
-            return UndoOutcome.STRANGER
+            captured.require_held()
+            is_free = self.decide_back(files, attempt) is Act.DONE
+            return UndoOutcome.NEVER_HAPPENED if is_free else UndoOutcome.STRANGER
         for number in range(UNDO_ACTS_MAX):
             act = self.decide_back(files, attempt)
             if act is Act.DONE:
@@ -177,20 +186,16 @@ class NamedStep(CommitStep):
 
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
         files, attempt = world.named_files, world.locate(self.staging)
+        at_target = self.judge(files.find_entry(self.target))
         if not files.is_directory(attempt):
-            return StepFault(attempt, "is gone, and with it what was staged")
-        if verdict is StepVerdict.LOST:
-            return StepFault(self.target, "is neither staged nor published")
-        found = self.judge(files.find_entry(self.target))
-        planned = "the file that was planned there" if self.has_old else "what was staged"
-        if found is Found.NOTHING:
-            return StepFault(self.target, "is missing: something else removed it", OLD_IS_GONE)
-        is_away = self.judge(files.find_entry(self.slot_in(attempt))) is Found.OLD
-        fix = STRANGER_ON_THE_WAY if is_away else self.fix_of_stranger
-        return StepFault(self.target, f"is not {planned}: something else put it there", fix)
+            return describe_gone(attempt, self.target, verdict, at_target)
+        paths = (self.source_in(attempt), self.slot_in(attempt), self.returned_in(attempt))
+        found = (self.judge(files.find_entry(path)) for path in paths)
+        places = Places(self.target, *paths, at_target, *found)
+        return describe_fault(places, verdict, self.hint_of_stranger, has_old=self.has_old)
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         """What a person can do about something else at the name."""
         return STRANGER_ON_THE_WAY
 
@@ -221,7 +226,7 @@ class PlaceFile(WrittenStep):
         return Phase.METADATA if self.is_metadata else Phase.NEW
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         return STRANGER_AT_FREE_NAME
 
     def judge(self, entry: TreeEntry | None) -> Found:
@@ -260,7 +265,7 @@ class ReplaceFile(WrittenStep):
         return True
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         return STRANGER_IN_PLACE_OF_OLD
 
     def judge(self, entry: TreeEntry | None) -> Found:
@@ -302,7 +307,7 @@ class RemoveFile(NamedStep):
         return True
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         return OLD_IS_GONE
 
     def judge(self, entry: TreeEntry | None) -> Found:

@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.commit.fault_fixes import (
-    OLD_IS_GONE,
+from gobblin_assets.commit.named_faults import (
+    PUT_BACK,
     STRANGER_AT_FREE_NAME,
     STRANGER_IN_PLACE_OF_OLD,
     STRANGER_ON_THE_WAY,
@@ -155,12 +155,18 @@ class ObjectStep(CommitStep):
             return StepFault(self.target, "is neither staged nor published: its upload is gone")
         found = world.objects.find_object(self.target)
         if found is None:
-            return StepFault(self.target, "is missing: something else removed it", OLD_IS_GONE)
+            return StepFault(self.target, "is missing: something else removed it", PUT_BACK)
         planned = "what was staged" if self.replaced is None else "the object that was planned there"
-        return StepFault(self.target, f"is not {planned}: something else put it there", self.fix_of_stranger)
+        kept = None if self.replaced is None else world.objects.find_object(self.slot)
+        hint = self.hint_of_stranger
+        return StepFault(
+            self.target,
+            f"is not {planned}: something else put it there",
+            hint if kept is None else f"{hint} A copy of what was there before is kept in {self.slot}.",
+        )
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         """What a person can do about something else at the name."""
         return STRANGER_ON_THE_WAY
 
@@ -181,7 +187,7 @@ class PlaceObject(ObjectStep):
         return Phase.METADATA if self.is_metadata else Phase.NEW
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         return STRANGER_AT_FREE_NAME
 
     def expects(self) -> Iterable[str]:
@@ -247,7 +253,7 @@ class ReplaceObject(ObjectStep):
         return self.old
 
     @property
-    def fix_of_stranger(self) -> str:
+    def hint_of_stranger(self) -> str:
         return STRANGER_IN_PLACE_OF_OLD
 
     def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:

@@ -220,6 +220,11 @@ class SequenceRecord:
         return f"{self.urn} [{self.partition}]" if self.partition else str(self.urn)
 
     @property
+    def is_at_given_names(self) -> bool:
+        """As in ``SealedSequence``."""
+        return SLOTS_KEEP_DETAIL in self.details
+
+    @property
     def lease_ttl_s(self) -> float | None:
         """As in ``NewSequence``; None where an older release began it."""
         found = self.details.get(LEASE_TTL_DETAIL)

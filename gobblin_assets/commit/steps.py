@@ -64,12 +64,12 @@ class UndoOutcome(StrEnum):
 class StepFault:
     """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing".
 
-    ``fix``: what a person can do before the publication is resumed, or abandoned; empty where nothing special is known.
+    ``hint``: sentences on what a person can do about it, whether the publication is then resumed or abandoned.
     """
 
     place: str
     found: str
-    fix: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.state import SequenceId
 from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import (
     OF_ABANDONMENT,
@@ -338,8 +337,3 @@ def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
     assert len(changed.attempts_left()) == len(lake.urns), "only the hasty ones are gone"
     assert not changed.slots()
     hasty.close()
-
-
-def abandon_beside(world: CopyWorld, sequence_id: SequenceId) -> None:
-    world.operations().abandon(sequence_id, reason="a stranger stays")
-    assert world.stores.commits.get(sequence_id).state == "ABORTED"

@@ -1,18 +1,22 @@
-"""Files that others put at the names of a copy: they stay, the dataset is BLOCKED, and what the error advises works."""
+"""Strangers at the names of copies, and attempts that are gone: what blocks, what a person is told, what stays."""
 
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from gobblin_assets.commit.named_faults import PUT_BACK
 from gobblin_assets.commit.trash import Trash
+from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from tests.crash.test_copies import MOVED_ASIDE, abandon_beside, check_complete, kill
+from tests.crash import test_copies
+from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
 from tests.crash.test_kills import open_sequence
-from tests.support.copy_lake import CopyLake, CopyWorld, files_of
+from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of
 from tests.support.shares import rotating
 
 ADVICE: Final = {
@@ -23,22 +27,7 @@ ADVICE: Final = {
     "removed.bin": "Abandon: the next run compares both sides again",
 }
 
-
-@pytest.fixture
-def lake(database_url: str, tmp_path: Path) -> CopyLake:
-    made = CopyLake(database_url, str(tmp_path))
-    made.make_source()
-    return made
-
-
-@pytest.fixture
-def changed(lake: CopyLake) -> Iterator[CopyWorld]:
-    """The first version was copied, and then the source changed."""
-    opened = lake.open_world()
-    assert not opened.run().failed
-    lake.change_source()
-    yield opened
-    opened.close()
+lake, world, changed = test_copies.lake, test_copies.world, test_copies.changed
 
 
 @pytest.mark.rotating
@@ -81,6 +70,11 @@ def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorl
     assert changed.slots() == MOVED_ASIDE
 
 
+def abandon_beside(world: CopyWorld, sequence_id: SequenceId) -> None:
+    world.operations().abandon(sequence_id, reason="a stranger stays")
+    assert world.stores.commits.get(sequence_id).state == "ABORTED"
+
+
 @pytest.mark.rotating
 @pytest.mark.parametrize("name", ["new.bin", "changed.bin", "_SUCCESS", "removed.bin"])
 def test_after_an_abandonment_the_next_run_does_what_the_advice_says(
@@ -102,3 +96,63 @@ def test_after_an_abandonment_the_next_run_does_what_the_advice_says(
     if "the next run replaces" in ADVICE[name]:
         assert place.read_bytes() == (lake.source / "albums" / name).read_bytes()
         assert kept[str(place)] == len("mine")
+
+
+def test_an_attempt_that_is_gone_can_be_given_up(lake: CopyLake, changed: CopyWorld) -> None:
+    before = files_of(lake.tree / "albums")
+    kill(lake, Failpoint.SEAL_COMMITTED)
+    changed.expire_leases()
+    (attempt,) = changed.stores.commits.list_attempts(open_sequence(changed))
+    Path(attempt.staging_path).rename(Path(lake.directory, "gone"))
+    (failed,) = changed.run().failed
+    assert "Move it back, or abandon the publication" in str(failed.error)
+
+    changed.operations().abandon(open_sequence(changed), reason="a test")
+
+    assert files_of(lake.tree / "albums") == before
+    assert not changed.run().failed
+    changed.check_trees()
+
+
+@pytest.mark.parametrize("at", [Failpoint.SEAL_COMMITTED, f"{Failpoint.STEP_AFTER}@5"])
+def test_a_name_whose_file_somebody_removed_says_what_a_person_can_do(
+    lake: CopyLake, changed: CopyWorld, at: str
+) -> None:
+    kill(lake, at)
+    changed.expire_leases()
+    sequence_id, name = open_sequence(changed), lake.tree / "albums/removed.bin"
+    name.unlink()
+    (failed,) = changed.run().failed
+    with pytest.raises(ConflictError, match=r"removed\.bin is missing") as refused:
+        changed.operations().abandon(sequence_id, reason="a test")
+
+    assert PUT_BACK in str(failed.error)
+    assert PUT_BACK in str(refused.value)
+    name.write_text("any file")
+    changed.expire_leases()
+    abandon_beside(changed, sequence_id)
+    assert name.read_text() == "any file"
+    assert not changed.run().failed
+
+
+def test_who_stands_where_an_old_version_was_is_told_with_the_slot_of_that_version(
+    lake: CopyLake, changed: CopyWorld
+) -> None:
+    kill(lake, f"{Failpoint.STEP_AFTER}@8")
+    changed.expire_leases()
+    sequence_id = open_sequence(changed)
+    published = lake.tree / "albums/changed.bin"
+    published.unlink()
+    published.write_text("mine")
+
+    (failed,) = changed.run().failed
+
+    error = str(failed.error)
+    assert "changed.bin is not the file that was planned there" in error
+    slot = Path(re.findall(r"The version before is kept in (\S+/slots/\d+)\.", error)[0])
+    assert slot.read_bytes() == content_of("albums/changed.bin", 1)
+    with pytest.raises(ConflictError, match=f"is kept in .*/slots/{slot.name}"):
+        changed.operations().abandon(sequence_id, reason="a test")
+    published.unlink()
+    abandon_beside(changed, sequence_id)
+    assert published.read_bytes() == content_of("albums/changed.bin", 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.destinations.claims import WORK_NAME
+from gobblin_assets.destinations.claims import WORK_NAME, work_root_of
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import TRASH_KEEP_S, CopySpec
@@ -45,6 +45,10 @@ class CopyLake(Lake):
     trash_keep_s: float = TRASH_KEEP_S
     stops_before: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def work_root(self) -> str:
+        return work_root_of(self.root)
 
     @property
     def source(self) -> Path:

@@ -99,6 +99,11 @@ class Lake:
         return f"{self.store or self.directory}/{self.at}"
 
     @property
+    def work_root(self) -> str:
+        """The root that the log knows."""
+        return self.root
+
+    @property
     def files(self) -> LakeFiles:
         return open_lake_files(self.root)
 
