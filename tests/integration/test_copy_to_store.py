@@ -1,6 +1,7 @@
 """Copies whose destination is an object store: files become objects of versitygw, by the command line."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) 
         ("one", False),
     ]
     assert invoke("verify", lake.job).exit_code == 0
+
+
+def test_a_rate_is_kept(lake: Lake) -> None:
+    job = Path(lake.job)
+    job.write_text(f"{job.read_text()}rate: {{name: nightly, files_per_s: 4, bytes_per_s: 1e9}}\n")
+    for number in range(8):
+        lake.write(f"f{number}", b"x")
+    started_s = time.monotonic()
+
+    ran = invoke("run", lake.job)
+
+    assert ran.exit_code == 0, ran.output
+    assert time.monotonic() - started_s > 8 / 4
+    assert lake.copied() == lake.written()
 
 
 def test_checksums_of_both_sides_are_compared(lake: Lake) -> None:

@@ -256,7 +256,7 @@ def _refuse_for_objects(spec: CopySpec) -> None:
     """RejectedError for options that only copies to files have."""
     listed = (("datasets", spec.datasets), ("overrides", spec.overrides))
     datasets = [(f"{name}[{n}].converters", each.converters) for name, all_ in listed for n, each in enumerate(all_)]
-    for field, value in [("rate", spec.rate), ("defaults.converters", spec.defaults.converters), *datasets]:
+    for field, value in [("defaults.converters", spec.defaults.converters), *datasets]:
         if value:
             raise RejectedError(
                 "expected none where the destination is a bucket",

@@ -131,7 +131,7 @@ def open_copy_run(
     with look_for_garbage_seldom(), LocalTransfer() as local:
         if isinstance(fs, HoldsObjects):
             objects = NamedObjects(*place, keep_s=job.trash_keep_s, places=places)
-            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say)
+            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say, rate)
         else:
             files, published = require_named_files(fs), KnownFiles(stores.published, JobName(job.job))
             reuse_s = 0.0 if isinstance(files, StagingFiles) else job.reuse_keep_s
@@ -178,6 +178,7 @@ def _copy_to_objects(
     stores: Stores,
     datasets: Mapping[DatasetUrn, CopyDataset],
     say: Callable[[str], None],
+    rate: SharedCopyRate | None,
 ) -> CopyKind:
     clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
 
@@ -196,7 +197,9 @@ def _copy_to_objects(
         root=destination.root,
         is_ours=find_published_by(known),
         make_worker=lambda: UploadWorker(
-            objects, destination.place_of, open_planned, clock, say, requests=job.workers * REQUESTS_PER_WORKER
+            *(objects, destination.place_of, open_planned, clock, say),
+            requests=job.workers * REQUESTS_PER_WORKER,
+            rate=rate,
         ),
         new_id=clock.new_id,
         budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
