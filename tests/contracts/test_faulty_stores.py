@@ -17,6 +17,7 @@ from gobblin_assets.fs.objects import (
     Absent,
     HasEtag,
     ObjectFiles,
+    RemoveOutcome,
     UploadId,
     UploadPart,
     WriteOutcome,
@@ -59,7 +60,10 @@ def fault(versitygw: S3Server) -> Iterator[Fault]:
         yield Fault(proxy, files, versitygw.open(), f"/{versitygw.make_bucket()}", waits)
 
 
-@pytest.mark.parametrize("kind", sorted(set(StoreFault) - {StoreFault.TOO_LARGE}))
+OF_SOME_REQUESTS = {StoreFault.TOO_LARGE, StoreFault.UNMET, StoreFault.OVERLAPPED}
+
+
+@pytest.mark.parametrize("kind", sorted(set(StoreFault) - OF_SOME_REQUESTS))
 def test_what_may_be_repeated_is_repeated(fault: Fault, kind: StoreFault) -> None:
     path = f"{fault.bucket}/a"
     upload = fault.straight.begin_upload(path, {})
@@ -74,6 +78,28 @@ def test_what_may_be_repeated_is_repeated(fault: Fault, kind: StoreFault) -> Non
     assert fault.files.read_range(path, found.etag, 0, 5) == b"bytes"
     fault.proxy.fault_once(kind, "GET", "list-type")
     assert [each.path for each in fault.files.list_objects(fault.bucket)] == [path]
+
+
+def test_a_conditional_request_that_another_overlapped_is_sent_again(fault: Fault) -> None:
+    """A condition that is not met is an answer, and is not asked for again."""
+    path = f"{fault.bucket}/a"
+    fault.proxy.fault_once(StoreFault.OVERLAPPED, "PUT")
+    assert fault.files.put_if_absent(path, b"old") is WriteOutcome.WRITTEN
+    old = fault.straight.find_object(path)
+    assert old is not None
+    for kind, replaced, removed in (
+        (StoreFault.UNMET, WriteOutcome.CONDITION_FAILED, RemoveOutcome.CONDITION_FAILED),
+        (StoreFault.OVERLAPPED, WriteOutcome.WRITTEN, RemoveOutcome.REMOVED),
+    ):
+        fault.waits.clear()
+        fault.proxy.fault_once(kind, "POST", "uploadId")
+        assert fault.files.complete_upload(path, *fault.upload("a", b"new!"), HasEtag(old.etag)) is replaced
+        found = fault.straight.find_object(path)
+        assert found is not None
+        fault.proxy.fault_once(kind, "DELETE")
+        assert fault.files.remove_object(path, found.etag) is removed
+        assert len(fault.waits) == (0 if kind is StoreFault.UNMET else 2)
+    assert fault.straight.find_object(path) is None
 
 
 def test_a_store_that_stays_busy_is_given_up_within_bounds(fault: Fault) -> None:

@@ -18,7 +18,7 @@ from gobblin_assets.rows import task_writer
 from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support import hdfs_server as hdfs_servers
 from tests.support import s3_servers
-from tests.support.ingestion import Ingestion
+from tests.support.ingestion import Ingestion, run_in_child
 from tests.support.postgres import Database
 from tests.support.shares import rotating
 from tests.support.stored_lake import StoredLake, make_stored_lake
@@ -143,6 +143,35 @@ def expect_places(role: str, numbers: Iterable[int]) -> Counter[str]:
     """The rows of the table of places, by directory."""
     places = ("__HIVE_DEFAULT_PARTITION__" if n % 5 == 0 else f"a%2Fb%3D{n % 3} \u00fc%25" for n in numbers)
     return Counter(f"{role}/public.t/place={place}" for place in places)
+
+
+@pytest.mark.thorough
+def test_executors_of_their_own_write_to_the_destination(lake: StoredLake, database_url: str, tmp_path: Path) -> None:
+    """Two processes besides the driver's JVM, which get nothing but the pickled order and their environment."""
+    with lake.source.connect() as sql:
+        sql.execute("CREATE TABLE t AS SELECT n, n % 3 AS place, 'row ' || n AS text FROM generate_series(1, 200) n")
+    policy = {"name": "low", "check": "n <= 190", "on_failure": "err_file"}
+    writer = {"partition_by": ["place"], "file_rows_max": 20}
+    dataset = {"table": "public.t", "urn": "public.t", "writer": writer, "quality": {"rows": [policy]}}
+    source, split = lake.source, {"work_unit_rows": 40, "max_partitions": 3}
+    settings = {
+        "work": str(tmp_path / "spark"),
+        "master": "local-cluster[2,1,1024]",
+        "database_url": database_url,
+        "connection": {"url": source.jdbc_url, "user": source.user, "password": source.password, "name": "shop"},
+        "root": lake.uri,
+        "datasets": [{**dataset, "split": split}],
+        "partitions": {"public.t": [None]},
+    }
+    lake.describe(dataset)
+
+    done = run_in_child(tmp_path, settings)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    places = Counter(f"{'data' if n <= 190 else 'quarantine'}/public.t/place={n % 3}" for n in range(1, 201))
+    assert lake.row_counts() == places
+    assert sorted(json.loads(row)["n"] for row in lake.rows()) == list(range(1, 201))
+    lake.check_whole()
 
 
 def test_a_type_that_the_files_can_t_hold_is_refused_by_its_column(

@@ -20,7 +20,8 @@ _TOO_LARGE: Final = (
 
 
 class StoreFault(StrEnum):
-    """BUSY: 503 instead of an effect. TOO_LARGE: 400, as S3 answers to copies of large objects.
+    """BUSY: 503 instead of an effect. TOO_LARGE: 400, as S3 answers to copies of large objects. UNMET: 412, whatever
+    the condition. OVERLAPPED: 409, as S3 answers to one of two conditional requests that overlap.
 
     BROKEN: 500 after the effect. LOST: the effect, and no answer. CUT: no effect and no answer. SPOILED: a byte of the
     body is another one when it comes to the store.
@@ -28,10 +29,21 @@ class StoreFault(StrEnum):
 
     BUSY = "busy"
     TOO_LARGE = "too_large"
+    UNMET = "unmet"
+    OVERLAPPED = "overlapped"
     BROKEN = "broken"
     LOST = "lost"
     CUT = "cut"
     SPOILED = "spoiled"
+
+
+REFUSALS: Final = {
+    StoreFault.BUSY: (b"503 Slow Down", _BUSY),
+    StoreFault.TOO_LARGE: (b"400 Bad Request", _TOO_LARGE),
+    StoreFault.UNMET: (b"412 Precondition Failed", b"<Error><Code>PreconditionFailed</Code></Error>"),
+    StoreFault.OVERLAPPED: (b"409 Conflict", b"<Error><Code>ConditionalRequestConflict</Code></Error>"),
+}
+"""The answers to requests that never come to the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +111,8 @@ class FaultyStore:
                 match fault:
                     case StoreFault.CUT:
                         return
-                    case StoreFault.BUSY:
-                        client.sendall(_answer(b"503 Slow Down", _BUSY))
-                        continue
-                    case StoreFault.TOO_LARGE:
-                        client.sendall(_answer(b"400 Bad Request", _TOO_LARGE))
+                    case StoreFault.BUSY | StoreFault.TOO_LARGE | StoreFault.UNMET | StoreFault.OVERLAPPED:
+                        client.sendall(_answer(*REFUSALS[fault]))
                         continue
                     case StoreFault.SPOILED if request.body:
                         request = Message(request.head, request.body[:-1] + bytes([request.body[-1] ^ 1]))
