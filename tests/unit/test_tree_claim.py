@@ -39,6 +39,7 @@ class _Steps:
         self._top = top
         self._may_go, self._waits = threading.Semaphore(0), threading.Semaphore(0)
         self._killed = False
+        self._next = ""
         self.has_ended = False
         self.outcome: BaseException | None = None
         self._thread = threading.Thread(target=self._work, args=(run,), daemon=True)
@@ -53,10 +54,11 @@ class _Steps:
         self.has_ended = True
         self._waits.release()
 
-    def before_call(self, path: str) -> None:
+    def before_call(self, name: str, path: str) -> None:
         """Nothing changes above the place of the test."""
         if not path.startswith(self._top):
             return
+        self._next = name
         self._waits.release()
         self._may_go.acquire()
         if self._killed:
@@ -69,6 +71,13 @@ class _Steps:
             self._may_go.release()
             assert self._waits.acquire(timeout=WAIT_S)
 
+    def go_to(self, name: str) -> None:
+        """Up to the next call of this method, which is not made; at least one call is made."""
+        self.go_on(1)
+        while self._next != name:
+            assert not self.has_ended
+            self.go_on(1)
+
     def kill(self) -> None:
         self._killed = True
         self.go_on()
@@ -80,31 +89,31 @@ class _SteppedFiles(PosixNamedFiles):
         self._steps = steps
 
     def find_identity(self, path: str) -> FileIdentity | None:
-        self._steps.before_call(path)
+        self._steps.before_call("find_identity", path)
         return super().find_identity(path)
 
     def open_input(self, path: str) -> BinaryIO:
-        self._steps.before_call(path)
+        self._steps.before_call("open_input", path)
         return super().open_input(path)
 
     def list_files(self, directory: str) -> Sequence[FileStat]:
-        self._steps.before_call(directory)
+        self._steps.before_call("list_files", directory)
         return super().list_files(directory)
 
     def write_new(self, contents: Mapping[str, bytes]) -> frozenset[str]:
-        self._steps.before_call(next(iter(contents)))
+        self._steps.before_call("write_new", next(iter(contents)))
         return super().write_new(contents)
 
     def make_directories(self, directory: str) -> None:
-        self._steps.before_call(directory)
+        self._steps.before_call("make_directories", directory)
         super().make_directories(directory)
 
     def remove_file(self, path: str, identity: FileIdentity) -> bool:
-        self._steps.before_call(path)
+        self._steps.before_call("remove_file", path)
         return super().remove_file(path, identity)
 
     def find_directories(self, root: str, name: str) -> Iterator[str]:
-        self._steps.before_call(root)
+        self._steps.before_call("find_directories", root)
         return super().find_directories(root, name)
 
     def sync_directories(self, directories: Iterable[str]) -> None:
@@ -218,6 +227,37 @@ def test_a_claim_that_another_run_of_the_job_relies_on_stays(
                 run.go_on(chance.randrange(6))
         end(runs)
         place.check(sorted(set(jobs)), was_killed=any(isinstance(run.outcome, _Killed) for run in runs))
+
+
+@pytest.mark.parametrize("calls", range(CALLS_MAX // 2))
+def test_a_run_reads_while_the_other_turns_its_intent_into_a_claim(open_place: Callable[[], Place], calls: int) -> None:
+    place = open_place()
+    inner = place.start("inner")
+    inner.go_to("make_directories")
+    outer = place.start("outer")
+    outer.go_to("write_new")
+    outer.go_to("write_new")
+
+    inner.go_on(calls)
+
+    end([outer, inner])
+    place.check(["outer", "inner"], was_killed=False)
+
+
+def test_an_intent_is_its_own_run_s(open_place: Callable[[], Place]) -> None:
+    """A run that is refused because of another job's intent leaves that of its own job's other run."""
+    place = open_place()
+    inner = place.start("inner")
+    inner.go_to("make_directories")
+    before_claim, before_look = place.start("outer"), place.start("outer")
+    for run in (before_claim, before_claim, before_look):
+        run.go_to("write_new")
+    before_look.go_on(1)
+    inner.go_to("write_new")
+    inner.go_on(1)
+
+    end([before_look, inner, before_claim])
+    place.check(["outer", "inner"], was_killed=False)
 
 
 def test_the_intent_of_a_killed_run_stops_first_runs_of_others_only(open_place: Callable[[], Place]) -> None:
