@@ -68,6 +68,7 @@ def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) 
     lake.write("a/b/two", b"second")
     lake.write("empty", b"")
     lake.write("large", LARGE)
+    of_first = (lake.source / "a/one").stat().st_mtime_ns
     assert invoke("run", lake.job).exit_code == 0
     assert lake.copied() == lake.written()
     before = {entry.path: (entry.modified_at, entry.etag) for entry in lake.files.list_objects(f"{lake.root}/a")}
@@ -89,6 +90,10 @@ def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) 
         ("one", False),
     ]
     assert invoke("verify", lake.job).exit_code == 0
+    back = lake.source.with_name("back")
+    restored = invoke("trash", "restore", lake.job, "--dataset", "tree", "--path", "a/one", "--to", str(back))
+    assert restored.exit_code == 0, restored.output
+    assert (back.read_bytes(), back.stat().st_mtime_ns) == (b"first", of_first)
 
 
 def test_a_rate_is_kept(lake: Lake) -> None:
