@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     )
     from gobblin_assets.events.sinks import FunctionSink, register_event_sink
     from gobblin_assets.fs.registry import register_file_system
-    from gobblin_assets.jobs.ingest.running import run_job, run_stream
+    from gobblin_assets.jobs.ingest.running import run_stream
     from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
+    from gobblin_assets.jobs.job_runs import run_job
     from gobblin_assets.model.urn import Role
     from gobblin_assets.rows.dataset_reader import read_dataset
     from gobblin_assets.run.log import Log, open_log
     from gobblin_assets.run.run_values import DatasetReport, RunReport
-    from gobblin_assets.spec.job_files import read_job_file
+    from gobblin_assets.spec.job_files import read_any_job, read_job_file
     from gobblin_assets.spec.job_kinds import register_job_kind
+    from gobblin_assets.spec.job_options import JobOptions
     from gobblin_assets.spec.job_parsing import parse_job
     from gobblin_assets.spec.job_spec import JobSpec
     from gobblin_assets.spec.source_kind import SourceKind, register_source
@@ -44,6 +46,7 @@ __all__ = [
     "FencedError",
     "FunctionSink",
     "GobblinError",
+    "JobOptions",
     "JobSpec",
     "Log",
     "OutcomeUnknownError",
@@ -56,6 +59,7 @@ __all__ = [
     "StepKind",
     "open_log",
     "parse_job",
+    "read_any_job",
     "read_dataset",
     "read_job_file",
     "register_destination",
@@ -76,6 +80,7 @@ _MODULES = {
     "FencedError": "errors",
     "FunctionSink": "events.sinks",
     "GobblinError": "errors",
+    "JobOptions": "spec.job_options",
     "JobSpec": "spec.job_spec",
     "Log": "run.log",
     "OutcomeUnknownError": "errors",
@@ -88,6 +93,7 @@ _MODULES = {
     "StepKind": "commit.steps",
     "open_log": "run.log",
     "parse_job": "spec.job_parsing",
+    "read_any_job": "spec.job_files",
     "read_dataset": "rows.dataset_reader",
     "read_job_file": "spec.job_files",
     "register_destination": "destinations.registry",
@@ -96,7 +102,7 @@ _MODULES = {
     "register_job_kind": "spec.job_kinds",
     "register_source": "spec.source_kind",
     "register_step": "commit.step_kinds",
-    "run_job": "jobs.ingest.running",
+    "run_job": "jobs.job_runs",
     "run_stream": "jobs.ingest.running",
 }
 

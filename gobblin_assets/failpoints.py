@@ -31,6 +31,7 @@ class Failpoint(StrEnum):
 
     DESTINATION_MARKED = "destination_marked"
     DESTINATION_BOUND = "destination_bound"
+    CLAIM_INTENDED = "claim_intended"
     DESTINATION_MOVED = "destination_moved"
     LEASE_TAKEN = "lease_taken"
     RECOVERY_STARTED = "recovery_started"
@@ -72,6 +73,7 @@ class Failpoint(StrEnum):
     LOST_SEQUENCE_ADOPTED = "lost_sequence_adopted"
     LOST_DIRECTORY_MOVED = "lost_directory_moved"
     LOST_FILES_MOVED = "lost_files_moved"
+    OPEN_SEQUENCE_ENDED = "open_sequence_ended"
     LOST_MARKER_MOVED = "lost_marker_moved"
     RETIRE_MARKED = "retire_marked"
     RETIRE_REMOVED = "retire_removed"

@@ -56,7 +56,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "stream": _in(
         "streams",
         "stream",
-        "Follow the topics of the job in JOB_FILE: publish what comes every few seconds, until SIGTERM or Ctrl-C.",
+        "Follow the topics of the job in JOB_FILE, or repeat its copies, until SIGTERM or Ctrl-C.",
     ),
     "plan": _in("jobs", "plan", "Show what `run` would read or copy now."),
     "discover": _in(
@@ -112,7 +112,8 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
 main = _Commands(
     "gobblin-assets",
     lazy=_COMMANDS,
-    help="Exactly-once data ingestion: tables become files that are published through a commit log.",
+    help="Exactly-once data ingestion: tables and topics become files, and trees of files are copied; all of it is "
+    "published through a commit log.",
     epilog="GOBBLIN_HOME (default .gobblin) holds the embedded Postgres; GOBBLIN_DATABASE_URL names another server.",
 )
 click.version_option(__version__, prog_name="gobblin-assets")(main)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.db import backup as backups
 from gobblin_assets.db import embedded, schema
@@ -13,7 +14,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def db() -> None:
     """The database of the commit log."""
 

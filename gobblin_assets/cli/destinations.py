@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, open_operations
+from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.commit.destination import read_identity
 from gobblin_assets.commit.relocation import Relocation
@@ -14,7 +15,7 @@ from gobblin_assets.model.urn import parse_job_name
 from gobblin_assets.run.log import open_log
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def destination() -> None:
     """Where each job publishes, as the log remembers it."""
 

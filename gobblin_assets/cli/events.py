@@ -7,6 +7,7 @@ import click
 
 from gobblin_assets.cli.connections import job_file_argument
 from gobblin_assets.cli.exit_codes import EXIT_FAILED
+from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.events.outbox import Outbox, open_events
@@ -16,7 +17,7 @@ from gobblin_assets.run.log import open_log
 from gobblin_assets.spec.job_files import read_any_job_file
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def events() -> None:
     """Events of publications, which a job sends to its sinks."""
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, job_file_argument, spark_options
 from gobblin_assets.cli.exit_codes import EXIT_FAILED, EXIT_SKIPPED
-from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.cli.output import json_option, print_json, say
+from gobblin_assets.cli.plans import list_open_lines, print_plan
 from gobblin_assets.cli.reports import print_report
 from gobblin_assets.cli.run_ports import open_ports
 from gobblin_assets.cli.selections import build_request, selection_options
@@ -20,7 +20,7 @@ from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
-from gobblin_assets.run.dry_run import PlannedSlice, plan_dry
+from gobblin_assets.run.dry_run import plan_dry
 from gobblin_assets.run.job_kind import Restart, StartAt
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
@@ -30,9 +30,6 @@ from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.spec.selection import Datasets, has_partitions
 from gobblin_assets.spec.source_kind import kind_of
-
-CHANGES_SHOWN_MAX: Final = 1_000
-"""Lines of a plan's table of changes."""
 
 
 class PartitionOffset(click.ParamType[tuple[int, int]]):
@@ -194,36 +191,11 @@ def plan(
     request = build_request(job, specs, datasets, partitions, ranges, mode, future=future)
     with open_ports(job, specs, SparkChoice(master, remote), lambda _report: None) as ports:
         slices = plan_dry(request, ports.stores.datasets, ports.kind, say)
+        for line in list_open_lines(ports.stores, request):
+            say(line)
     if as_json:
         print_json(slices)
     else:
-        _print_plan(slices, with_units=not isinstance(job, CopySpec))
+        print_plan(slices, with_units=not isinstance(job, CopySpec))
     if any(each.error for each in slices):
         click.get_current_context().exit(EXIT_FAILED)
-
-
-def _print_plan(slices: Sequence[PlannedSlice], *, with_units: bool) -> None:
-    """A file set of a copy is one WorkUnit, of which its changes say more."""
-    columns = ("dataset", "partition", "mode", "reader", "key", "unit", "task", "interval", "rows (estimated)")
-    rows = [
-        (
-            *(each.urn, each.partition, each.mode, each.reader or None),
-            *(unit.key, unit.number, unit.multi_work_unit),
-            *(unit.interval or "everything", unit.estimated_row_count),
-        )
-        for each in slices
-        for unit in each.units
-    ]
-    if with_units:
-        print_table("WorkUnits", columns, rows)
-    changes = [
-        (each.urn, found.action, found.path, found.size_bytes, found.why) for each in slices for found in each.changes
-    ]
-    if changes or not with_units:
-        print_table("changes", ("dataset", "action", "path", "bytes", "why"), changes[:CHANGES_SHOWN_MAX])
-    if len(changes) > CHANGES_SHOWN_MAX:
-        say(f"only the first {CHANGES_SHOWN_MAX:,} of {len(changes):,} changes are shown; --json shows all")
-    for each in slices:
-        label = each.urn if each.partition is None else f"{each.urn} [{each.partition}]"
-        for line in filter(None, (*each.notes, each.error)):
-            say(f"{label}: {line}")

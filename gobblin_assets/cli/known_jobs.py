@@ -72,7 +72,12 @@ def read_known_job(job_file: Path | None, job: str | None) -> KnownJob:
         spec = read_any_job_file(job_file)
         return KnownJob(name_of(spec, name, file_field="JOB_FILE"), spec, program_of(spec).read_datasets(spec))
     if name is None:
-        raise RejectedError("expected a job", field="JOB_FILE", hint="Give the job's file, or its name by --job.")
+        command = click.get_current_context().command_path
+        raise RejectedError(
+            "expected a job",
+            field="JOB_FILE",
+            hint=f"Write `{command} JOB_FILE`, or `{command} --job NAME`; `gobblin-assets status` lists the jobs.",
+        )
     return KnownJob(name)
 
 

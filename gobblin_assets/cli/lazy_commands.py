@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import click
 
@@ -42,10 +43,16 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-class LazyGroup(click.Group):
-    """``lazy``: commands by name, shown in this order, before commands that are added in the ordinary way."""
+_NO_COMMANDS: Final[Mapping[str, LazyCommand]] = MappingProxyType({})
 
-    def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand], **options: Any) -> None:
+
+class LazyGroup(click.Group):
+    """``lazy``: commands by name, shown in this order, before commands that are added in the ordinary way.
+
+    Sentences are shown whole, where click would cut them.
+    """
+
+    def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand] = _NO_COMMANDS, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.lazy = lazy
 

@@ -118,6 +118,12 @@ def _print_outcome(
     for each in done:
         what = f"moved {len(each.moved)} names below {each.aside}" if each.aside else f"adopted {len(each.adopted)}"
         say(f"{each.urn}: {what}; its fence is {each.fence}")
+        for sequence_id in each.ended:
+            say(
+                f"{each.urn}: publication {sequence_id} was open in the log, and the lost history had ended it. It is "
+                "given up; its files stay as they are, and the next run compares them with the source. Older versions "
+                f"that it had put aside are below {each.aside}"
+            )
     for urn, error in failures.items():
         say(f"error: {urn}: {error}")
     for finding in behind:
@@ -177,4 +183,5 @@ def _done_to_plain(done: Reconciled) -> dict[str, object]:
         "adopted": [each.sequence_id for each in done.adopted],
         "moved": done.moved,
         "aside": done.aside,
+        "ended": done.ended,
     }

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -14,9 +15,12 @@ from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.sequences import sequence_argument
 from gobblin_assets.cli.views import find_job, job_option
 from gobblin_assets.commit.sequence import Publication
+from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.log import Log, open_log
+
+_HELD_SHOWN_MAX: Final = 1_000
 
 job_file_option = click.option(
     "--job-file",
@@ -45,7 +49,8 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         for each in jobs:
             with open_maintenance(log, spark, each) as maintenance:
                 reports.append(maintenance.recover(seen=published.append))
-    aborted, busy = sum(report.aborted for report in reports), sum(report.busy for report in reports)
+        held = _list_held(log, [each.name for each in jobs] or [find_job(job)])
+    aborted, busy = sum(report.aborted for report in reports), len(held)
     failures = [
         {"sequence": f.sequence.sequence_id, "dataset": f.sequence.urn, "error": f.error}
         for report in reports
@@ -55,9 +60,23 @@ def recover(job: str | None, job_file: Path | None, master: str | None, remote: 
         print_json({"published": published, "aborted": aborted, "busy": busy, "failures": failures})
     else:
         _print_published(published)
+        for line in held:
+            say(line)
         say(f"aborted: {aborted}, busy: {busy}, failed: {len(failures)}")
     if failures:
         click.get_current_context().exit(EXIT_FAILED)
+
+
+def _list_held(log: Log, jobs: Sequence[JobName | None]) -> list[str]:
+    """What is said of open sequences that others hold, or held when they died. ``jobs`` None: of all."""
+    found = [each for job in jobs for each in log.stores.commits.list_open(job, limit=_HELD_SHOWN_MAX)]
+    live = log.stores.leases.list_live([each.dataset_id for each in found])
+    return [
+        f"sequence {each.sequence_id} of {each.label} is {each.state.value}, and held by "
+        f"{log.stores.leases.get_status(each.dataset_id).describe_holder()}; recover it after that"
+        for each in found
+        if each.dataset_id in live and each.state is not SequenceState.BLOCKED
+    ]
 
 
 def _find_jobs(log: Log, job: JobName | None, known: KnownJob | None) -> Sequence[KnownJob]:
@@ -89,7 +108,7 @@ def resume(sequence_id: uuid.UUID, job_file: Path | None, master: str | None, re
 @click.option("--reason", required=True, help="The reason; the log keeps it.")
 @spark_options
 def abandon(sequence_id: uuid.UUID, job_file: Path | None, reason: str, master: str | None, remote: str | None) -> None:
-    """Abandon an open sequence: its visible files are taken back, and the next run reads its rows again."""
+    """Abandon an open sequence: its visible files are taken back, and the next run does its work again."""
     known = None if job_file is None else read_known_job(job_file, None)
     with open_log(say) as log:
         (job,) = _find_jobs(log, log.stores.commits.get(SequenceId(sequence_id)).job, known)

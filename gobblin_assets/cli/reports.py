@@ -4,6 +4,7 @@ from typing import Final
 
 from gobblin_assets.cli.output import print_json, print_table
 from gobblin_assets.jobs.ingest.quality import SAMPLES
+from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import Role
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 
@@ -23,10 +24,16 @@ def print_report(report: RunReport, *, as_json: bool) -> None:
         kept = [number for number, name in enumerate(_COLUMNS) if name not in _OF_ROWS]
         columns = tuple(_COLUMNS[number] for number in kept)
         lines = [tuple(line[number] for number in kept) for line in lines]
-    print_table(f"run {report.run_id}: {report.state.value}", columns, lines)
+    print_table(f"run {report.run_id}: {_name_state(report)}", columns, lines)
     samples = [line for each in (*report.recovered, *report.datasets) for line in _sample_lines(each)]
     if samples:
         print_table("rows that failed a policy", ("dataset", "partition", "check", "row"), samples)
+
+
+def _name_state(report: RunReport) -> str:
+    """A run that others kept from all of its datasets has committed nothing."""
+    is_left_out = [each.outcome is DatasetOutcome.SKIPPED and each.error is not None for each in report.datasets]
+    return DatasetOutcome.SKIPPED.value if is_left_out and all(is_left_out) else report.state.value
 
 
 def _sample_lines(report: DatasetReport) -> list[tuple[object, ...]]:

@@ -28,7 +28,7 @@ _RECOVERING: Final = "gobblin_assets.cli.recovering"
         "abandon": LazyCommand(
             _RECOVERING,
             "abandon",
-            "Abandon an open sequence: its visible files are taken back, and the next run reads its rows again.",
+            "Abandon an open sequence: its visible files are taken back, and the next run does its work again.",
         ),
     },
 )

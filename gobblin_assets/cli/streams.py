@@ -44,9 +44,10 @@ def stream(
     with_dagster: bool,  # noqa: FBT001  an option that click passes by name
     as_json: bool,  # noqa: FBT001  an option that click passes by name
 ) -> None:
-    """Follow the topics of the job in JOB_FILE: publish what comes every few seconds, until SIGTERM or Ctrl-C.
+    """Follow the topics of the job in JOB_FILE, or repeat its copies, until SIGTERM or Ctrl-C.
 
-    A job that copies files runs again each time, and finds anew what there is. The pace is the job's `stream`, or that
+    What comes to topics is published every few seconds. A job that copies files runs again each time, and finds anew
+    what there is. The pace is the job's `stream`, or that
     of the options. A stop waits for the publication under way, or the run of a copy; a second one does not, and leaves
     it to the next run.
     """

@@ -6,14 +6,16 @@ from pathlib import Path
 import click
 
 from gobblin_assets.cli.known_jobs import KnownJob, job_file_or_name, read_known_job
+from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, print_table, say, to_plain
 from gobblin_assets.commit.trash import Trash
 from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.run.log import Log, open_log
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def trash() -> None:
     """Files that copies replaced or removed, as long as they are kept."""
 
@@ -47,20 +49,30 @@ def list_trash(job_file: Path | None, job: str | None, datasets: Sequence[str], 
 @trash.command("restore")
 @job_file_or_name
 @click.option("--dataset", "dataset", required=True, metavar="URN", help="The dataset of the file.")
-@click.option("--path", required=True, help="The file's published name, as `trash list` shows it.")
+@click.option("--path", required=True, help="The file's published name, as `trash list` shows it, or as `plan` does.")
 @click.option("--version", type=int, help="The version by which it was replaced or removed; default: the newest kept.")
 @click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="The file to write; must be new.")
 def restore_trash(
     job_file: Path | None, job: str | None, dataset: str, path: str, version: int | None, target: Path
 ) -> None:
-    """Copy a kept version to another file. What is published stays as it is."""
+    """Copy a kept version to another file. What is published stays as it is.
+
+    The file has the mode and time of that version, and its owner where this user may give it.
+    """
     known = read_known_job(job_file, job)
     with open_log(say) as log:
         (urn,) = known.find_datasets(log, [dataset])
-        found = _open(log, known).restore(DatasetUrn(urn), path, target, version=version)
+        trashed = _open(log, known)
+        found = trashed.restore(urn, path, target, directory=_directory_of(known, urn), version=version)
     say(
         f"{target} has the {found.identity.size_bytes:,} bytes that were at {found.path} before version {found.version}"
     )
+
+
+def _directory_of(known: KnownJob, urn: DatasetUrn) -> str:
+    """Of the dataset, below the destination. Without a job's file: the one that it has where nothing else is said."""
+    dataset = None if known.datasets is None else known.datasets[urn]
+    return (dataset.to or "") if isinstance(dataset, CopyDatasetSpec) else urn
 
 
 def _open(log: Log, known: KnownJob) -> Trash:

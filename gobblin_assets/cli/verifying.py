@@ -36,6 +36,7 @@ def verify(
 ) -> None:
     """Compare the ledger with storage: missing, damaged or replaced files, and files that nobody published.
 
+    Of copies: whether each name holds what was published last; files of others may stand there, and are not reported.
     Changes nothing. The exit code is 1 if there is a fault. With --job alone, the log gives the job's datasets and
     destination.
     """

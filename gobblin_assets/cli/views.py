@@ -1,14 +1,18 @@
 """Commands that look at the log: status, watermark, ledger, history."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import click
 
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
+from gobblin_assets.commit.published.current import list_kept_versions
+from gobblin_assets.commit.published.current_names import sort_current
+from gobblin_assets.commit.published.port import PublishedSegment
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import Log, open_log
-from gobblin_assets.state.overview.port import GapLine, LedgerLine, RunLine, list_gaps
+from gobblin_assets.state.overview.port import DatasetLine, GapLine, LedgerLine, RunLine, list_gaps
 
 job_option = click.option("--job", help="Only this job's.")
 dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this dataset's.")
@@ -20,7 +24,7 @@ dataset_option = click.option("--dataset", "urn", metavar="URN", help="Only this
 def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show all datasets: what is published, what is open, who works on them."""
     with open_log(say) as log:
-        lines = log.overview.list_datasets(find_job(job))
+        lines = [_with_files(log, each) for each in log.overview.list_datasets(find_job(job))]
     if as_json:
         print_json(lines)
         return
@@ -34,6 +38,19 @@ def status(job: str | None, as_json: bool) -> None:  # noqa: FBT001  an option t
         for each in lines
     ]
     print_table("datasets", columns, rows)
+
+
+def _with_files(log: Log, line: DatasetLine) -> DatasetLine:
+    """The line; of a copy, with the files that its names hold now."""
+    if line.files is not None:
+        return line
+    found = log.stores.published.scan(line.job, line.urn, role=Role.DATA, read=_count_current)
+    files, file_bytes = found or (0, 0)
+    return replace(line, files=files, file_bytes=file_bytes)
+
+
+def _count_current(_version: int, segments: Iterator[PublishedSegment]) -> tuple[int, int]:
+    return sort_current(segments).total()
 
 
 @click.group()
@@ -62,14 +79,14 @@ def show_watermarks(job: str | None, urn: str | None, as_json: bool) -> None:  #
 @click.command()
 @job_option
 @dataset_option
-@click.option("--all", "with_retired", is_flag=True, help="Also show what later generations replaced.")
+@click.option("--all", "with_retired", is_flag=True, help="Also show what later publications replaced or removed.")
 @click.option("--files", "with_files", is_flag=True, help="Also show the published files, one by one.")
 @json_option
 def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: bool, as_json: bool) -> None:  # noqa: FBT001  options that click passes by name
     """Show the intervals of each key that each sequence published, the gaps between them, and the files."""
     with open_log(say) as log:
         lines = log.overview.list_ledger(find_job(job), find_urn(urn), with_retired=with_retired)
-        files = _list_files(log, lines) if with_files else []
+        files = _list_files(log, lines, with_earlier=with_retired) if with_files else []
     gaps = list_gaps(lines)
     if as_json:
         print_json({"intervals": lines, "gaps": gaps, **({"files": files} if with_files else {})})
@@ -85,8 +102,9 @@ def ledger(job: str | None, urn: str | None, with_retired: bool, with_files: boo
     print_table("ledger", columns, rows)
     _print_gaps(gaps)
     if with_files:
-        names = ("dataset", "partition", "role", "path", "rows", "bytes")
-        print_table("files", names, [tuple(each[name] for name in names) for each in files])
+        names = ("dataset", "partition", "role", "path", "rows", "bytes", "became")
+        shown = names if with_retired else names[:-1]
+        print_table("files", shown, [tuple(each[name] for name in shown) for each in files])
 
 
 def _print_gaps(gaps: Sequence[GapLine]) -> None:
@@ -94,7 +112,8 @@ def _print_gaps(gaps: Sequence[GapLine]) -> None:
     print_table("gaps", columns, [(g.job, g.urn, g.partition, g.key, g.gap.after, g.gap.before) for g in gaps])
 
 
-def _list_files(log: Log, lines: Sequence[LedgerLine]) -> list[dict[str, object]]:
+def _list_files(log: Log, lines: Sequence[LedgerLine], *, with_earlier: bool) -> list[dict[str, object]]:
+    """``with_earlier``: also versions at given names that later publications replaced or removed."""
     files: list[dict[str, object]] = []
     for job, urn in dict.fromkeys((line.job, line.urn) for line in lines):
         for role in Role:
@@ -108,10 +127,11 @@ def _list_files(log: Log, lines: Sequence[LedgerLine]) -> list[dict[str, object]
                     "path": file.path,
                     "rows": file.row_count,
                     "bytes": file.identity.size_bytes,
-                    "sequence": segment.sequence_id,
+                    "sequence": file.publisher or segment.sequence_id,
+                    "became": became,
                 }
-                for segment in (() if found is None else found.segments)
-                for file in segment.files()
+                for segment, file, became in list_kept_versions(() if found is None else found.segments)
+                if with_earlier or became is None
             ]
     return files
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from gobblin_assets.cli.connections import find_jar_options, jar_options
+from gobblin_assets.cli.lazy_commands import LazyGroup
 from gobblin_assets.cli.output import json_option, print_json, say
 from gobblin_assets.jobs.ingest.spark_engine import SparkEngine
 from gobblin_assets.settings import read_settings
@@ -17,7 +18,7 @@ def _say_which(capability: str) -> str:
     return f"{capability} (experimental)" if capability in EXPERIMENTAL else capability
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def spark() -> None:
     """The warm Spark Connect server of GOBBLIN_HOME, which saves every run the start of a JVM."""
 

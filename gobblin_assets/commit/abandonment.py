@@ -72,7 +72,7 @@ class Abandonment:
         attempts = self.store.list_attempts(sequence.sequence_id)
         for attempt in attempts:
             self.interrupt(attempt)
-            capture_attempt(fs, attempt, lease.fence)
+            capture_attempt(fs, attempt, lease.fence, sequence.fence)
         fs.sync_directories({str(PurePosixPath(attempt.staging_path).parent) for attempt in attempts})
         reach(Failpoint.ABANDON_CAPTURED)
         fences = {attempt.staging_path: frozenset({*attempt.cleanup_fences, lease.fence}) for attempt in attempts}

@@ -7,6 +7,9 @@ There are two ways. Where names are always new, Spark's tasks may make a directo
 capture keeps its own name, and there may be several (``capture``). At given names nobody makes a directory again, and
 files of later versions must not move with a stale one. So there is one directory, which only moves up: from the name of
 one fence to that of the next (``capture_chain``). Attempts in object stores are not captured at all.
+
+A log that was restored from a backup lacks the fences of the history that was lost. So whoever goes on with a sealed
+sequence, and finds its directory under none of the fences in the log, looks under all fences since its seal.
 """
 
 from collections.abc import Iterable
@@ -31,33 +34,50 @@ def capture(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
     return outcome is RenameOutcome.RENAMED
 
 
-def capture_attempt(fs: FileSystem, attempt: AttemptRecord, fence: int) -> bool:
+def capture_attempt(fs: FileSystem, attempt: AttemptRecord, fence: int, sealed_by: int | None = None) -> bool:
     """Take the attempt away from earlier owners, in the way of its destination. True if anything of it is there.
 
     In an object store nothing is renamed: what an earlier owner could still do is fenced by uploads that are used up
-    (``object_steps``).
+    (``object_steps``). ``sealed_by``: as in ``capture_chain``.
     """
     if isinstance(fs, HoldsObjects):
         return fs.is_directory(attempt.staging_path)
     if attempt.is_at_given_names:
-        return capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, fence)
+        return capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, fence, sealed_by)
     return capture(fs, attempt, fence)
 
 
-def capture_chain(fs: FileSystem, staging: str, fences: Iterable[int], fence: int) -> bool:
+def capture_chain(
+    fs: FileSystem, staging: str, fences: Iterable[int], fence: int, sealed_by: int | None = None
+) -> bool:
     """Move the attempt's directory up to the name of ``fence``, from wherever an earlier owner left it.
 
-    ``fences``: all fences that the log has for the attempt, in any order. In ascending order, since an owner that is
-    overtaken may still be moving the directory from a lower name to a higher one. Returns whether the directory is
-    there now. ConflictError if there are two: somebody copied one.
+    ``fences``: all fences that the log has for the attempt, in any order. ``sealed_by``: the fence of an open sequence,
+    since which the log may have forgotten some. Returns whether the directory is there now. ConflictError if there are
+    two: somebody copied one.
     """
     target = captured_directory(staging, fence)
-    earlier = (captured_directory(staging, each) for each in sorted(fences) if each < fence)
-    for source in (staging, *earlier):
+    _move_up(fs, [staging, *_names_under(staging, fences, fence)], target)
+    if fs.is_directory(target):
+        return True
+    if sealed_by is None:
+        return False
+    _move_up(fs, _names_under(staging, range(sealed_by, fence), fence), target)
+    return fs.is_directory(target)
+
+
+def _names_under(staging: str, fences: Iterable[int], fence: int) -> list[str]:
+    """In ascending order, since an owner that is overtaken may still be moving the directory from a lower name to a
+    higher one.
+    """
+    return [captured_directory(staging, each) for each in sorted(fences) if each < fence]
+
+
+def _move_up(fs: FileSystem, sources: Iterable[str], target: str) -> None:
+    for source in sources:
         if fs.rename_no_replace(source, target) is RenameOutcome.TARGET_EXISTS and fs.is_directory(source):
             raise ConflictError(
                 f"{source} and {target} are both there, and belong to one attempt",
                 hint="gobblin-assets makes no second one: move the copy away.",
                 path=source,
             )
-    return fs.is_directory(target)

@@ -142,9 +142,10 @@ def _say_blocked(error: GobblinError, record: SequenceRecord) -> GobblinError:
     """The same error, with the ways out. Only a contradiction's hint is kept: other hints speak of a next try."""
     said = copy.copy(error)
     said.__cause__ = error.__cause__
+    tries = "failed try" if record.failed_tries == 1 else "failed tries"
     before = f"{error.hint} " if isinstance(error, ConflictError) and error.hint else ""
     said.hint = (
-        f"{before}The publication is BLOCKED after {record.failed_tries} failed tries, until a person decides: "
+        f"{before}The publication is BLOCKED after {record.failed_tries} {tries}, until a person decides: "
         f"{describe_ways_out(record.sequence_id)}"
     )
     return said

@@ -149,7 +149,7 @@ class Executor:
         ]
         reach(Failpoint.ATTEMPTS_CLAIMED)
         for attempt in claimed:
-            capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, fence)
+            capture_chain(fs, attempt.staging_path, attempt.cleanup_fences, fence, sealed.order.fence)
             execution.captured[attempt.staging_path] = captured_directory(attempt.staging_path, fence)
         fs.sync_directories({path.rpartition("/")[0] for path in execution.captured})
         reach(Failpoint.ATTEMPTS_CAPTURED)
@@ -287,9 +287,10 @@ def _not_done(part: _Part) -> GobblinError:
 
 def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, world: StepWorld) -> ConflictError:
     fault = find_fault(step, world, verdict)
+    hint = fault.hint or "Put the file back and resume, or abandon: the next run does the work of the sequence again."
     return ConflictError(
         f"{fault.place} {fault.found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
-        hint="See `gobblin-assets commit show`; put the file back and resume, or abandon the sequence.",
+        hint=hint,
         path=fault.place,
         verdict=verdict.value,
         step=step.kind,

@@ -46,6 +46,13 @@ def list_changes(payload: bytes, digest: bytes) -> Iterator[tuple[str, FileIdent
         yield path, None if size is None else FileIdentity(size, *others), publisher
 
 
+def list_removed(payload: bytes, digest: bytes) -> Iterator[str]:
+    """The names whose files the steps remove, in order. CorruptionError as ``decode_segment``."""
+    table = read_stream(payload, digest)
+    removing = pc.is_in(table.column("kind").cast(pa.string()), value_set=pa.array(sorted(REMOVING)))
+    yield from target_paths(table.filter(removing)).to_pylist()
+
+
 def changes_table(payload: bytes, digest: bytes) -> pa.Table:
     """``list_changes`` as columns: the path, its parts, and the fields of its identity, whose size is NULL for a
     removed file. ``publisher``: of a fold, the sequence that published the change; else NULL.

@@ -29,6 +29,15 @@ from gobblin_assets.commit.named_decisions import (
     decide_replace,
     decide_undo,
 )
+from gobblin_assets.commit.named_faults import (
+    OLD_IS_GONE,
+    STRANGER_AT_FREE_NAME,
+    STRANGER_IN_PLACE_OF_OLD,
+    STRANGER_ON_THE_WAY,
+    Places,
+    describe_fault,
+    describe_gone,
+)
 from gobblin_assets.commit.step_world import StepWorld
 from gobblin_assets.commit.steps import (
     CapturedStaging,
@@ -151,10 +160,16 @@ class NamedStep(CommitStep):
         return files.rename_no_replace(source, target)
 
     def undo(self, world: StepWorld, captured: CapturedStaging) -> UndoOutcome:
-        """By single renames, each after a new look; another abandoner goes on from wherever a crash stops this one."""
+        """By single renames, each after a new look; another abandoner goes on from wherever a crash stops this one.
+
+        If the attempt's directory is gone, and no newer owner has it, then nobody has a place to move anything from or
+        to, and the name alone decides.
+        """
         files, attempt = world.named_files, captured.place_of(self.staging)
         if not files.is_directory(attempt):
-            return UndoOutcome.STRANGER
+            captured.require_held()
+            is_free = self.decide_back(files, attempt) is Act.DONE
+            return UndoOutcome.NEVER_HAPPENED if is_free else UndoOutcome.STRANGER
         for number in range(UNDO_ACTS_MAX):
             act = self.decide_back(files, attempt)
             if act is Act.DONE:
@@ -171,15 +186,18 @@ class NamedStep(CommitStep):
 
     def find_fault(self, world: StepWorld, verdict: StepVerdict) -> StepFault:
         files, attempt = world.named_files, world.locate(self.staging)
+        at_target = self.judge(files.find_entry(self.target))
         if not files.is_directory(attempt):
-            return StepFault(attempt, "is gone, and with it what was staged")
-        if verdict is StepVerdict.LOST:
-            return StepFault(self.target, "is neither staged nor published")
-        found = self.judge(files.find_entry(self.target))
-        planned = "the file that was planned there" if self.has_old else "what was staged"
-        if found is Found.NOTHING:
-            return StepFault(self.target, "is missing: something else removed it")
-        return StepFault(self.target, f"is not {planned}: something else put it there")
+            return describe_gone(attempt, self.target, verdict, at_target)
+        paths = (self.source_in(attempt), self.slot_in(attempt), self.returned_in(attempt))
+        found = (self.judge(files.find_entry(path)) for path in paths)
+        places = Places(self.target, *paths, at_target, *found)
+        return describe_fault(places, verdict, self.hint_of_stranger, has_old=self.has_old)
+
+    @property
+    def hint_of_stranger(self) -> str:
+        """What a person can do about something else at the name."""
+        return STRANGER_ON_THE_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +224,10 @@ class PlaceFile(WrittenStep):
     @property
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
+
+    @property
+    def hint_of_stranger(self) -> str:
+        return STRANGER_AT_FREE_NAME
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, self.identity, None)
@@ -241,6 +263,10 @@ class ReplaceFile(WrittenStep):
     @property
     def has_old(self) -> bool:
         return True
+
+    @property
+    def hint_of_stranger(self) -> str:
+        return STRANGER_IN_PLACE_OF_OLD
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, self.identity, self.old)
@@ -279,6 +305,10 @@ class RemoveFile(NamedStep):
     @property
     def has_old(self) -> bool:
         return True
+
+    @property
+    def hint_of_stranger(self) -> str:
+        return OLD_IS_GONE
 
     def judge(self, entry: TreeEntry | None) -> Found:
         return judge_file(entry, None, self.old)

@@ -18,6 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.commit.named_faults import (
+    PUT_BACK,
+    STRANGER_AT_FREE_NAME,
+    STRANGER_IN_PLACE_OF_OLD,
+    STRANGER_ON_THE_WAY,
+)
 from gobblin_assets.commit.named_steps import Phase
 from gobblin_assets.commit.object_attempts import slot_of
 from gobblin_assets.commit.object_decisions import (
@@ -149,9 +155,20 @@ class ObjectStep(CommitStep):
             return StepFault(self.target, "is neither staged nor published: its upload is gone")
         found = world.objects.find_object(self.target)
         if found is None:
-            return StepFault(self.target, "is missing: something else removed it")
+            return StepFault(self.target, "is missing: something else removed it", PUT_BACK)
         planned = "what was staged" if self.replaced is None else "the object that was planned there"
-        return StepFault(self.target, f"is not {planned}: something else put it there")
+        kept = None if self.replaced is None else world.objects.find_object(self.slot)
+        hint = self.hint_of_stranger
+        return StepFault(
+            self.target,
+            f"is not {planned}: something else put it there",
+            hint if kept is None else f"{hint} A copy of what was there before is kept in {self.slot}.",
+        )
+
+    @property
+    def hint_of_stranger(self) -> str:
+        """What a person can do about something else at the name."""
+        return STRANGER_ON_THE_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +185,10 @@ class PlaceObject(ObjectStep):
     @property
     def phase(self) -> int:
         return Phase.METADATA if self.is_metadata else Phase.NEW
+
+    @property
+    def hint_of_stranger(self) -> str:
+        return STRANGER_AT_FREE_NAME
 
     def expects(self) -> Iterable[str]:
         return (self.target,)
@@ -230,6 +251,10 @@ class ReplaceObject(ObjectStep):
     @property
     def replaced(self) -> FileIdentity | None:
         return self.old
+
+    @property
+    def hint_of_stranger(self) -> str:
+        return STRANGER_IN_PLACE_OF_OLD
 
     def decide(self, files: ObjectFiles) -> tuple[ObjectAct, ObjectEntry | None]:
         found = files.find_object(self.target)

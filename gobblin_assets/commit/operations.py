@@ -23,7 +23,7 @@ from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetId, DatasetState, SequenceId
-from gobblin_assets.model.urn import JobName
+from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.leases import Holder, Lease, LeaseKeeper, LeaseStore
 
 LEASE_TTL_S: Final = 60.0
@@ -62,7 +62,7 @@ class LogOperations:
         return Sweep(self.store, self.clock, self.say, self._recover, on_publication).run(jobs, bounds)
 
     def _recover(self, sequence: SequenceRecord) -> Recovered:
-        with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
+        with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
             try:
                 self._check_log(sequence, lease)
                 return recover_dataset(self.driver(keeper), self.abandonment(), lease)
@@ -82,15 +82,15 @@ class LogOperations:
     def resume(self, sequence_id: SequenceId) -> Recovered:
         """Try a BLOCKED sequence again at once, on a person's request."""
         sequence = self.store.get(sequence_id)
-        with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
+        with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (keeper, lease):
             self._check_log(sequence, lease)
             self.store.resume(sequence_id, fence=lease.fence)
             return recover_dataset(self.driver(keeper), self.abandonment(), lease)
 
     def abandon(self, sequence_id: SequenceId, *, reason: str) -> None:
-        """Abandon a sealed sequence, on a person's request; its rows will be read again."""
+        """Abandon a sealed sequence, on a person's request; the next run does its work again."""
         sequence = self.store.get(sequence_id)
-        with self.hold(sequence.dataset_id, ttl_s=sequence.lease_ttl_s) as (_keeper, lease):
+        with self.hold(sequence.dataset_id, sequence.urn, ttl_s=sequence.lease_ttl_s) as (_keeper, lease):
             self._check_log(sequence, lease)
             self.abandonment().begin(sequence, lease, reason=reason)
 
@@ -101,7 +101,7 @@ class LogOperations:
 
         Sequences that a dead owner was building are ended first; old publications are folded.
         """
-        with self.hold(state.dataset_id) as (keeper, lease):
+        with self.hold(state.dataset_id, state.urn) as (keeper, lease):
             fs, root = self.open_file_system(root_uri)
             # With an older log, ending a sequence would abandon what was published long ago.
             check_log(self.store, fs, root, state.job, state.urn, lease)
@@ -127,7 +127,9 @@ class LogOperations:
         return Abandonment(self.store, self.open_file_system, self.interrupt)
 
     @contextmanager
-    def hold(self, dataset_id: DatasetId, *, ttl_s: float | None = None) -> Iterator[tuple[LeaseKeeper, Lease]]:
+    def hold(
+        self, dataset_id: DatasetId, urn: DatasetUrn, *, ttl_s: float | None = None
+    ) -> Iterator[tuple[LeaseKeeper, Lease]]:
         """Hold a dataset's lease during the block, and keep it alive. ConflictError names another holder.
 
         ``ttl_s`` counts if ``lease_ttl_s`` is None.
@@ -138,8 +140,8 @@ class LogOperations:
         if not taken:
             status = self.leases.get_status(dataset_id)
             raise DatasetBusyError(
-                f"dataset {dataset_id} is being worked on by {status.owner}",
-                hint="Wait for that run to end, or stop it.",
+                f"{urn} is being worked on by {status.describe_holder()}",
+                hint="Wait for that process to end, or stop it.",
                 dataset_id=dataset_id,
             )
         keeper.start()

@@ -3,7 +3,7 @@
 There are two ways. *Adopt* executes the lost sequences again, through the ordinary transactions, under a new fence and
 with their own ids: their files are there already, so every step is found done, and ledger, watermarks and versions
 end as they were. *Set aside* moves files and markers that the log does not know out of readers' sight and deletes
-nothing; the next run reads those rows again from the restored watermark.
+nothing; the next run reads those rows again from the restored watermark (``setting_aside``).
 
 Order. The fence is raised above every fence that storage shows, then the dataset is taken: a process with an old fence
 can write nothing more. Then everything is examined again under the lease, and carried out. If the command is killed,
@@ -13,26 +13,21 @@ names that are set aside, the markers go last. Steps that publish no files are u
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import PurePosixPath
 from typing import Final
 
-from gobblin_assets.commit.attempts import SET_ASIDE_NAME, captured_directory, staging_root
+from gobblin_assets.commit.attempts import SET_ASIDE_NAME, staging_root
 from gobblin_assets.commit.examination import Examination, LogFinding, Remembered, is_replaced
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.sequence import NewAttempt, NewSequence, Publication, SealedSequence, StagedAttempt
-from gobblin_assets.commit.set_aside import disarm_attempt, move_aside
-from gobblin_assets.commit.step_calls import directories_to_sync, undo_steps
-from gobblin_assets.commit.step_world import StepPorts, StepWorld
-from gobblin_assets.commit.steps import CapturedStaging
+from gobblin_assets.commit.setting_aside import ENDED, SettingAside
 from gobblin_assets.errors import ConflictError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
-from gobblin_assets.model.path_names import encode_segment, list_upwards
+from gobblin_assets.model.path_names import encode_segment
 from gobblin_assets.model.sequence_state import SequenceState
-from gobblin_assets.model.state import DatasetId
+from gobblin_assets.model.state import DatasetId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.state.leases import Lease, LeaseKeeper
 
@@ -48,7 +43,10 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The result for one dataset: ``adopted`` publications, or ``moved`` names, now below ``aside``."""
+    """The result for one dataset: ``adopted`` publications, or ``moved`` names, now below ``aside``.
+
+    ``ended``: publications that the log had open, and that the lost history had ended.
+    """
 
     urn: DatasetUrn
     dataset_id: DatasetId
@@ -56,6 +54,7 @@ class Reconciled:
     adopted: tuple[Publication, ...] = ()
     moved: tuple[str, ...] = ()
     aside: str | None = None
+    ended: tuple[SequenceId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Reconciliation:
         floor = max(finding.storage_fence, self._captured_fence())
         examination.leases.raise_fence(dataset_id, floor=floor)
         reach(Failpoint.FENCE_RAISED)
-        with self.operations.hold(dataset_id) as (keeper, lease):
+        with self.operations.hold(dataset_id, urn) as (keeper, lease):
             # Before the lease was ours, the storage may have changed.
             finding = examination.look_at(urn, thoroughly=True)
             if max(floor, finding.storage_fence) >= lease.fence:
@@ -94,8 +93,9 @@ class Reconciliation:
             if way is Way.ADOPT:
                 adopted = self._adopt(finding, dataset_id, keeper, lease)
                 return Reconciled(urn, dataset_id, lease.fence, adopted=adopted)
-            moved, aside = self._set_aside(finding, keeper, lease)
-            return Reconciled(urn, dataset_id, lease.fence, moved=moved, aside=aside)
+            done = self._set_aside(finding, dataset_id, keeper, lease)
+            moved, ended = tuple(done.moved), tuple(done.ended)
+            return Reconciled(urn, dataset_id, lease.fence, moved=moved, aside=done.aside, ended=ended)
 
     def _captured_fence(self) -> int:
         """The newest fence in the names of the job's captured staging, whose dataset the log may have forgotten."""
@@ -128,7 +128,7 @@ class Reconciliation:
                 continue
             match sequence.state:
                 case SequenceState.BUILDING:
-                    store.abort(sequence.sequence_id, fence=lease.fence, error="ended in the history that was lost")
+                    store.abort(sequence.sequence_id, fence=lease.fence, error=ENDED)
                 case SequenceState.ABANDONING:
                     self.operations.abandonment().carry_out(sequence, lease)
                 case _:
@@ -192,86 +192,20 @@ class Reconciliation:
         store.seal(replace(order, dataset_id=dataset_id, fence=lease.fence))
         reach(Failpoint.LOST_SEQUENCE_SEALED)
 
-    # Set aside ------------------------------------------------------------------------------------------
-
-    def _set_aside(self, finding: LogFinding, keeper: LeaseKeeper, lease: Lease) -> tuple[tuple[str, ...], str]:
-        """Move names below a directory that is new with each fence; their paths below the job's directory stay."""
-        fs, job_directory = self.examination.fs, self._job_directory()
-        aside = "/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}"))
-
-        def move(paths: Sequence[str], point: Failpoint) -> list[str]:
-            return self._move(paths, job_directory, aside, point, lambda: keeper.require(lease))
-
-        self._undo_what_has_no_files(finding, lease)
-        # First of all, a paused process of the lost history must find nothing to publish when it wakes up.
-        staging = [
-            path
-            for each in finding.forgotten
-            if each.sealed is not None
-            for path in self._list_staging(each.sealed, lease)
-        ]
-        for path in staging:
-            keeper.require(lease)
-            disarm_attempt(fs, path)
-        moved = move(staging, Failpoint.LOST_DIRECTORY_MOVED)
-        # Looked for again: until now, such a process may have published more.
-        published = self.examination.list_directories(finding.urn)
-        directories = {path for each in finding.forgotten for path in published.get(each.sequence_id, ())}
-        moved += move(sorted(directories), Failpoint.LOST_DIRECTORY_MOVED)
-        reach(Failpoint.LOST_FILES_MOVED)
-        # The markers go last: until they are gone, the dataset stays stopped.
-        markers = [marker.path for each in finding.forgotten for marker in each.markers]
-        moved += move(markers, Failpoint.LOST_MARKER_MOVED)
-        return tuple(moved), aside
-
-    def _list_staging(self, sealed: SealedSequence, lease: Lease) -> list[str]:
-        """The directories of its attempts; at given names, those that were captured hold slots, and are moved too."""
-        found = [attempt.staging_path for attempt in sealed.attempts]
-        if sealed.is_at_given_names:
-            names = (
-                captured_directory(attempt.staging_path, fence)
-                for attempt in sealed.attempts
-                for fence in range(sealed.order.fence, lease.fence)
-            )
-            found += [name for name in names if self.examination.fs.is_directory(name)]
-        return found
-
-    def _undo_what_has_no_files(self, finding: LogFinding, lease: Lease) -> None:
-        """Undo steps with effects outside the dataset's files, newest first, since these effects can't be moved."""
-        fs, root = self.examination.fs, self.examination.root
-        with StepPorts(self.operations.open_file_system) as ports:
-            for each in reversed(finding.forgotten):
-                if each.sealed is not None and each.sealed.is_at_given_names:
-                    # What it removed or replaced stays in its slots; the next run compares both sides again.
-                    continue
-                captured = CapturedStaging(each.sequence_id, lease.fence, {})
-                for segment in () if each.sealed is None else each.sealed.segments():
-                    steps = decode_segment(segment.payload, segment.digest)
-                    elsewhere = [step for step in steps if next(iter(step.published()), None) is None]
-                    if elsewhere:
-                        undo_steps(elsewhere, StepWorld(fs, ports), captured)
-                        fs.sync_directories(directories_to_sync(elsewhere, root, {}, captured))
-
-    def _move(
-        self,
-        paths: Sequence[str],
-        job_directory: str,
-        aside: str,
-        point: Failpoint,
-        require: Callable[[], None],
-    ) -> list[str]:
-        fs, root = self.examination.fs, self.examination.root
-        moved: list[str] = []
-        touched: set[str] = set()
-        for path in paths:
-            require()
-            target = aside + path.removeprefix(job_directory)
-            if move_aside(fs, path, target):
-                moved.append(path)
-                reach(point)
-            touched |= {str(PurePosixPath(each).parent) for each in (path, target)}
-        fs.sync_directories(list_upwards(touched, root))
-        return moved
+    def _set_aside(self, finding: LogFinding, dataset_id: DatasetId, keeper: LeaseKeeper, lease: Lease) -> SettingAside:
+        job_directory = self._job_directory()
+        setting = SettingAside(
+            operations=self.operations,
+            examination=self.examination,
+            finding=finding,
+            dataset_id=dataset_id,
+            fence=lease.fence,
+            require=lambda: keeper.require(lease),
+            job_directory=job_directory,
+            aside="/".join((job_directory, SET_ASIDE_NAME, *encode_segment(finding.urn), f"{lease.fence:020d}")),
+        )
+        setting.carry_out()
+        return setting
 
 
 def _require_adoptable(finding: LogFinding) -> None:

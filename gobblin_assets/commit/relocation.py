@@ -192,7 +192,8 @@ class Relocation:
             states = states_of(self.datasets, job)
             self._refuse_copies(states)
             leases = {
-                state.dataset_id: stack.enter_context(self.operations.hold(state.dataset_id))[1] for state in states
+                state.dataset_id: stack.enter_context(self.operations.hold(state.dataset_id, state.urn))[1]
+                for state in states
             }
             if leases and self.operations.store.find_unfinished(*leases):
                 raise unfinished(job)

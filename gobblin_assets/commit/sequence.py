@@ -215,6 +215,16 @@ class SequenceRecord:
     details: Mapping[str, object]
 
     @property
+    def label(self) -> str:
+        """How lines and errors name its dataset's partition."""
+        return f"{self.urn} [{self.partition}]" if self.partition else str(self.urn)
+
+    @property
+    def is_at_given_names(self) -> bool:
+        """As in ``SealedSequence``."""
+        return SLOTS_KEEP_DETAIL in self.details
+
+    @property
     def lease_ttl_s(self) -> float | None:
         """As in ``NewSequence``; None where an older release began it."""
         found = self.details.get(LEASE_TTL_DETAIL)

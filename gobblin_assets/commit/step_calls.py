@@ -79,7 +79,7 @@ def _not_undone(step: CommitStep, world: StepWorld) -> ConflictError:
     fault = find_fault(step, world, StepVerdict.CONFLICT)
     return ConflictError(
         f"{fault.place} {fault.found}; it stays as it is",
-        hint="Move the stranger away by hand, then do this again.",
+        hint=f"{fault.hint or 'Move away by hand what stands there.'} Then do this again.",
         path=fault.place,
         step=step.kind,
     )

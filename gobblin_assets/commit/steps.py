@@ -62,10 +62,14 @@ class UndoOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFault:
-    """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing"."""
+    """Why a step can't be done or undone, for a person: ``place`` and what was ``found`` there, as "is missing".
+
+    ``hint``: sentences on what a person can do about it, whether the publication is then resumed or abandoned.
+    """
 
     place: str
     found: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The versions that publications at given names replaced or removed, as long as their slots keep them."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +7,17 @@ from typing import Final
 
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_steps import RemoveFile, ReplaceFile
+from gobblin_assets.commit.object_attempts import MTIME_KEY
 from gobblin_assets.commit.object_steps import ObjectStep, RemoveObject, ReplaceObject
 from gobblin_assets.commit.published.port import PublishedFiles
+from gobblin_assets.commit.restored_file import KeptAttributes, write_restored
 from gobblin_assets.commit.segment import decode_segment
 from gobblin_assets.commit.step_world import OpenFileSystem
 from gobblin_assets.commit.store import CommitStepStore
-from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.objects import HoldsObjects
 from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.tree import FoundEntries
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
@@ -72,30 +75,38 @@ class Trash:
                         root_uri=segment.root_uri,
                     )
 
-    def restore(self, urn: DatasetUrn, path: str, target: Path, *, version: int | None = None) -> TrashedFile:
+    def restore(
+        self, urn: DatasetUrn, path: str, target: Path, *, directory: str = "", version: int | None = None
+    ) -> TrashedFile:
         """Copy a version to ``target``, which is not there yet. ``version`` None: the newest that is kept.
+
+        ``path``: the whole published name, or its end below the dataset's ``directory`` or below the destination.
+        ``directory`` is relative to the destination.
 
         RejectedError if no version is kept. What a person puts at a published name is a stranger's file, which the next
         run replaces by the source's; so a version goes back to the source, or to another place.
         """
-        kept = [each for each in self.list_files(urn) if each.path == path and version in (None, each.version)]
-        if not kept:
+        kept = [each for each in self.list_files(urn) if version in (None, each.version)]
+        found = next((each for name in _spellings(path, directory) for each in kept if self._has(each, name)), None)
+        if found is None:
+            example = f", such as {kept[0].path}" if kept else ""
             raise RejectedError(
                 f"no version of {path} is kept",
-                field="path",
-                hint="`gobblin-assets trash list` shows what is kept: replaced and removed files, for trash_keep_s.",
+                field="--path",
+                hint=f"Write a path as `gobblin-assets trash list` shows it{example}, or its end below the directory "
+                "of the dataset, as `gobblin-assets plan` shows it.",
             )
-        fs, _root = self.open_file_system(kept[0].root_uri)
-        try:
-            with target.open("xb") as out, fs.open_input(kept[0].slot) as stream:
-                shutil.copyfileobj(stream, out)
-        except FileExistsError as error:
-            raise ConflictError(f"{target} is there already", hint="Name another file.", path=str(target)) from error
-        except OSError as error:
-            raise RejectedError(
-                f"can't write {target}: {error.strerror}", field="--to", hint="Correct the path."
-            ) from error
-        return kept[0]
+        fs, _root = self.open_file_system(found.root_uri)
+        with fs.open_input(found.slot) as stream:
+            write_restored(target, stream, _attributes_of(fs, found.slot))
+        return found
+
+    def _has(self, kept: TrashedFile, name: str) -> bool:
+        """Whether the version stood at a name: a whole one, or one below the destination."""
+        if name.startswith("/"):
+            return kept.path == name
+        _fs, work_root = self.open_file_system(kept.root_uri)
+        return kept.path == f"{work_root.rpartition('/')[0]}/{name}"
 
     def _locate(self, fs: FileSystem, sequence_id: SequenceId) -> dict[str, str]:
         """The directories of the sequence's attempts, as they are named now."""
@@ -106,6 +117,23 @@ class Trash:
                 if fs.is_directory(name):
                     places[attempt.staging_path] = name
         return places
+
+
+def _spellings(path: str, directory: str) -> tuple[str, ...]:
+    """What a person may mean by a path, most likely first."""
+    return (path,) if path.startswith("/") else ("/".join(filter(None, (directory, path))), path)
+
+
+def _attributes_of(fs: FileSystem, slot: str) -> KeptAttributes:
+    """Of an object: only the time that its origin had."""
+    if isinstance(fs, HoldsObjects):
+        found = fs.objects.find_object(slot)
+        told = (found.metadata or {}).get(MTIME_KEY) if found is not None else None
+        return KeptAttributes(mtime_ns=int(told) if told and told.isdecimal() else None)
+    entry = fs.find_entry(slot) if isinstance(fs, FoundEntries) else None
+    if entry is None:
+        return KeptAttributes()
+    return KeptAttributes(entry.mode, entry.owner, entry.group, entry.identity.mtime_ns)
 
 
 def _slot_of(step: ReplaceFile | RemoveFile | ReplaceObject | RemoveObject, attempt: str) -> str:

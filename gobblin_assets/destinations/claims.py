@@ -1,21 +1,33 @@
 """Claims of trees: a small file in the work directory of a tree names the job that copies there, and no other may.
 
+    <root>/.gobblin/claim.json      the claim, which is never removed
+    <root>/.gobblin/.intents/       what runs are about to claim; ``tree_claim`` says what for
+
 Jobs of rows claim nothing, since several share a root: the identity file of their destination shows it.
 """
 
+import hashlib
 import json
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
 from gobblin_assets.commit.destination import IDENTITY_NAME
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.fs.port import FileSystem
+from gobblin_assets.fs.port import FileSystem, LinkedPaths
+from gobblin_assets.model.files import FileStat
 from gobblin_assets.model.urn import JobName
 
 WORK_NAME: Final = ".gobblin"
 """The work directory, which listings of the tree leave out."""
 
 CLAIM_NAME: Final = "claim.json"
+INTENTS_NAME: Final = ".intents"
+"""No job's directory begins with a dot."""
+
+_UNFINISHED: Final = "."
+"""Begins the names of files that are being written, or that a crash left so."""
 
 
 def work_root_of(root: str) -> str:
@@ -27,10 +39,27 @@ def claim_path(root: str) -> str:
     return f"{work_root_of(root)}/{CLAIM_NAME}"
 
 
+def list_above(fs: FileSystem, root: str) -> list[str]:
+    """The directories that hold the tree, nearest first: those of its path, and those behind links in it."""
+    real = fs.real_path(root) if isinstance(fs, LinkedPaths) else root
+    parents = (*PurePosixPath(root).parents, *PurePosixPath(real).parents)
+    return list(dict.fromkeys(str(path) for path in parents if len(path.parts) > 1))
+
+
 def write_claim(fs: FileSystem, root: str, job: JobName) -> None:
     """Claim the tree, unless it is claimed already."""
-    fs.write_new({claim_path(root): (json.dumps({"job": job}) + "\n").encode()})
+    fs.write_new({claim_path(root): _encode(job)})
+    sync_claim(fs, root)
+
+
+def sync_claim(fs: FileSystem, root: str) -> None:
+    """Return once the claim survives a power cut: the process that wrote it may have died before."""
     fs.sync_directories([work_root_of(root), root])
+
+
+def find_claim(fs: FileSystem, root: str) -> str | None:
+    """The job that claims the tree."""
+    return None if fs.find_identity(claim_path(root)) is None else read_claim(fs, root)
 
 
 def read_claim(fs: FileSystem, root: str) -> str:
@@ -48,6 +77,43 @@ def read_claim(fs: FileSystem, root: str) -> str:
         ) from error
 
 
+def write_intent(fs: FileSystem, root: str, job: JobName, run: uuid.UUID) -> str:
+    """Let others see that this run is about to claim the tree. Returns the path of the intent."""
+    directory = _intents_root(root)
+    fs.make_directories(directory)
+    path = f"{directory}/{_key_of(job)}-{run.hex}.json"
+    fs.write_new({path: _encode(job)})
+    return path
+
+
+def list_intents(fs: FileSystem, root: str) -> Sequence[FileStat]:
+    found = fs.list_files(_intents_root(root))
+    return [each for each in found if not _name_of(each).startswith(_UNFINISHED)]
+
+
+def remove_intents(fs: FileSystem, root: str, job: JobName, *, only: str | None = None) -> None:
+    """Those of the job's runs, or only the one of this path."""
+    for each in list_intents(fs, root):
+        if each.path == only or (only is None and _name_of(each).startswith(f"{_key_of(job)}-")):
+            fs.remove_file(each.path, each.identity)
+
+
+def _intents_root(root: str) -> str:
+    return f"{work_root_of(root)}/{INTENTS_NAME}"
+
+
+def _name_of(intent: FileStat) -> str:
+    return intent.path.rpartition("/")[2]
+
+
+def _key_of(job: JobName) -> str:
+    return hashlib.sha256(job.encode()).hexdigest()[:16]
+
+
+def _encode(job: JobName) -> bytes:
+    return (json.dumps({"job": job}) + "\n").encode()
+
+
 def refuse_tree(path: str, place: str, holder: str) -> RejectedError:
     """The error of a place in another job's tree."""
     return RejectedError(
@@ -55,6 +121,29 @@ def refuse_tree(path: str, place: str, holder: str) -> RejectedError:
         field="destination",
         hint="Copy to a directory that no other job copies to.",
         claimed_by=holder,
+    )
+
+
+def refuse_around(place: str, holder: str | None = None) -> RejectedError:
+    """The error of a tree that has another copy's tree, at ``place``, inside."""
+    who = "another copy's destination" if holder is None else f"the tree to which the job {holder!r} copies"
+    return RejectedError(
+        f"{who} lies inside: {place} has the work directory {WORK_NAME}",
+        field="destination",
+        hint="Filters do not help: copy to a directory that holds no other job's tree. If no job copies to that tree "
+        f"any more, move its {WORK_NAME} to another place.",
+        path=place,
+        claimed_by=holder,
+    )
+
+
+def refuse_intent(root: str, intent: str) -> RejectedError:
+    """The error of a tree that another job is about to claim, or one above it."""
+    return RejectedError(
+        f"another job is about to copy to a tree that holds {root}: {intent}",
+        field="destination",
+        hint="Run again when that one has ended. If its first run was killed, run that job again, or remove this file.",
+        path=intent,
     )
 
 
@@ -71,12 +160,21 @@ def refuse_rows(fs: FileSystem, path: str, place: str) -> None:
 
 def refuse_trees(fs: FileSystem, root: str, job_directory: str) -> None:
     """RejectedError if a job copies to a tree in which a job of rows would publish, or to the job's own directory."""
-    path = PurePosixPath(root)
-    for place in (job_directory, root, *(str(each) for each in path.parents if len(each.parts) > 1)):
-        if fs.find_identity(claim_path(place)) is not None:
+    for place in (job_directory, root, *list_above(fs, root)):
+        intents = list_intents(fs, place)
+        holder = find_claim(fs, place)
+        if holder is not None:
             raise RejectedError(
-                f"{root} lies in the tree {place}, to which the job {read_claim(fs, place)!r} copies",
+                f"{root} lies in the tree {place}, to which the job {holder!r} copies",
                 field="destination",
                 hint="Publish to a directory that no other job copies to.",
                 path=place,
             )
+        if intents:
+            raise refuse_intent(root, intents[0].path)
+
+
+def find_trees(directories: Iterator[str], root: str) -> Iterator[str]:
+    """The trees below ``root``, by the work directories that were found there."""
+    own = work_root_of(root)
+    return (work.removesuffix(f"/{WORK_NAME}") for work in directories if work != own)

@@ -1,7 +1,7 @@
 """What destinations of copies have in common: names that the source gives, and a work directory beside them.
 
 The work directory ``<root>/.gobblin`` holds all that is not the tree's own: the identity of the destination, markers,
-attempts, and the claim. It is the root that the log knows.
+attempts, and the claim (``tree_claim``). It is the root that the log knows.
 """
 
 import uuid
@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gobblin_assets.commit.step_world import OpenFileSystem
-from gobblin_assets.destinations.claims import work_root_of
+from gobblin_assets.destinations.claims import sync_claim, work_root_of
 from gobblin_assets.destinations.posix import PosixDestination
+from gobblin_assets.destinations.tree_claim import TreeClaim
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.model.state import AttemptId
@@ -51,6 +52,16 @@ class GivenNames:
     def _open_work(self) -> FileSystem:
         """The file system of the work directory."""
         return self.fs
+
+    def bind(self) -> None:
+        """Nothing is written where another job's tree is found, nor where the store ignores a condition."""
+        claim = TreeClaim(self.fs, self.root, self.job, "" in self.places.values(), self.new_id)
+        is_claimed = claim.look()
+        self._work.bind()
+        if is_claimed:
+            sync_claim(self.fs, self.root)
+        else:
+            claim.take()
 
     @property
     def root_uri(self) -> str:

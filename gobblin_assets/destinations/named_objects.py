@@ -5,11 +5,10 @@ The prefix ``<root>/.gobblin`` has the copies of replaced objects as well.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from gobblin_assets.commit.object_steps import PlaceObject, RemoveObject, ReplaceObject
 from gobblin_assets.commit.steps import CommitStep
-from gobblin_assets.destinations.claims import claim_path, read_claim, refuse_rows, refuse_tree, write_claim
+from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.object_outputs import NamedObject, ObjectAtName
 from gobblin_assets.fs.object_etags import expected_etag
@@ -34,31 +33,10 @@ class NamedObjects(GivenNames):
         """The uploads of a failed attempt are aborted: a store asks money for them."""
         return None
 
-    def bind(self) -> None:
-        """The store is rehearsed before anything else is written: RejectedError if it ignores a condition."""
-        self._refuse_claimed()
-        self._work.bind()
-        write_claim(self.fs, self.root, self.job)
-        self._refuse_claimed()
-
-    def _refuse_claimed(self) -> None:
-        """Look at this root and above it, down from the bucket."""
-        path = PurePosixPath(self.root)
-        for place in (self.root, *(str(each) for each in path.parents if len(each.parts) > 1)):
-            holder = self._find_claim(place)
-            if holder is not None and (place != self.root or holder != self.job):
-                raise refuse_tree(self.root, place, holder)
-            if place != self.root or "" not in self.places.values():
-                # A dataset that is the whole tree may be a copy of such a place; its listing looks at that.
-                refuse_rows(self.fs, self.root, place)
-
-    def _find_claim(self, place: str) -> str | None:
-        return None if self.fs.find_identity(claim_path(place)) is None else read_claim(self.fs, place)
-
     def refuse_strangers(self, urn: DatasetUrn) -> None:
         """No other job may publish below a prefix on the way from the root to the dataset's place."""
         for place in list_upwards([self.place_of(urn)], self.root)[:-1]:
-            holder = self._find_claim(place)
+            holder = find_claim(self.fs, place)
             if holder is not None:
                 raise refuse_tree(self.place_of(urn), place, holder)
             if place != self.place_of(urn):

@@ -1,12 +1,10 @@
 """A directory tree as a destination: files are published at the names that the source gives them.
 
-Other jobs' trees must lie apart, because two publications would move each other's files. A job claims its tree by a
-file in the work directory, which names the job.
+Other jobs' trees must lie apart, because two publications would move each other's files: ``tree_claim`` sees to that.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 
 from gobblin_assets.commit.named_codecs import PLACE_FILE, REMOVE_FILE, REPLACE_FILE
 from gobblin_assets.commit.named_columns import (
@@ -20,14 +18,7 @@ from gobblin_assets.commit.named_columns import (
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
 from gobblin_assets.commit.named_steps import SLOTS, Phase
 from gobblin_assets.commit.steps import StepBatch, StepColumns
-from gobblin_assets.destinations.claims import (
-    claim_path,
-    read_claim,
-    refuse_rows,
-    refuse_tree,
-    work_root_of,
-    write_claim,
-)
+from gobblin_assets.destinations.claims import find_claim, refuse_rows, refuse_tree, work_root_of
 from gobblin_assets.destinations.given_names import GivenNames
 from gobblin_assets.destinations.named_outputs import (
     DirectoryAtName,
@@ -38,7 +29,7 @@ from gobblin_assets.destinations.named_outputs import (
     published_place,
 )
 from gobblin_assets.errors import CorruptionError, RejectedError
-from gobblin_assets.fs.named_files import NamedFiles, require_named_files
+from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.model.path_names import list_upwards
 from gobblin_assets.model.urn import DatasetUrn
@@ -62,24 +53,8 @@ class NamedTree(GivenNames):
 
     def bind(self) -> None:
         files = require_named_files(self.fs)
-        self._refuse_claimed(files)
-        self._work.bind()
-        self._claim(files)
+        super(NamedTree, self).bind()
         self._exchanges = files.can_exchange(work_root_of(self.root))
-
-    def _refuse_claimed(self, files: NamedFiles) -> None:
-        """Look at this root and above it. What lies below is found by the listing of the tree."""
-        for place in (self.root, *(str(path) for path in PurePosixPath(self.root).parents)):
-            holder = _find_claim(files, place)
-            if holder is not None and (place != self.root or holder != self.job):
-                raise refuse_tree(self.root, place, holder)
-            if place != self.root or "" not in self.places.values():
-                # A dataset that is the whole tree may be a copy of such a place; its listing looks at that.
-                refuse_rows(files, self.root, place)
-
-    def _claim(self, files: NamedFiles) -> None:
-        write_claim(files, self.root, self.job)
-        self._refuse_claimed(files)
 
     def refuse_strangers(self, urn: DatasetUrn) -> None:
         """No link may redirect what is published, on the way from the root to the dataset's directory, and no other
@@ -96,7 +71,7 @@ class NamedTree(GivenNames):
                     hint="Move it away, or choose another destination.",
                     path=place,
                 )
-            holder = _find_claim(files, place)
+            holder = find_claim(files, place)
             if holder is not None:
                 raise refuse_tree(self.place_of(urn), place, holder)
             if place != self.place_of(urn):
@@ -155,8 +130,3 @@ def _places_of(numbers: Sequence[int], paths: Sequence[str], directories: Sequen
         [above[directory] for directory, _, _ in split],
         [name for _, _, name in split],
     )
-
-
-def _find_claim(files: NamedFiles, place: str) -> str | None:
-    """The job that claims the tree at ``place``."""
-    return None if files.find_entry(claim_path(place)) is None else read_claim(files, place)

@@ -5,7 +5,7 @@
     jsonl     a file of JSON lines
     webhook   HTTP POST
 
-An event is a JSON object. ``event`` is FilePublished, DatasetPublished or DatasetPublishFailed; ``sequence_id`` is that
-of the publication, by which a receiver leaves out what it has seen: an event of a file is the same if sequence and path
-are, one of a dataset if the sequence is. The files of a publication come before its dataset.
+An event is a JSON object. ``event`` is FilePublished, FileRemoved, DatasetPublished or DatasetPublishFailed;
+``sequence_id`` is that of the publication, by which a receiver leaves out what it has seen: an event of a file is the
+same if sequence and path are, one of a dataset if the sequence is. The files of a publication come before its dataset.
 """

@@ -1,10 +1,11 @@
 """Tells the sinks of a job what they were not told: from the log, in batches, each marked after it was sent."""
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from gobblin_assets.commit.name_changes import list_removed
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.errors import GobblinError
@@ -14,6 +15,7 @@ from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.state import DatasetId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.events import NO_SINKS, Events
+from gobblin_assets.run.job_kind import FIGURES
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.event_sinks import EventSinkSpec
 from gobblin_assets.spec.job_options import JobOptions
@@ -28,6 +30,9 @@ RUN_DELIVERS_S_MAX: Final = 60.0
 
 REST_S: Final = 60.0
 """A stream does not wait in each round for a receiver that does not answer."""
+
+_FIGURES_TOLD: Final = ("replaced", "removed", "waiting", "waiting_bytes")
+"""Those of a publication's figures that receivers may rely on, where the publication has them."""
 
 
 @dataclass(slots=True)
@@ -133,6 +138,8 @@ class Outbox:
                     "bytes": identity.size_bytes,
                     "rows": row_count,
                 }
+            for path in list_removed(segment.payload, segment.digest):
+                yield {**_name("FileRemoved", publication, done_at), "path": path}
 
 
 def _name(event: str, publication: Publication, done_at: dt.datetime) -> dict[str, object]:
@@ -148,6 +155,8 @@ def _name(event: str, publication: Publication, done_at: dt.datetime) -> dict[st
 
 
 def _describe_dataset(publication: Publication, done_at: dt.datetime) -> Event:
+    details: Mapping[str, Any] = publication.details
+    figures = details.get(FIGURES, {})
     return {
         **_name("DatasetPublished", publication, done_at),
         "mode": publication.mode.value,
@@ -155,6 +164,7 @@ def _describe_dataset(publication: Publication, done_at: dt.datetime) -> Event:
         "files": publication.file_count,
         "bytes": publication.file_bytes,
         "rows": publication.row_count,
+        **{name: figures[name] for name in _FIGURES_TOLD if name in figures},
     }
 
 

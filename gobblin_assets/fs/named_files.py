@@ -4,6 +4,7 @@
 of the attempt's own directory, so that a process which was overtaken finds its places gone.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +18,23 @@ class ExchangeOutcome(StrEnum):
 
     EXCHANGED = "exchanged"
     ONE_MISSING = "one_missing"
+
+
+@dataclass(frozen=True, slots=True)
+class NameLimits:
+    """In bytes of UTF-8. None: there is no limit, or none is known."""
+
+    name_bytes_max: int | None
+    path_bytes_max: int | None
+
+
+@runtime_checkable
+class LimitedNames(Protocol):
+    """A file system that tells how long names may be."""
+
+    def find_name_limits(self, directory: str) -> NameLimits:
+        """Of names in ``directory``, which need not be there yet, and of full paths."""
+        ...
 
 
 @runtime_checkable

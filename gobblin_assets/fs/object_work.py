@@ -49,6 +49,16 @@ class ObjectWorkFiles:
         """Whether an object lies below ``<path>/``."""
         return next(iter(self.objects.list_objects(path)), None) is not None
 
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        """Of objects whose keys have the name between two slashes."""
+        last = ""
+        for each in self.objects.list_objects(root):
+            above, found, _ = each.path.removeprefix(root).partition(f"/{name}/")
+            place = f"{root}{above}/{name}"
+            if found and place != last:
+                last = place
+                yield place
+
     def list_files(self, directory: str) -> Sequence[FileStat]:
         return [FileStat(each.path, identity_of(each)) for each in self.objects.list_objects(directory)]
 

@@ -7,10 +7,10 @@ happened), ``OutcomeUnknownError`` if the call may have taken effect.
 A missing source and an existing target are answers, not errors: see ``RenameOutcome``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from gobblin_assets.model.files import FileIdentity, FileStat
 
@@ -131,5 +131,27 @@ class FileSystem(Protocol):
 
         Both directories must exist or can be made, and are writable; a rename from one to the other is possible and
         never replaces. RejectedError names the destination and the fix.
+        """
+        ...
+
+
+@runtime_checkable
+class LinkedPaths(Protocol):
+    """A file system on which links may stand in paths."""
+
+    def real_path(self, path: str) -> str:
+        """The same place without links; names that are not there stand as they are."""
+        ...
+
+
+@runtime_checkable
+class SearchedDirectories(Protocol):
+    """A file system whose directories can be found by name."""
+
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        """The full paths of all directories of this name below ``root``, in any order, and links to such.
+
+        What lies in them is not searched, links are not followed, and directories that this user may not list are
+        passed over. Nothing, if there is no ``root``.
         """
         ...

@@ -67,6 +67,9 @@ class PosixFileSystem:
             raise _unexpected(path, found.st_mode, expected="a regular file")
         return _identity_of(found)
 
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
     def is_directory(self, path: str) -> bool:
         """ConflictError for a symbolic link to a directory, as for any link in the protocol's directories."""
         found = _find_stat(path)

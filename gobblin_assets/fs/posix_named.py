@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.kernel_rename import UNSUPPORTED, KernelRename, find_exchange, find_exclusive_rename
-from gobblin_assets.fs.named_files import ExchangeOutcome
+from gobblin_assets.fs.named_files import ExchangeOutcome, NameLimits
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_errors import families, translate_error
@@ -47,6 +47,34 @@ class PosixNamedFiles(PosixFileSystem):
         except OSError as error:
             raise translate_error(error, action="look at", path=path, changes=False) from error
         return entry_of(path, found)
+
+    def find_name_limits(self, directory: str) -> NameLimits:
+        while True:
+            try:
+                name_max, path_max = (os.pathconf(directory, name) for name in ("PC_NAME_MAX", "PC_PATH_MAX"))
+            except (FileNotFoundError, NotADirectoryError):
+                directory = os.path.dirname(directory)  # noqa: PTH120  texts in, texts out
+                continue
+            except OSError as error:
+                raise translate_error(error, action="look at", path=directory, changes=False) from error
+            # The kernel counts a NUL behind the path.
+            return NameLimits(name_max if name_max > 0 else None, path_max - 1 if path_max > 0 else None)
+
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        left = [root]
+        while left:
+            place = left.pop()
+            try:
+                with os.scandir(place) as entries:
+                    # Only a link of this very name is followed.
+                    found = [each.name for each in entries if each.is_dir(follow_symlinks=each.name == name)]
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                continue
+            except OSError as error:
+                raise translate_error(error, action="list", path=place, changes=False) from error
+            if name in found:
+                yield f"{place}/{name}"
+            left += [f"{place}/{each}" for each in found if each != name]
 
     def is_empty(self, directory: str) -> bool:
         with families("list", directory):

@@ -46,6 +46,25 @@ class PosixTree:
     def mtime_precision_ns(self) -> int:
         return self._mtime_precision_ns
 
+    def find_link_target(self, path: str) -> str | None:
+        try:
+            if not stat.S_ISLNK(os.lstat(path).st_mode):
+                return None
+            return os.path.realpath(path, strict=True)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if not os.path.islink(path):  # noqa: PTH114  a Path costs as much as the call
+                return None
+            raise self._refuse_link(path, "leads nowhere") from error
+        except OSError as error:
+            raise self._refuse_link(path, f"can't be followed: {error.strerror}") from error
+
+    def find_real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def _refuse_link(self, path: str, message: str) -> RejectedError:
+        hint = "Remove it, or correct where it leads."
+        return RejectedError(f"the link {path} {message}", field=self._option, hint=hint, path=path)
+
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
         """A directory's names are read at once and sorted; no directory stays open."""
         listing = _Listing(

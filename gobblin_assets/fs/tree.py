@@ -81,6 +81,22 @@ class FoundEntries(Protocol):
         ...
 
 
+@runtime_checkable
+class LinkedPlaces(Protocol):
+    """A tree in which links may stand on the way to a place."""
+
+    def find_link_target(self, path: str) -> str | None:
+        """Where the link at a full path leads, through all others; None if no link stands there.
+
+        RejectedError if it leads nowhere, or can't be followed.
+        """
+        ...
+
+    def find_real_path(self, path: str) -> str:
+        """The same place by a path without links."""
+        ...
+
+
 def sort_key(entry: TreeEntry) -> str:
     """The path, with ``/`` behind that of a directory. Python compares texts as their UTF-8 bytes compare."""
     return f"{entry.path}/" if entry.kind is EntryKind.DIRECTORY else entry.path

@@ -3,6 +3,12 @@
 import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+_REFUSED_IN_KEYS: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
+"""Dagster's range notation, and control characters."""
+
+HINT_OF_KEYS: Final = "Dagster refuses such keys."
 
 
 class PartitionKind(StrEnum):
@@ -50,3 +56,9 @@ class AssetPartition:
 
 
 WHOLE = AssetPartition()
+
+
+def find_wrong_in_key(key: str) -> str | None:
+    """What of a partition's key Dagster or the log would refuse: a part of it, or None."""
+    surrogate = next((letter for letter in key if "\ud800" <= letter <= "\udfff"), None)
+    return next((part for part in _REFUSED_IN_KEYS if part in key), surrogate)

@@ -267,7 +267,7 @@ class Staged:
     ``rows_read``: the number of rows that must be written: the source's rows, less the rows that converters and the
     late window removed. It is counted while the rows are read, never from the files: an attempt whose files hold
     another number of rows is refused. ``observed_high``: the highest position that was read, if it was observed.
-    ``samples``: some of the rows that were set aside, as they are shown to people.
+    ``samples``: some of the rows that were set aside, as they are shown to people. ``notes``: as in ``UnitPlan``.
     """
 
     outputs: tuple[Output, ...]
@@ -277,6 +277,7 @@ class Staged:
     actual_highs: Mapping[uuid.UUID, Watermark | None] = field(default_factory=dict)
     observed_high: Watermark | None = None
     samples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def row_count(self, role: Role) -> int:
         return sum(f.row_count for output in self.outputs if output.role is role for f in output.files)

@@ -159,7 +159,7 @@ class MaintenanceRun:
         with self._recorded("compaction") as record:
             for urn, dataset_id in datasets.items():
                 try:
-                    with self.operations.hold(dataset_id) as (keeper, lease):
+                    with self.operations.hold(dataset_id, urn) as (keeper, lease):
                         check(urn, lease)
                         driver = self.operations.driver(keeper)
                         self._settle(urn, driver, lease, record)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import CorruptionError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.partition import AssetPartition
 from gobblin_assets.model.state import DatasetOutcome, WorkingState
 from gobblin_assets.model.urn import DatasetUrn
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.run_values import DatasetReport, RunReport
 from gobblin_assets.run.streaming import SAME_LINE_S, WaitForStop
 
@@ -23,7 +25,7 @@ _Name = tuple[DatasetUrn, AssetPartition]
 
 @dataclass(slots=True)
 class _Failures:
-    """Tells what is not published: once for each reason, again after a while, and when it is over."""
+    """Says what is published, and what is not: once for each reason, again after a while, and when it is over."""
 
     say: Callable[[str], None]
     tell: Callable[[DatasetReport], None]
@@ -43,8 +45,13 @@ class _Failures:
                 if not is_told:
                     self.say(f"{each.label}: {each.error}")
                     self.tell(each)
-            elif name in before and each.publication is None:
-                self.tell(each)
+                continue
+            if each.publication is not None:
+                self.say(_describe_publication(each, each.publication))
+            if name in before:
+                self.say(f"{each.label}: it is well again")
+                if each.publication is None:
+                    self.tell(each)
 
 
 def repeat_run(
@@ -92,6 +99,13 @@ def _choose_last(latest: dict[_Name, DatasetReport], report: DatasetReport) -> D
     before = latest.get((report.urn, report.partition))
     is_same = report.outcome is DatasetOutcome.SKIPPED and before is not None and before.publication is not None
     return before if before is not None and is_same else report
+
+
+def _describe_publication(report: DatasetReport, publication: Publication) -> str:
+    figures = report.figures
+    replaced, removed = (f", {figures[name]:,} {name}" if figures.get(name) else "" for name in ("replaced", "removed"))
+    files = count_of(publication.file_count, "file", "files")
+    return f"{report.label}: version {publication.version} is published: {files}{replaced}{removed}"
 
 
 def _describe(error: GobblinError) -> str:

@@ -106,6 +106,7 @@ class _Run:
         recovered: list[DatasetReport] = []
         waiting = dict(sorted(ids.items()))
         wait_until = self._ports.clock.monotonic() + (self._request.job.lease.wait_s if self._request.by_hand else 0)
+        has_told = False
         while waiting:
             keeper = self._make_keeper()
             leases = {lease.dataset_id: lease for lease in keeper.take(list(waiting.values()), self._holder)}
@@ -117,6 +118,9 @@ class _Run:
                 self._skip_busy(waiting.items())
                 break
             else:
+                if not has_told:
+                    self._say_waiting(waiting)
+                    has_told = True
                 self._ports.clock.sleep(_BUSY_POLL_S)
         return recovered
 
@@ -177,10 +181,22 @@ class _Run:
         }
         self._keep(reports)
 
+    def _say_waiting(self, waiting: Mapping[DatasetUrn, DatasetId]) -> None:
+        """Of one dataset who holds it: there may be thousands."""
+        urn, dataset_id = next(iter(waiting.items()))
+        holder = self._stores.leases.get_status(dataset_id).describe_holder()
+        more = f", and {len(waiting) - 1} more are worked on" if len(waiting) > 1 else ""
+        self._ports.say(
+            f"{urn} is being worked on by {holder}{more}; waiting for at most {self._request.job.lease.wait_s:g} s"
+        )
+
     def _skip_busy(self, waiting: Iterable[tuple[DatasetUrn, DatasetId]]) -> None:
         for urn, dataset_id in waiting:
             status = self._stores.leases.get_status(dataset_id)
             text = f"{urn} is being worked on by {status.owner} (run {status.run_id}); skipped"
+            if self._request.by_hand:
+                # Others come again by themselves, and say a text once that stays the same.
+                text = f"{urn} is being worked on by {status.describe_holder()}; skipped. Run it again after that."
             self._ports.say(text)
             skipped = DatasetOutcome.SKIPPED
             self._keep(

@@ -110,7 +110,10 @@ def _describe(slice_: Slice, winners: Sequence[StagedTask]) -> dict[str, object]
         ),
         "rows_read": sum(task.extracted.rows_read for task in winners),
         "observed_high": _highest(winners),
-        "notes": [*slice_.plan.degraded, *slice_.plan.notes],
+        "notes": [
+            *(*slice_.plan.degraded, *slice_.plan.notes),
+            *(note for task in winners for note in task.extracted.notes),
+        ],
     }
 
 

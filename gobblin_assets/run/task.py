@@ -25,6 +25,7 @@ from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
+from gobblin_assets.run.defects import explain_defect, traceback_of
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
 from gobblin_assets.run.job_rules import RetryRules
@@ -184,10 +185,17 @@ class TaskRunner:
             self._record_failure(ids, error)
             raise
         except OSError as error:
-            labels = ", ".join(order.slice.label for order in orders[:_NAMED_MAX])
-            failure = RetryableError(f"{labels}: {error}")
+            failure = RetryableError(f"{_name_some(orders)}: {error}")
             self._record_failure(ids, failure)
             raise failure from error
+        except AssertionError:
+            # The program contradicts itself: no other work goes on beside that.
+            raise
+        except Exception as error:
+            defect = explain_defect(_name_some(orders), error)
+            self.say(traceback_of(defect))
+            self._record_failure(ids, defect)
+            raise defect from error
 
     def _register(
         self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str
@@ -307,7 +315,8 @@ class TaskRunner:
         return tuple(segments)
 
     def _record_failure(self, ids: Sequence[AttemptId], error: GobblinError) -> None:
-        text = f"{type(error).__name__}: {error}"[:_ERROR_TEXT_MAX]
+        lines = (f"{type(error).__name__}: {error}", traceback_of(error))
+        text = "\n".join(filter(None, lines))[:_ERROR_TEXT_MAX]
         try:
             self.store.fail_attempt(*ids, error=text, cancelled=isinstance(error, FencedError))
         except GobblinError as second:
@@ -332,6 +341,10 @@ def require_whole(label: str, *, rows_read: int, segments: Sequence[Segment]) ->
         rows_read=rows_read,
         rows_written=rows_written,
     )
+
+
+def _name_some(orders: Sequence[TaskOrder]) -> str:
+    return ", ".join(order.slice.label for order in orders[:_NAMED_MAX])
 
 
 def _target_of(order: TaskOrder) -> Target:

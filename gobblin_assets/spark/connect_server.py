@@ -29,10 +29,12 @@ from typing import Final
 import pyspark
 
 from gobblin_assets.errors import GobblinError, RejectedError, RetryableError
+from gobblin_assets.fs.hdfs.settings import find_named_user
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.settings import make_home
 from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.connect_calls import answers
+from gobblin_assets.spark.hdfs import find_hdfs_user, name_hdfs_user, refuse_other_user
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.processes import find_start_mark, signal_and_wait
@@ -62,6 +64,7 @@ class ConnectServer:
     """A server that was started. ``url`` holds the token; ``start_mark`` tells its process from a later one of its id.
 
     ``capabilities``: the connectors that it was started with. ``s3_mark``: of the variables by which it reaches S3.
+    ``hdfs_user``: as whom it reaches HDFS.
     """
 
     url: str
@@ -72,6 +75,7 @@ class ConnectServer:
     log_path: Path
     capabilities: tuple[str, ...] = ()
     s3_mark: str = ""
+    hdfs_user: str = ""
 
     def __repr__(self) -> str:
         return f"ConnectServer(port={self.port}, pid={self.pid})"
@@ -172,6 +176,8 @@ def _keep(
             hint="Wait, or stop it with: gobblin-assets spark stop",
         )
     other_keys = S3_CAPABILITY in capabilities and not running.reaches_s3_by(os.environ)
+    if find_named_user(os.environ) not in {None, running.hdfs_user}:
+        raise refuse_other_user(running.hdfs_user, find_hdfs_user(os.environ))
     if running.conf_digest != digest or other_keys:
         raise RejectedError(
             f"the server on port {running.port} runs with other settings, keys or version of Spark",
@@ -202,6 +208,7 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
         "TMPDIR": str(files.temporary),
         "SPARK_LOCAL_IP": variables.get("SPARK_LOCAL_IP", "127.0.0.1"),
         "PYSPARK_PYTHON": variables.get("PYSPARK_PYTHON", sys.executable),
+        **name_hdfs_user(variables),
     }
     # The shell ends at once and leaves the server to init: the server is nobody's child, so it neither dies with its
     # starter nor stays behind as a zombie. spark-submit becomes the JVM by exec and keeps its id.
@@ -227,6 +234,7 @@ def _launch(files: _Files, conf: Mapping[str, str], digest: str, capabilities: t
         log_path=files.log,
         capabilities=capabilities,
         s3_mark=mark_environment(os.environ, url) if S3_CAPABILITY in capabilities else "",
+        hdfs_user=find_hdfs_user(variables),
     )
     _write(files, server)
     return server
@@ -323,6 +331,7 @@ def _write(files: _Files, server: ConnectServer) -> None:
         "conf_digest": server.conf_digest,
         "capabilities": server.capabilities,
         "s3_mark": server.s3_mark,
+        "hdfs_user": server.hdfs_user,
     }
     _write_private(files.state, json.dumps(facts))
 

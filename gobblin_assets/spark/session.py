@@ -22,6 +22,7 @@ from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.spark.class_archive import with_archive
 from gobblin_assets.spark.errors import first_cause, spark_families
+from gobblin_assets.spark.hdfs import find_hdfs_user, prepare_hdfs_user, refuse_other_user
 from gobblin_assets.spark.jar_cache import fetching_alone
 from gobblin_assets.spark.java import check_java
 from gobblin_assets.spark.python_workers import keep_python
@@ -64,6 +65,7 @@ class _ThisProcess:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.launched: dict[str, str] | None = None
+        self.hdfs_user = ""
         self.python_files = ""
         self.opened: tuple[SparkSettings, SparkSession] | None = None
 
@@ -76,8 +78,8 @@ def open_session(settings: SparkSettings) -> SparkSession:
 
     Asked again with equal settings, a process gets its classic session back; a Connect URL gives a new
     session each time (unless the URL names a ``session_id``). Raises RejectedError for a missing Java, an unknown
-    capability, a second kind or configuration in one process, or a server outside UTC; RetryableError where
-    a server does not answer.
+    capability, a second kind, configuration or user of HDFS in one process, or a server outside UTC;
+    RetryableError where a server does not answer.
     """
     for name in _REPEATS_ERRORS:
         PySparkLogger.getLogger(name).disabled = True
@@ -149,6 +151,8 @@ def parse_address(remote: str) -> tuple[str, int]:
 def _open_classic(settings: SparkSettings) -> SparkSession:
     conf = plan_conf(settings)
     active = runs_spark_itself()
+    if _this_process.launched is not None and settings.hdfs_user not in {None, _this_process.hdfs_user}:
+        raise refuse_other_user(_this_process.hdfs_user, str(settings.hdfs_user))
     if active and _this_process.opened is not None and _this_process.opened[0] == settings:
         return _this_process.opened[1]
     if active:
@@ -161,6 +165,8 @@ def _open_classic(settings: SparkSettings) -> SparkSession:
     log_path = _open_driver_log(settings.work_folder)
     if _this_process.launched is None:
         check_java()
+        prepare_hdfs_user()
+        _this_process.hdfs_user = find_hdfs_user(os.environ)
         gateway = _launch(launch_conf, log_path, local=is_local(settings.master))
         _this_process.launched = launch_conf
         listed = gateway.jvm.java.lang.System.getProperty(_PYTHON_FILES, "")

@@ -77,7 +77,8 @@ class SparkSettings:
     ``remote`` is a Spark Connect URL (``sc://host:port/;token=…``). Then the server's starter decides on ``master``,
     ``capabilities``, ``jars`` and settings in ``conf`` outside ``spark.sql.``.
     ``capabilities`` name entries of ``COORDINATES`` or ``coordinates``, resolved from Maven when the JVM
-    starts; a folder of ``jars`` is used instead of the resolver.
+    starts; a folder of ``jars`` is used instead of the resolver. ``hdfs_user``: as whom files of HDFS have to be read;
+    None where there are none.
     """
 
     work_folder: Path
@@ -88,6 +89,7 @@ class SparkSettings:
     capabilities: tuple[str, ...] = ()
     coordinates: Mapping[str, str] = field(default_factory=dict)
     jars: Path | None = None
+    hdfs_user: str | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Without values of ``conf`` and the parameters of ``remote``: both may hold a secret."""

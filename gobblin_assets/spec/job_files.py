@@ -30,37 +30,55 @@ def list_job_files(environment: Mapping[str, str], folder: Path) -> list[Path]:
     return [folder / part for part in named.split(os.pathsep) if part]
 
 
-def read_job_file(path: Path) -> JobSpec:
-    """``read_any_job_file`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
+def read_job_file(path: str | Path) -> JobSpec:
+    """``read_any_job`` for what only jobs that read rows can do. RejectedError for a job of another kind."""
     return parse_job(read_any_job_file(path))
 
 
 def read_any_job(job: AnyJob) -> JobOptions:
     """RejectedError names the file, or the field in it."""
-    return read_any_job_file(Path(job)) if isinstance(job, str | Path) else parse_any_job(job)
+    return read_any_job_file(job) if isinstance(job, str | Path) else parse_any_job(job)
 
 
-def read_any_job_file(path: Path) -> JobOptions:
+def read_any_job_file(path: str | Path) -> JobOptions:
     """The job in a YAML file: its options, or a component's file, whose ``attributes`` they are.
 
     A destination, or a source directory, that begins with ``./`` or ``../`` lies beside the file. RejectedError names
     the file, or the field in it.
     """
+    path = Path(path)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
         raise RejectedError(
-            f"{path} can't be read as YAML: {error}", field="job file", hint="Correct the path or the file."
+            f"{path} can't be read: {error.strerror}", field="job file", hint="Correct the path, or make the file."
+        ) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RejectedError(
+            f"{path} can't be read as YAML: {error}", field="job file", hint="Correct the file."
         ) from error
     attributes = data.get("attributes") if isinstance(data, Mapping) and "type" in data else data
     if not isinstance(attributes, Mapping):
         raise RejectedError(
-            f"expected a job's options in {path}, found {type(attributes).__name__}",
+            f"expected a job's options in {path}, found {_name_found(attributes)}",
             field="job file",
             hint="Begin with `job: <name>`, or with a component's `type:` and `attributes:`.",
         )
     options = {key: value for key, value in attributes.items() if key not in _COMPONENT_OPTIONS}
     return parse_any_job(place_destination(options, path.absolute().parent))
+
+
+def _name_found(value: object) -> str:
+    """What stands in place of a mapping."""
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return "a text"
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return f"{value!a}"
 
 
 def place_destination(options: Mapping[str, object], folder: Path) -> dict[str, object]:

@@ -31,6 +31,12 @@ JOB_KINDS: Final = Extensions[ReadJob](
 
 def read_options(options: Mapping[str, object]) -> JobOptions:
     """The specification by the job's kind. RejectedError for a kind that nothing installed offers."""
+    if not isinstance(options, Mapping):
+        raise RejectedError(
+            f"expected a job's options, found a value of the type {type(options).__name__}",
+            field="job",
+            hint="Give a mapping; `read_any_job` also takes the path of a job's file.",
+        )
     kind = options.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str):
         raise RejectedError(

@@ -73,6 +73,11 @@ class DatasetOptions(SpecModel):
     tags: dict[str, str] = Field(default_factory=dict)
     description: str | None = None
 
+    @property
+    def finds_partitions(self) -> bool:
+        """Whether the keys of static partitions were found at the source, and not written."""
+        return False
+
 
 class JobOptions(SpecModel):
     """What a job of every kind has: one destination, many datasets; one multi_asset in Dagster."""

@@ -9,7 +9,14 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.partition import WHOLE, AssetPartition, PartitionKind, PartitionWindow
+from gobblin_assets.model.partition import (
+    HINT_OF_KEYS,
+    WHOLE,
+    AssetPartition,
+    PartitionKind,
+    PartitionWindow,
+    find_wrong_in_key,
+)
 from gobblin_assets.model.time_windows import (
     DATE_FORMAT,
     HOURLY_FORMAT,
@@ -24,8 +31,7 @@ from gobblin_assets.spec.job_options import DatasetOptions, PartitionsSpec
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-# What Dagster refuses inside a key: its range notation, and control characters.
-_REFUSED_IN_KEYS: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
+_KEYS_SHOWN: Final = 20
 
 
 def asset_partition(spec: DatasetOptions, key: str | None) -> AssetPartition:
@@ -49,8 +55,14 @@ def asset_partition(spec: DatasetOptions, key: str | None) -> AssetPartition:
             raise _refuse(
                 spec, f"{key!a} lies at an end of the calendar", "Name a partition that holds rows."
             ) from None
-    if found := [part for part in _REFUSED_IN_KEYS if part in key]:
-        raise _refuse(spec, f"expected a key without {found[0]!a}, found {key[:120]!a}", "Dagster refuses such keys.")
+    if (wrong := find_wrong_in_key(key)) is not None:
+        raise _refuse(spec, f"expected a key without {wrong!a}, found {key[:120]!a}", HINT_OF_KEYS)
+    if kind is PartitionKind.STATIC and key not in partitions.keys and spec.finds_partitions:
+        raise _refuse(
+            spec,
+            f"no file set is there for the key {key[:120]!a}; the source was searched",
+            f"It has: {', '.join(partitions.keys[-_KEYS_SHOWN:]) or 'none'}.",
+        )
     if kind is PartitionKind.STATIC and key not in partitions.keys:
         raise _refuse(
             spec,

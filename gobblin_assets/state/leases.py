@@ -12,7 +12,7 @@ rename what it had planned; the protocol makes this harmless.
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gobblin_assets.errors import FencedError, GobblinError
@@ -47,7 +47,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseStatus:
-    """A lease as the database sees it now."""
+    """A lease as the database sees it now. ``ends_in_s``: unless its holder renews it; None where nobody holds it."""
 
     dataset_id: DatasetId
     fence: int
@@ -55,6 +55,13 @@ class LeaseStatus:
     owner: str | None
     run_id: RunId | None
     dagster_run_id: str | None
+    ends_in_s: float | None = field(default=None, compare=False)
+
+    def describe_holder(self) -> str:
+        """Who holds the lease, and until when, for a person."""
+        run = "" if self.run_id is None else f" (run {self.run_id})"
+        ends = "" if self.ends_in_s is None else f", whose lease ends in {self.ends_in_s:.0f} s unless it is renewed"
+        return f"{self.owner}{run}{ends}"
 
 
 class LeaseStore(Protocol):

@@ -126,6 +126,17 @@ def test_a_probe_leaves_nothing(place: HdfsPlace) -> None:
 # --- trees
 
 
+def test_directories_are_found_by_their_name(place: HdfsPlace) -> None:
+    for path in ("a/.x/inside/.x", "b/c/.x", ".x", "d/e"):
+        place.mkdir(place.at(path))
+    place.write(place.at("d/.x"))
+
+    found = set(place.fs.find_directories(place.root, ".x"))
+
+    assert found == {place.at(each) for each in (".x", "a/.x", "b/c/.x")}
+    assert not list(place.fs.find_directories(place.at("none"), ".x"))
+
+
 def test_a_tree_comes_in_byte_order_without_its_work(place: HdfsPlace) -> None:
     for path in ("a/x", "a.b", "a!/y", "é", "a b", "\U0001f40d/z", f"{WORK}/claim", "left/out"):
         place.write(place.at(path), path.encode())

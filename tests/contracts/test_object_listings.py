@@ -164,3 +164,13 @@ def test_names_are_compared_as_stores_list_them(files: CountingObjects) -> None:
         files.store.put(name, b"")
     first = min(names, key=str.encode)
     assert find_free_names(files, names) == frozenset(names) - {first, *names[1::3]}
+
+
+def test_directories_are_found_by_their_name() -> None:
+    objects = MemoryObjects(ObjectStore())
+    for key in (".x/a", "a/.x/inside/.x/b", "a/.x/c", "b/c/.x/d", "d/.x", "e/.xy/f"):
+        objects.put_if_absent(f"{TREE}/{key}", b"")
+
+    found = list(ObjectWorkFiles(objects).find_directories(TREE, ".x"))
+
+    assert found == [f"{TREE}/{each}" for each in (".x", "a/.x", "b/c/.x")]

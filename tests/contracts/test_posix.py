@@ -45,6 +45,22 @@ def test_no_rename_leads_into_another_mount(tmp_path: Path, how: str) -> None:
         files.can_rename_into(str(here), str(tmp_path / "none"))
 
 
+def test_directories_are_found_by_their_name(tmp_path: Path) -> None:
+    for path in ("a/.x/inside/.x", "b/c/.x", ".x", "d/e"):
+        (tmp_path / path).mkdir(parents=True)
+    write(tmp_path / "d/.x")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/.x").symlink_to(tmp_path / "a")
+    (tmp_path / "links/other").symlink_to(tmp_path / "b")
+    (tmp_path / "b" / os.fsdecode(b"\xff")).mkdir()
+
+    found = set(PosixNamedFiles().find_directories(str(tmp_path), ".x"))
+
+    assert found == {str(tmp_path / each) for each in (".x", "a/.x", "b/c/.x", "links/.x")}
+    assert not list(PosixNamedFiles().find_directories(str(tmp_path / "none"), ".x"))
+    assert not list(PosixNamedFiles().find_directories(str(tmp_path / "d/.x"), ".x"))
+
+
 # --- links
 
 

@@ -70,6 +70,21 @@ def upload(files: Any, orders: list[UploadOrder], *, workers: int = 4, is_stoppe
 
 
 @pytest.mark.parametrize("workers", [1, 4])
+def test_each_part_is_paid_for_and_each_file_once(tmp_path: Path, workers: int) -> None:
+    spent: list[tuple[int, int]] = []
+    orders = [order_of(1, fill(tmp_path / "small", b"x" * 7)), order_of(2, fill(tmp_path / "large", LARGE))]
+
+    Uploading(
+        *(Counted(ObjectStore()), STAGING, workers, lambda _size: None, lambda: False),
+        pace=lambda size_bytes, files: spent.append((size_bytes, files)),
+    ).run(orders)
+
+    assert sum(size_bytes for size_bytes, _files in spent) == 7 + len(LARGE)
+    assert sum(files for _size, files in spent) == 2
+    assert len(spent) == 4
+
+
+@pytest.mark.parametrize("workers", [1, 4])
 def test_small_files_take_two_requests_and_a_share_of_one(tmp_path: Path, workers: int) -> None:
     store = ObjectStore()
     files = Counted(store)

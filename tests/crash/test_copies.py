@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.state import SequenceId
 from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
 from tests.crash.test_kills import (
     OF_ABANDONMENT,
@@ -338,44 +337,3 @@ def test_slots_are_removed_after_their_time_wherever_the_cleanup_is_killed(
     assert len(changed.attempts_left()) == len(lake.urns), "only the hasty ones are gone"
     assert not changed.slots()
     hasty.close()
-
-
-@pytest.mark.rotating
-@pytest.mark.parametrize("way", ["resumed", rotating("abandoned")])
-@pytest.mark.parametrize("name", ["new.bin", "trip", "changed.bin", "_SUCCESS", "removed.bin"])
-def test_a_stranger_at_a_name_blocks_and_stays(lake: CopyLake, changed: CopyWorld, name: str, way: str) -> None:
-    before = files_of(lake.tree / "albums")
-    kill(lake, Failpoint.SEAL_COMMITTED)
-    changed.expire_leases()
-    sequence_id = open_sequence(changed)
-    place, aside = lake.tree / "albums" / name, Path(lake.directory, "aside")
-    is_old = place.exists()
-    if is_old:
-        place.rename(aside)
-    stranger = place / "theirs" if name == "trip" else place
-    stranger.parent.mkdir(exist_ok=True)
-    stranger.write_text("mine")
-    inode = stranger.stat().st_ino
-
-    assert [str(report.urn) for report in changed.run().failed] == ["albums"]
-
-    assert changed.stores.commits.get(sequence_id).state == "BLOCKED"
-    assert (stranger.read_text(), stranger.stat().st_ino) == ("mine", inode)
-    if way == "abandoned":
-        abandon_beside(changed, sequence_id)
-        assert (stranger.read_text(), stranger.stat().st_ino) == ("mine", inode)
-    place.rename(Path(lake.directory, "moved away"))
-    if is_old:
-        aside.rename(place)
-    if way == "resumed":
-        changed.operations().resume(sequence_id)
-    else:
-        assert files_of(lake.tree / "albums") == before
-    assert not changed.run().failed
-    check_complete(changed)
-    assert changed.slots() == MOVED_ASIDE
-
-
-def abandon_beside(world: CopyWorld, sequence_id: SequenceId) -> None:
-    world.operations().abandon(sequence_id, reason="a stranger stays")
-    assert world.stores.commits.get(sequence_id).state == "ABORTED"

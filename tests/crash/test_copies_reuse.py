@@ -65,9 +65,12 @@ def test_little_of_many_files_is_copied_again(lake: CopyLake, world: CopyWorld, 
     inodes = {path.stat().st_ino for path in left(world)}
     assert finished >= MANY // 2
 
-    assert not world.run().failed
+    report = world.run()
 
+    assert not report.failed
     ((count, _of),) = [each for each in taken(world) if each[1] >= MANY]
+    notes = [note for each in report.datasets for note in each.notes]
+    assert any(note.startswith(f"{count:,} of ") for note in notes), "the table of the run says it too"
     assert finished - count <= AGAIN_MAX
     assert len(inodes & set(inodes_of(lake.tree).values())) == count
     check_complete(world)

@@ -114,7 +114,7 @@ def test_an_abandonment_that_an_earlier_release_began_ends_once_it_was_undone_by
     with failing_after_the_first_step():
         recover(world)
     sequence = world.stores.commits.get(sequence_id)
-    with world.operations().hold(sequence.dataset_id) as (_keeper, lease):
+    with world.operations().hold(sequence.dataset_id, sequence.urn) as (_keeper, lease):
         world.stores.commits.begin_abandon(sequence_id, fence=lease.fence, reason="an earlier release")
 
     report = recover(world)

@@ -13,7 +13,7 @@ import pytest
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import DatasetOutcome
 from tests.crash.test_copies import kill
-from tests.support.copy_lake import CopyLake, CopyWorld, files_of
+from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.shares import rotating
 
 
@@ -80,6 +80,24 @@ def test_what_a_killed_run_published_is_told_by_the_next(
     seen = Counter(each["sequence_id"] for each in told(lake, "DatasetPublished"))
     assert not world.run().failed
     assert Counter(each["sequence_id"] for each in told(lake, "DatasetPublished")) == seen, "told again without reason"
+
+
+@pytest.mark.parametrize("at", [Failpoint.SEAL_COMMITTED, rotating(Failpoint.FINISH_COMMITTED)], ids=str)
+def test_files_that_a_killed_run_removed_are_told_by_their_names(lake: CopyLake, world: CopyWorld, at: str) -> None:
+    assert not world.run().failed
+    for path in lake.source.glob("albums/**/*"):
+        if path.is_file() and path != lake.source / REMOVED:
+            path.touch()
+    (lake.source / REMOVED).unlink()
+    kill(lake, at)
+    world.expire_leases()
+
+    assert not world.run().failed
+
+    assert {each["path"] for each in told(lake, "FileRemoved")} == {f"{lake.root}/{REMOVED}"}
+    (last,) = [each for each in told(lake, "DatasetPublished") if each["version"] == 2]
+    assert (last["removed"], last["replaced"]) == (1, last["files"])
+    assert (last["waiting"], last["waiting_bytes"]) == (0, 0)
 
 
 def test_a_failed_publication_is_told_once_by_its_sequence(lake: CopyLake, world: CopyWorld) -> None:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -18,43 +17,8 @@ import pytest
 from gobblin_assets.db.embedded import EmbeddedServer
 from tests.support import postgres
 from tests.support.command_lake import ask, invoke
+from tests.support.copy_folder import COPY_JOB, Folder, make_folder
 from tests.support.database_pool import DatabasePool
-
-_JOB = """
-job: mirror
-kind: distcp
-source: ./in
-destination: ./out
-datasets:
-  - {urn: docs, deletes: ours}
-"""
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A job's file ``mirror.yaml`` with a tree to copy."""
-
-    path: Path
-
-    @property
-    def job(self) -> str:
-        return str(self.path / "mirror.yaml")
-
-    def write(self, name: str, text: str, *, at_s: int) -> None:
-        place = self.path / "in" / "docs" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8")
-        os.utime(place, (at_s, at_s))
-
-    def remove(self, name: str) -> None:
-        (self.path / "in" / "docs" / name).unlink()
-
-    def at(self, name: str) -> Path:
-        return self.path / "out" / "docs" / name
-
-    def run(self) -> None:
-        found = invoke("run", self.job)
-        assert found.exit_code == 0, found.output
 
 
 @pytest.fixture
@@ -65,39 +29,27 @@ def another_log(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator
 
 @pytest.fixture
 def folder(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    monkeypatch.setenv("GOBBLIN_DATABASE_URL", database_url)
-    monkeypatch.setenv("GOBBLIN_HOME", str(tmp_path / "home"))
-    made = Folder(tmp_path)
-    Path(made.job).write_text(_JOB, encoding="utf-8")
-    made.write("a.txt", "one", at_s=1_000)
-    made.write("b.txt", "two", at_s=1_000)
-    return made
-
-
-def change(folder: Folder) -> None:
-    folder.write("a.txt", "longer", at_s=2_000)
-    folder.write("sub/c.txt", "new", at_s=2_000)
-    folder.remove("b.txt")
+    return make_folder(database_url, tmp_path, monkeypatch)
 
 
 def test_a_plan_says_of_each_path_what_becomes_of_it_and_why(folder: Folder) -> None:
     folder.run()
-    change(folder)
+    folder.change()
 
     (planned,) = ask("plan", folder.job)
 
     assert [(each["path"], each["action"], each["why"]) for each in planned["changes"]] == [
         ("a.txt", "replace", "length 3 became 6"),
-        ("b.txt", "remove", "the source lacks it"),
         ("sub", "create", "is new"),
         ("sub/c.txt", "create", "is new"),
+        ("b.txt", "remove", "the source lacks it"),
     ]
     assert folder.at("b.txt").exists(), "a plan changes nothing"
 
 
 def test_a_run_makes_both_trees_equal_and_tells_what_it_did(folder: Folder) -> None:
     folder.run()
-    change(folder)
+    folder.change()
 
     report = ask("run", folder.job)
 
@@ -111,7 +63,7 @@ def test_a_run_makes_both_trees_equal_and_tells_what_it_did(folder: Folder) -> N
 
 def test_tables_of_copies_tell_of_files_and_not_of_rows(folder: Folder) -> None:
     first = invoke("run", folder.job)
-    change(folder)
+    folder.change()
     planned = invoke("plan", folder.job)
     assert planned.output.lstrip().startswith("changes")
     folder.run()
@@ -120,13 +72,14 @@ def test_tables_of_copies_tell_of_files_and_not_of_rows(folder: Folder) -> None:
         assert "rows" not in said
         assert "watermark" not in said
     (found,) = ask("status")
-    assert (found["rows"], found["files"]) == (None, None), "what was replaced is not counted twice"
+    assert found["rows"] is None
+    assert (found["files"], found["file_bytes"]) == (2, 9), "what was replaced is not counted twice"
     assert invoke("status").exit_code == 0
 
 
 def test_verify_knows_what_each_name_holds_now(folder: Folder) -> None:
     folder.run()
-    change(folder)
+    folder.change()
     folder.run()
     (verified,) = ask("verify", folder.job)
     assert (verified["file_count"], verified["faults"]) == (2, [])
@@ -142,7 +95,7 @@ def test_verify_knows_what_each_name_holds_now(folder: Folder) -> None:
 
 def test_replaced_and_removed_files_come_back_from_the_trash(folder: Folder, tmp_path: Path) -> None:
     folder.run()
-    change(folder)
+    folder.change()
     folder.run()
 
     kept = ask("trash", "list", folder.job)
@@ -159,12 +112,38 @@ def test_replaced_and_removed_files_come_back_from_the_trash(folder: Folder, tmp
     unknown = ("--dataset", "docs", "--path", str(folder.at("c.txt")), "--to", str(tmp_path / "none"))
     refused = invoke("trash", "restore", folder.job, *unknown)
     assert (refused.exit_code, (tmp_path / "none").exists()) == (2, False)
+    assert f"such as {folder.at('')}" in refused.output, "the error says how paths look"
+
+
+@pytest.mark.parametrize("path", ["b.txt", "docs/b.txt"])
+def test_a_version_comes_back_with_its_attributes_by_the_name_that_a_plan_shows(folder: Folder, path: str) -> None:
+    origin = folder.path / "in/docs/b.txt"
+    origin.chmod(0o640)
+    folder.run()
+    folder.change()
+    folder.run()
+    back = folder.path / "back.txt"
+
+    arguments = ("--dataset", "docs", "--path", path, "--to", str(back))
+    for job in ([folder.job], ["--job", "mirror"]):
+        restored = invoke("trash", "restore", *job, *arguments)
+
+        assert restored.exit_code == 0, restored.output
+        found = back.stat()
+        assert (back.read_text(), oct(found.st_mode), found.st_mtime) == ("two", oct(0o100640), 1_000)
+        back.unlink()
+    assert not [each for each in folder.path.iterdir() if each.name.startswith(".")], "nothing unfinished stays"
+
+
+def test_a_trash_without_a_job_says_what_to_give(folder: Folder) -> None:
+    refused = invoke("trash", "list")
+    assert (refused.exit_code, "trash list JOB_FILE`" in refused.output) == (2, True)
 
 
 def test_cleanup_empties_the_slots_once_their_time_is_over(folder: Folder) -> None:
-    Path(folder.job).write_text(_JOB + "trash_keep_s: 0\n", encoding="utf-8")
+    Path(folder.job).write_text(COPY_JOB + "trash_keep_s: 0\n", encoding="utf-8")
     folder.run()
-    change(folder)
+    folder.change()
     folder.run()
 
     cleaned = ask("cleanup", folder.job)
@@ -269,13 +248,14 @@ def test_a_stream_repeats_the_copy_until_it_is_told_to_stop_and_publishes_only_w
         lines = stop(folder, process)
     assert process.returncode == 0, lines
     assert "stopping after the publication under way" in lines
+    assert "docs: version 2 is published: 1 file\n" in lines
     (found,) = ask("status")
     assert not found["open_sequence"]
     assert found["version"] == 2, "a run that finds nothing new publishes nothing"
 
 
 def test_an_empty_set_is_published_once(folder: Folder) -> None:
-    Path(folder.job).write_text(_JOB.replace(", deletes: ours", ""), encoding="utf-8")
+    Path(folder.job).write_text(COPY_JOB.replace(", deletes: ours", ""), encoding="utf-8")
     shutil.rmtree(folder.path / "in/docs")
     (folder.path / "in/docs").mkdir()
     with streaming(folder, "--no-dagster") as process:
@@ -287,7 +267,7 @@ def test_an_empty_set_is_published_once(folder: Folder) -> None:
 
 
 def test_a_stream_remembers_directories_without_publishing_them_again(folder: Folder) -> None:
-    job = _JOB.replace("deletes: ours", "skip_unchanged_directories: true")
+    job = COPY_JOB.replace("deletes: ours", "skip_unchanged_directories: true")
     Path(folder.job).write_text(job, encoding="utf-8")
     folder.write("sub/c.txt", "three", at_s=1_000)
     folder.run()
@@ -300,7 +280,7 @@ def test_a_stream_remembers_directories_without_publishing_them_again(folder: Fo
     (after,) = ask("status")
     assert after["version"] == before["version"] + 1, "what the log remembers was published once"
     (planned,) = ask("plan", folder.job)
-    assert any("1 directories" in note for note in planned["notes"]), planned["notes"]
+    assert any("1 directory" in note for note in planned["notes"]), planned["notes"]
 
 
 def test_a_stream_says_a_failure_once_and_ends_well_when_it_is_over(folder: Folder) -> None:
@@ -315,6 +295,8 @@ def test_a_stream_says_a_failure_once_and_ends_well_when_it_is_over(folder: Fold
         (bad / "link").symlink_to("elsewhere")
         wait_for(lambda: "bad: " in said(folder))
         wait_for_runs(folder)
+        (bad / "link").unlink()
+        wait_for(lambda: "bad: it is well again" in said(folder))
         shutil.rmtree(bad)
         wait_for_runs(folder)
         lines = stop(folder, process)

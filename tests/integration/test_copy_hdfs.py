@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gobblin_assets.errors import ErrorFamily
+from gobblin_assets.destinations.claims import WORK_NAME, work_root_of, write_claim
+from gobblin_assets.errors import ErrorFamily, RejectedError
+from gobblin_assets.fs.registry import open_file_system
+from gobblin_assets.model.urn import JobName
 from tests.support import hdfs_server as servers
 from tests.support.command_lake import run_job
 from tests.support.copy_lake import look_at
@@ -77,6 +80,41 @@ def test_a_tree_goes_to_hdfs_over_it_and_back(hdfs_server: HdfsServer, tmp_path:
     assert look_at(tmp_path / "back/docs") == look_at(source / "docs")
     for job in jobs:
         assert "nothing differs" in run_job(job)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tree_inside_is_found_whatever_a_run_chooses(
+    hdfs_server: HdfsServer, database_url: str, tmp_path: Path, *, is_first: bool
+) -> None:
+    """At first by a search of the destination, and later on the way to each name."""
+    lake = make_hdfs_lake(hdfs_server, database_url, tmp_path)
+    lake.write("mine/logs/app/today.log", 3)
+    inner = replace(
+        lake, options={"job": "inner", "destination": f"{lake.root}/mine", "datasets": [{"urn": "logs/app"}]}
+    )
+    outer = replace(lake, options={"datasets": [], "defaults": {"exclude": [f"{WORK_NAME}/"], "deletes": "all"}})
+    worlds = [each.open_world() for each in (inner, outer, lake)]
+    if is_first:
+        assert not worlds[0].run().failed
+    else:
+        assert not worlds[2].run().failed
+        files, root = open_file_system(f"{lake.root}/mine")
+        files.make_directories(work_root_of(root))
+        write_claim(files, root, JobName("inner"))
+    stood = lake.look()
+
+    try:
+        said = [str(each.error) for each in worlds[1].run().failed]
+    except RejectedError as error:
+        said = [str(error)]
+
+    assert len(said) == 1
+    assert "lies inside" in said[0]
+    assert lake.look() == stood
+    if is_first:
+        assert not worlds[0].run().failed
+    for each in worlds:
+        each.close()
 
 
 @pytest.fixture

@@ -337,7 +337,7 @@ def test_file_sets_of_a_lower_number_go_first_under_the_jobs_budget(lake: CopyLa
     assert file_counts(first) == {"albums": 1, "logs/app": 1}
     outcomes = {each.urn: each.outcome for each in first.datasets}
     assert outcomes == {"albums": DatasetOutcome.PARTIAL, "logs/app": DatasetOutcome.COMMITTED}
-    said = "albums: 3 files of 93 bytes wait for later runs (files_per_run_max, bytes_per_run_max); priority 1"
+    said = "albums: 3 files of 90 bytes left for later runs (files_per_run_max); priority 1"
     assert said in world.lines
     assert file_counts(run(world)) == {"albums": 2, "logs/app": 0}
     assert file_counts(run(world)) == {"albums": 1, "logs/app": 0}

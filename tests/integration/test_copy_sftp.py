@@ -212,7 +212,7 @@ def test_links_and_special_files_are_as_the_job_says(mirror: Mirror) -> None:
     (mirror.docs / "file").write_bytes(b"x")
     (mirror.docs / "link").symlink_to("file")
     assert "'link' is a link in the source" in fail_job(mirror.write_job())
-    assert "1 links and special files of the source are left out" in run_job(
+    assert "1 link or special file of the source left out" in run_job(
         mirror.write_job(options="defaults: {links: skip},")
     )
     assert mirror.copied().keys() == {"file"}
@@ -221,6 +221,22 @@ def test_links_and_special_files_are_as_the_job_says(mirror: Mirror) -> None:
     assert not (mirror.out / "docs/link").is_symlink()
     os.mkfifo(mirror.docs / "pipe")
     assert "'pipe' is a special file in the source" in fail_job(mirror.write_job(options="defaults: {links: follow},"))
+
+
+def test_a_dataset_behind_a_link(mirror: Mirror) -> None:
+    outside, inside = mirror.server.make_root(), mirror.root / "inside"
+    inside.mkdir()
+    (inside / "file").write_bytes(b"x")
+    (outside / "file").write_bytes(b"secret")
+    mirror.docs.rmdir()
+    mirror.docs.symlink_to(outside)
+    assert "is a link, on the way to what is copied" in fail_job(mirror.write_job())
+    follow = mirror.write_job(options="defaults: {links: follow},")
+    assert "is not below the source" in fail_job(follow)
+    mirror.docs.unlink()
+    mirror.docs.symlink_to("inside")
+    run_job(follow)
+    assert (mirror.out / "docs/file").read_bytes() == b"x"
 
 
 def test_what_can_not_be_read_is_named_and_nothing_is_published(mirror: Mirror) -> None:

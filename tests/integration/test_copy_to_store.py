@@ -1,6 +1,7 @@
 """Copies whose destination is an object store: files become objects of versitygw, by the command line."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) 
     lake.write("a/b/two", b"second")
     lake.write("empty", b"")
     lake.write("large", LARGE)
+    of_first = (lake.source / "a/one").stat().st_mtime_ns
     assert invoke("run", lake.job).exit_code == 0
     assert lake.copied() == lake.written()
     before = {entry.path: (entry.modified_at, entry.etag) for entry in lake.files.list_objects(f"{lake.root}/a")}
@@ -88,6 +90,24 @@ def test_files_become_objects_and_only_what_differs_is_copied_again(lake: Lake) 
         ("one", False),
     ]
     assert invoke("verify", lake.job).exit_code == 0
+    back = lake.source.with_name("back")
+    restored = invoke("trash", "restore", lake.job, "--dataset", "tree", "--path", "a/one", "--to", str(back))
+    assert restored.exit_code == 0, restored.output
+    assert (back.read_bytes(), back.stat().st_mtime_ns) == (b"first", of_first)
+
+
+def test_a_rate_is_kept(lake: Lake) -> None:
+    job = Path(lake.job)
+    job.write_text(f"{job.read_text()}rate: {{name: nightly, files_per_s: 4, bytes_per_s: 1e9}}\n")
+    for number in range(8):
+        lake.write(f"f{number}", b"x")
+    started_s = time.monotonic()
+
+    ran = invoke("run", lake.job)
+
+    assert ran.exit_code == 0, ran.output
+    assert time.monotonic() - started_s > 8 / 4
+    assert lake.copied() == lake.written()
 
 
 def test_checksums_of_both_sides_are_compared(lake: Lake) -> None:
@@ -165,6 +185,44 @@ def test_no_other_job_copies_into_the_tree(lake: Lake, tmp_path: Path) -> None:
 
     assert refused.exit_code != 0
     assert "to which the job 'mirror' copies" in refused.output
+
+
+@pytest.mark.parametrize("chosen", ["include: [/mine/logs/**]", "exclude: [.gobblin/]", "manifest"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tree_inside_is_found_whatever_a_run_chooses(
+    lake: Lake, tmp_path: Path, chosen: str, *, is_first: bool
+) -> None:
+    """At first by a search of the bucket, and later on the way to each name."""
+    lake.write("a/one", b"first")
+    lake.write("mine/logs/today", b"first")
+    inner = tmp_path / "inner.yaml"
+    inner.write_text(f"job: inner\nkind: distcp\nsource: {tmp_path / 'in/mine'}\ndestination: s3:/{lake.root}/mine\n")
+    if is_first:
+        assert invoke("run", str(inner)).exit_code == 0
+    else:
+        Path(lake.job).write_text(Path(lake.job).read_text() + "datasets: [{urn: a}]\n")
+        assert invoke("run", lake.job).exit_code == 0
+        assert lake.files.put_if_absent(f"{lake.root}/mine/{WORK_NAME}/claim.json", b'{"job": "inner"}')
+        assert lake.files.put_if_absent(f"{lake.root}/mine/logs/today", b"theirs")
+    stood = lake.copied()
+    lake.write("mine/logs/today", b"second")
+    (tmp_path / "manifest").write_text('{"path": "mine/logs/today"}\n')
+    options = (
+        f"finder: {{kind: manifest, path: {tmp_path / 'manifest'}}}\n"
+        if chosen == "manifest"
+        else f"defaults: {{{chosen}, deletes: all}}\n"
+    )
+    Path(lake.job).write_text(
+        f"job: mirror\nkind: distcp\nsource: {tmp_path / 'in'}\ndestination: s3:/{lake.root}\n{options}"
+    )
+
+    refused = invoke("run", lake.job)
+
+    assert refused.exit_code != 0
+    assert "lies inside" in refused.output
+    assert lake.copied() == stood
+    # The claim of a tree around it came first, or not.
+    assert (invoke("run", str(inner)).exit_code == 0) is is_first
 
 
 @pytest.mark.thorough

@@ -105,7 +105,7 @@ def test_what_is_blocked_is_said_by_its_try_and_by_the_sensor_and_goes_on_by_the
     assert not blocking.success
     (event,) = [each for each in blocking.all_events if each.event_type_value == "STEP_FAILURE"]
     said = str(event.event_specific_data.user_failure_data.description)
-    assert "BLOCKED after 1 failed tries" in said
+    assert "BLOCKED after 1 failed try," in said
     assert f"gobblin-assets commit resume {sequence}" in said
     assert "next try" not in said
     assert shop.checks() == [], "the sensor has nothing to do"

@@ -192,7 +192,7 @@ def test_a_file_damaged_between_seal_and_finish_blocks_its_dataset_alone_and_is_
     (line,) = json.loads(CliRunner().invoke(main, ["commit", "list", "--json"]).stdout)
     assert line["state"] == "BLOCKED"
     assert f"{staged.name} is not the file that was staged" in line["last_error"]
-    assert "put the file back and resume, or abandon" in line["last_error"]
+    assert "Put the file back and resume, or abandon" in line["last_error"]
     assert "BLOCKED" in CliRunner().invoke(main, ["commit", "list"]).stdout
 
 

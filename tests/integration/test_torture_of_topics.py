@@ -11,8 +11,9 @@ from demo.kafka.broker import KafkaBroker, start_broker
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 from tests.support.topics import JOB, Ingestion, Open
-from tests.torture.history import Destination, check_history
-from tests.torture.observer import Observer, Remembered, Subject, find_active
+from tests.torture.observer import Observer, Remembered, Subject
+from tests.torture.row_history import RowDestination, check_rows
+from tests.torture.row_watch import RowWatch, find_active, rows_below
 from tests.torture.spark_runner import EventsFile
 from tests.torture.tally import Tally
 from tests.torture.test_history import change_rows, connect_to, double_a_row, drop_a_row
@@ -41,7 +42,7 @@ def test_a_broker_that_is_killed_costs_the_producer_nothing(tmp_path: Path) -> N
 
         found = {urn: log.rows(urn) for urn in ("orders", "clicks")}
 
-    assert found == {urn: Subject(JOB, urn).rows_below(rows.total()) for urn, rows in found.items()}
+    assert found == {urn: rows_below(Subject(JOB, urn), rows.total()) for urn, rows in found.items()}
     assert sum(rows.total() for rows in found.values()) == tally.of("records produced")
     assert tally.violations == []
 
@@ -60,14 +61,10 @@ class Published:
         self.connect = connect_to(self.ingestion.database_url)
 
     def judge(self) -> str:
-        destination = Destination(
-            root=Path(self.ingestion.root),
-            job=JOB,
-            sources={self.subject: self.log.rows(self.subject.urn)},
-            events=self.events,
-            acknowledged=self.events,
-        )
-        check_history(self.connect, [destination], Remembered({}, {}), self.tally)
+        root = Path(self.ingestion.root)
+        sources = {self.subject: self.log.rows(self.subject.urn)}
+        destination = RowDestination(JOB, root / JOB, self.events, self.events, root, sources)
+        check_rows(self.connect, [destination], Remembered({}, {}), self.tally)
         return "\n".join(self.tally.violations)
 
     def change(self, change: Change) -> None:
@@ -105,7 +102,7 @@ def test_a_record_behind_the_watermark_is_said(published: Published) -> None:
 
 @DAMAGES
 def test_an_observer_sees_it_at_once(published: Published, change: Change, said: str) -> None:
-    observer = Observer(published.connect, [published.subject], published.tally)
+    observer = Observer(published.connect, [published.subject], RowWatch(published.tally), published.tally)
     wait_until(lambda: published.tally.of("samples") > 0, "a sample")
     assert published.tally.violations == []
 

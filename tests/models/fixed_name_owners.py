@@ -4,7 +4,8 @@ Each move is one transaction of the log or one call of the file system. What a l
 ``named_decisions`` itself. The model is stricter than the code in two points: one impossible verdict is enough to
 fail, where the code looks twice, and a sequence is finished after one look that found it done, where the code looks
 again after its syncs. And it is looser in two: a process goes on for ever, where the code gives up after some passes,
-and a look into a directory that is gone finds either that, or nothing in it, since the code asks for both.
+and a look into a directory that is gone finds either that, or nothing in it, since the code asks for both; an undo
+finds nothing in it, and goes on even if it was overtaken.
 """
 
 from collections.abc import Callable, Iterator
@@ -224,7 +225,7 @@ class FixedNames:
         plan, is_back = _plan_of(process), process.doing is Doing.LOOK_BACK
         looked_at = LOOKED_AT_BACK if is_back else LOOKED_AT[plan.way]
         here = self.find_here(world, process)
-        if here is None and not process.seen:
+        if here is None and not process.seen and not is_back:
             yield world, process._replace(doing=Doing.FAIL, act=Act.LOST)
         place = looked_at[len(process.seen)]
         content = world.name if place == "name" else getattr(here or Places(), place)

@@ -120,6 +120,45 @@ class FencesAreTrimmed(FixedNames):
 
 
 @dataclass(frozen=True)
+class LosesFences(FencesAreTrimmed):
+    """The log forgets fences, as one that was restored; the chain looks under all of them, known or not."""
+
+    def new_capture(self, process: Process, fences: tuple[int, ...], then: Doing) -> Process:
+        return super().new_capture(process, tuple(range(1, process.fence)), then)
+
+
+@dataclass(frozen=True)
+class LosesAttempts(FixedNames):
+    """Somebody removes the attempt's directory, under whatever name it has."""
+
+    def list_changes(self, world: World) -> Iterator[World]:
+        yield from super().list_changes(world)
+        sequence = world.log.open
+        if sequence is None or not world.acts_left:
+            return
+        lost = {key: places for key, places in world.directories if key[0] == sequence.plan.number}
+        contents = {each for places in lost.values() for each in places if each}
+        kept = frozenset((key, places) for key, places in world.directories if key not in lost)
+        if lost:
+            yield world._replace(
+                directories=kept,
+                acts_left=world.acts_left - 1,
+                guests=world.guests - contents,
+                destroyed=world.destroyed | contents,
+            )
+
+
+@dataclass(frozen=True)
+class GivesUpWithoutTheName(LosesAttempts):
+    """Where the attempt's directory is gone, it is given up whatever stands at the name."""
+
+    def decide_back(self, plan: Plan, seen: tuple[Found, ...]) -> str:
+        source, slot, name, returned = seen
+        is_gone = (source, slot, returned) == (Found.NOTHING, Found.NOTHING, Found.NOTHING)
+        return Act.DONE if is_gone and name is Found.NEW else super().decide_back(plan, seen)
+
+
+@dataclass(frozen=True)
 class RemovesByName(FixedNames):
     """An unlink of the name, after a look that compared identities; the slot has a second name of the old file."""
 

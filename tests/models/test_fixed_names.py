@@ -15,12 +15,16 @@ THREE_SEQUENCES = FixedNames()
 THREE_PROCESSES = FixedNames(processes=3, sequences=2, cleans=False)
 STRANGER = variants.PutsBackWhereTheNameIsFree(sequences=2, acts=1)
 TWO_ACTS = FixedNames(sequences=2, fences=3, acts=2)
+LOSES_ATTEMPTS = variants.LosesAttempts(sequences=2, fences=3, acts=1)
+LOSES_FENCES = variants.LosesFences(sequences=2)
 
 LONGER = [
     FixedNames(sequences=4, fences=5),
     FixedNames(processes=3, sequences=2),
     variants.PutsBackWhereTheNameIsFree(sequences=3, acts=1, cleans=False),
     STRANGER,
+    variants.LosesAttempts(sequences=2, acts=1),
+    variants.LosesFences(sequences=3),
 ]
 
 BLOCKED = "a sequence waits for a person without a reason"
@@ -47,6 +51,13 @@ def test_no_order_of_moves_leads_to_a_fault(model: FixedNames) -> None:
     found = search(model)
     assert found.fault is None, found
     assert found.states > 90_000
+
+
+@pytest.mark.parametrize("model", ways(LOSES_ATTEMPTS, LOSES_FENCES), ids=name_of)
+def test_no_loss_of_an_attempt_or_of_fences_leads_to_a_fault(model: FixedNames) -> None:
+    found = search(model)
+    assert found.fault is None, found
+    assert found.states > 50_000
 
 
 @pytest.mark.thorough
@@ -80,6 +91,7 @@ def test_no_longer_order_of_moves_leads_to_a_fault(model: FixedNames) -> None:
         (variants.CaptureDescends(blocks_are_faults=False), REVERTED),
         (variants.ClaimAfterTheCapture(abandons=False), BLOCKED),
         (variants.FencesAreTrimmed(), BLOCKED),
+        (variants.GivesUpWithoutTheName(sequences=2, fences=3, acts=1), REVERTED),
         (variants.MarksCleanedForAllOwners(sequences=2), "no row leads to"),
         (variants.RemovesByName(abandons=False), LOST),
         (variants.AttributesByName(sequences=2, abandons=False, cleans=False), "with the attributes of"),

@@ -38,7 +38,7 @@ def _carried_out_by(carry_out: Any) -> AbstractContextManager[Any]:
 def _nothing_is_captured() -> Iterator[None]:
     """The attempt's directory keeps its first name, and everybody works in it under that name."""
 
-    def stay(fs: Any, staging: str, _fences: Any, _fence: int) -> bool:
+    def stay(fs: Any, staging: str, *_fences: Any) -> bool:
         return bool(fs.is_directory(staging))
 
     with ExitStack() as stack:

@@ -15,12 +15,14 @@ import google_crc32c
 from gobblin_assets.destinations.claims import work_root_of
 from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.errors import ErrorFamily, RejectedError
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Descend, EntryKind, Tree, TreeEntry, sort_key
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
+from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.copyable import CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.datasets import CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import Deletes
-from gobblin_assets.jobs.copy.kind import CopyKind, CopyTrees
+from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.known_files import KnownFiles
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.running import find_published_by
@@ -226,7 +228,10 @@ class SimTrees(CopyTrees):
 
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         del spec
-        return _SimTree(self, "source.plan", frozenset()), SOURCE
+        return _SimTree(self, "source.plan"), SOURCE
+
+    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
+        """This world has no links."""
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         return SimFileSystem(self.disk).find_entry(place)
@@ -234,17 +239,17 @@ class SimTrees(CopyTrees):
     def find_source_directory(self, place: str) -> TreeEntry | None:
         return SimFileSystem(self.disk).find_entry(place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return _SimTree(self, "destination.list", hidden)
+    def open_destination(self) -> Tree:
+        return _SimTree(self, "destination.list")
+
+    def open_destination_files(self) -> FileSystem:
+        return SimFileSystem(self.disk)
 
 
 @dataclass(frozen=True)
 class _SimTree:
-    """``hidden``: names directly below the root that listings leave out."""
-
     trees: SimTrees
     label: str
-    hidden: frozenset[str]
     mtime_precision_ns: int = 1
 
     def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
@@ -253,7 +258,7 @@ class _SimTree:
         def list_all() -> list[TreeEntry]:
             if not disk.is_directory(root):
                 raise RejectedError("is no directory", field="source")
-            return [each for each in _list_below(disk, root, "") if each.path.split("/")[0] not in self.hidden]
+            return list(_list_below(disk, root, ""))
 
         found: list[TreeEntry] = self.trees.process.call(self.label, list_all)
         assert descend is None, "nothing is filtered in this world"

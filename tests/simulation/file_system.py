@@ -116,6 +116,18 @@ class SimFileSystem:
         return self.disk.list_files(directory)
 
     @_one_moment
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        below = [root] if self.disk.is_directory(root) else []
+        found = []
+        while below:
+            place = below.pop()
+            inside = [f"{place}/{each}" for each in self.disk.list_names(place)]
+            directories = [each for each in inside if self.disk.is_directory(each)]
+            found += [each for each in directories if each.endswith(f"/{name}")]
+            below += [each for each in directories if not each.endswith(f"/{name}")]
+        return iter(found)
+
+    @_one_moment
     def open_input(self, path: str) -> BinaryIO:
         """The bytes of this moment: later writes are not seen."""
         try:

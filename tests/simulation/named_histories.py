@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from gobblin_assets.commit.attempt_capture import capture_chain
@@ -23,8 +24,9 @@ from gobblin_assets.commit.named_steps import ReplaceFile
 from gobblin_assets.commit.step_calls import directories_to_sync
 from gobblin_assets.commit.step_world import StepPorts, StepWorld
 from gobblin_assets.commit.steps import CapturedStaging, StepVerdict, UndoOutcome
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, FencedError
 from gobblin_assets.model.state import SequenceId
+from tests.simulation.file_system import SimFileSystem
 from tests.simulation.named_predictions import REFUSED, predict
 from tests.simulation.named_subjects import ROOT, STAGING, TARGET, Subject, list_at_name, remove_name, write_at_name
 from tests.simulation.process import KilledError
@@ -35,7 +37,8 @@ SEALER: Final = 0
 
 
 class Verb(StrEnum):
-    """TAKE_OVER: another owner's fence is in the log, to execute. ABANDON: the same, to undo. CUT: of the power.
+    """TAKE_OVER: another owner's fence is in the log, to execute. ABANDON: the same, to undo. CUT: of the power. LOSE:
+    somebody removes the attempt's directory.
 
     An owner captures the attempt's directory when it first acts, in the same deed.
     """
@@ -49,6 +52,7 @@ class Verb(StrEnum):
     WRITE = "write"
     REMOVE = "remove"
     CUT = "cut"
+    LOSE = "lose"
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Owner:
 class History:
     """``guests``: a stranger's files, by content, that nobody may lose. ``destroyed``: what the stranger replaced or
     removed. ``captured``: the newest fence whose capture has ended. ``captures`` False: captures rename nothing.
-    ``interruptions`` counts the deeds that fell into others.
+    ``is_lost``: somebody removed the attempt's directory. ``interruptions`` counts the deeds that fell into others.
     """
 
     subject: Subject
@@ -98,6 +102,7 @@ class History:
     guests: set[bytes] = field(default_factory=set)
     destroyed: set[bytes] = field(default_factory=set)
     is_disturbed: bool = False
+    is_lost: bool = False
     captured: int = SEALER
     interruptions: int = 0
 
@@ -110,6 +115,8 @@ class History:
         match deed.verb:
             case Verb.WRITE | Verb.REMOVE:
                 self._disturb(deed)
+            case Verb.LOSE:
+                self._lose_the_attempt()
             case Verb.CUT:
                 self.disk.power_cut(lambda change: deed.kept >> change.number % 16 & 1 == 1)
                 for owner in self.owners:
@@ -133,6 +140,16 @@ class History:
         self.destroyed |= gone
         self.guests -= gone
 
+    def _lose_the_attempt(self) -> None:
+        self.is_disturbed = self.is_lost = True
+        lost = {content for path, content in self.disk.files().items() if path.startswith(STAGING)}
+        self.destroyed |= lost
+        self.guests -= lost
+        files = SimFileSystem(self.disk)
+        for directory in (STAGING, *(captured_directory(STAGING, owner.fence) for owner in self.owners)):
+            files.remove_tree(directory)
+        files.sync_directories([STAGING.rpartition("/")[0]])
+
     def _take_over(self, *, undoes: bool) -> None:
         """Only an open sequence is executed, and one that is not over is abandoned."""
         if self.standing is Standing.OPEN or (undoes and self.standing is Standing.ABANDONING):
@@ -148,7 +165,8 @@ class History:
         owner = able[-1 - deed.owner % len(able)]
         before, is_overtaken = self.disk.files(), owner.fence < self.captured
         is_foretold = owner.has_captured and deed.meanwhile is None
-        foretold = predict(self.step, self.disk, self._attempt_of(owner), deed.verb) if is_foretold else None
+        attempt, is_held = self._attempt_of(owner), self._holder is owner
+        foretold = predict(self.step, self.disk, attempt, deed.verb, is_held=is_held) if is_foretold else None
         answer = self._run(owner, deed)
         if deed.meanwhile is None:
             after = self.disk.files()
@@ -188,7 +206,9 @@ class History:
     def _capture(self, owner: Owner) -> None:
         if self.captures:
             is_there = capture_chain(owner.fs, STAGING, range(1, len(self.owners)), owner.fence)
-            assert is_there or self._holder is not owner, "the fences do not lead to the attempt's directory"
+            assert is_there or self.is_lost or self._holder is not owner, (
+                "the fences do not lead to the attempt's directory"
+            )
         owner.fs.sync_directories([STAGING.rpartition("/")[0]])
         owner.has_captured = True
         self.captured = max(self.captured, owner.fence)
@@ -220,16 +240,21 @@ class History:
 
     def _undo(self, owner: Owner) -> str:
         fences = frozenset(range(1, len(self.owners)))
-        captured = CapturedStaging(SequenceId(uuid.UUID(int=0)), owner.fence, {STAGING: fences})
+        held = partial(self._require_held, owner)
+        captured = CapturedStaging(SequenceId(uuid.UUID(int=0)), owner.fence, {STAGING: fences}, held)
         try:
             outcome = self.step.undo(self._new_world(owner), captured)
-        except ConflictError:
+        except (ConflictError, FencedError):
             return REFUSED
         if outcome is not UndoOutcome.STRANGER:
             owner.fs.sync_directories(directories_to_sync([self.step], ROOT, {}, captured))
             if self._holder is owner and self.standing is Standing.ABANDONING:
                 self.standing = Standing.UNDONE
         return outcome
+
+    def _require_held(self, owner: Owner) -> None:
+        if self._holder is not owner:
+            raise FencedError("another owner has the sequence")
 
     def _new_world(self, owner: Owner) -> StepWorld:
         return StepWorld(owner.fs, StepPorts(owner.fs.open), {STAGING: self._attempt_of(owner)})

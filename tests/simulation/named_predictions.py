@@ -18,17 +18,20 @@ _NEW: Final = 2
 _Answer = tuple[str, dict[str, bytes]]
 
 
-def predict(step: NamedStep, disk: SimDisk, attempt: str, verb: str) -> _Answer | None:
-    """None for kinds and deeds that the model has not."""
+def predict(step: NamedStep, disk: SimDisk, attempt: str, verb: str, *, is_held: bool) -> _Answer | None:
+    """None for kinds and deeds that the model has not. ``is_held``: the owner is the newest in the log."""
     if not isinstance(step, PlaceFile | ReplaceFile | RemoveFile):
         return None
-    return _Prediction(step, disk, attempt).predict(verb)
+    return _Prediction(step, disk, attempt, is_held=is_held).predict(verb)
 
 
 class _Prediction:
     """The files at the step's four places, as the model's contents."""
 
-    def __init__(self, step: PlaceFile | ReplaceFile | RemoveFile, disk: SimDisk, attempt: str) -> None:
+    def __init__(
+        self, step: PlaceFile | ReplaceFile | RemoveFile, disk: SimDisk, attempt: str, *, is_held: bool
+    ) -> None:
+        self._is_held = is_held
         self._files = disk.files()
         self._is_there = disk.is_directory(attempt)
         self._contents = {_OLD: OLD_CONTENT, _NEW: NEW_CONTENT}
@@ -81,7 +84,11 @@ class _Prediction:
         return ("execute" if self._is_there and self._move(act) else REFUSED), self._list_files()
 
     def _undo(self) -> _Answer:
-        for count in range(UNDO_ACTS_MAX if self._is_there else 0):
+        if not self._is_there:
+            act = self._model.decide_back(self._plan, self._look(LOOKED_AT_BACK))
+            outcome = UndoOutcome.NEVER_HAPPENED if act == Act.DONE else UndoOutcome.STRANGER
+            return (outcome if self._is_held else REFUSED), self._files
+        for count in range(UNDO_ACTS_MAX):
             act = self._model.decide_back(self._plan, self._look(LOOKED_AT_BACK))
             if act == Act.DONE:
                 return (UndoOutcome.UNDONE if count else UndoOutcome.NEVER_HAPPENED), self._list_files()

@@ -16,6 +16,7 @@ from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.fs.object_work import ObjectWorkFiles
 from gobblin_assets.fs.objects import Ability
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
@@ -185,14 +186,20 @@ class _ObjectTrees:
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         return self.uploader.list_trees().open_source(spec)
 
+    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
+        self.uploader.list_trees().require_inside(spec, place)
+
     def find_source_entry(self, place: str) -> TreeEntry | None:
         return self.uploader.list_trees().find_source_entry(place)
 
     def find_source_directory(self, place: str) -> TreeEntry | None:
         return self.uploader.list_trees().find_source_directory(place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return ObjectTargets(self.uploader.objects, self.uploader.find_known, hidden)
+    def open_destination(self) -> Tree:
+        return ObjectTargets(self.uploader.objects, self.uploader.find_known)
+
+    def open_destination_files(self) -> FileSystem:
+        return ObjectWorkFiles(self.uploader.objects)
 
 
 def etag_of_one_part(content: bytes) -> str:

@@ -67,7 +67,8 @@ class SimLeaseStore:
     def get_status(self, dataset_id: DatasetId) -> LeaseStatus:
         row = _get_lease(self._db, dataset_id)
         live = _is_live(self._db, row)
-        return LeaseStatus(dataset_id, row.fence, live, row.owner, row.run_id, row.dagster_run_id)
+        ends_in_s = row.expires_at - self._db.now_s if live and row.expires_at is not None else None
+        return LeaseStatus(dataset_id, row.fence, live, row.owner, row.run_id, row.dagster_run_id, ends_in_s)
 
     def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
         with self._db.transaction() as db:

@@ -35,6 +35,7 @@ INTERRUPTIONS: Final = (
     Deed(Verb.UNDO),
     Deed(Verb.CUT),
     Deed(Verb.CUT, kept=-1),
+    Deed(Verb.LOSE),
 )
 AFTER_A_CUT: Final = tuple(map(Deed, (Verb.CUT, Verb.TAKE_OVER, Verb.EXECUTE, Verb.EXECUTE, Verb.FINISH)))
 ENDINGS: Final[tuple[Plot, ...]] = (
@@ -118,4 +119,20 @@ class TestNamedSteps:
         late = Deed(Verb.UNDO, meanwhile=Deed(Verb.WRITE), at_call=7)
         history = play(replace_by_exchange(), Deed(Verb.EXECUTE), Deed(Verb.ABANDON), late, Deed(Verb.UNDO))
         assert history.interruptions == 1
+        assert list_at_name(history.disk) == history.guests
+
+    @pytest.mark.parametrize("make", [*FILES, place_directory])
+    def test_what_never_happened_is_given_up_although_the_attempt_is_gone(self, make: Callable[[], Subject]) -> None:
+        history = play(make(), Deed(Verb.LOSE), Deed(Verb.ABANDON), Deed(Verb.UNDO))
+        assert history.standing is Standing.UNDONE
+        assert list_at_name(history.disk) == history.subject.old
+
+    @pytest.mark.parametrize("make", FILES)
+    def test_what_happened_is_not_given_up_without_the_attempt(self, make: Callable[[], Subject]) -> None:
+        happened = (Deed(Verb.EXECUTE), Deed(Verb.EXECUTE), Deed(Verb.LOSE))
+        history = play(make(), *happened, Deed(Verb.ABANDON), Deed(Verb.UNDO))
+        assert history.standing is Standing.ABANDONING
+        history.act(Deed(Verb.WRITE))
+        history.act(Deed(Verb.UNDO))
+        assert history.standing is Standing.UNDONE
         assert list_at_name(history.disk) == history.guests

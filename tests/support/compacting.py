@@ -66,7 +66,7 @@ def compact(world: World, urn: str, *, loses: int = 0) -> Publication | None:
     name, job = DatasetUrn(urn), JobName(JOB)
     run_id = operations.holder.run_id
     world.stores.runs.begin(NewRun(run_id, job, "test"))
-    with operations.hold(world.stores.datasets.load(job, [name])[name].dataset_id) as (keeper, lease):
+    with operations.hold(world.stores.datasets.load(job, [name])[name].dataset_id, name) as (keeper, lease):
         compaction = Compaction(
             job=lake.job(),
             run_id=run_id,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gobblin_assets.commit.operations import LogOperations
-from gobblin_assets.destinations.claims import WORK_NAME
+from gobblin_assets.destinations.claims import WORK_NAME, work_root_of
 from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.copy.copy_spec import TRASH_KEEP_S, CopySpec
@@ -45,6 +45,10 @@ class CopyLake(Lake):
     trash_keep_s: float = TRASH_KEEP_S
     stops_before: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def work_root(self) -> str:
+        return work_root_of(self.root)
 
     @property
     def source(self) -> Path:
@@ -163,13 +167,20 @@ class CopyWorld(World):
     def operations(self) -> LogOperations:
         return replace(super().operations(), open_file_system=self.open_file_system)
 
-    def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
+    def run(
+        self,
+        *,
+        mode: Mode = Mode.APPEND,
+        urns: Sequence[str] | None = None,
+        by_hand: bool = True,
+        news_only: bool = False,
+    ) -> RunReport:
         job = self.lake.copy_job()
         datasets = list_copy_datasets(job)
         selection = {DatasetUrn(urn): _partitions_of(datasets[DatasetUrn(urn)]) for urn in urns or datasets}
         with open_copy_run(job, self.stores, self.lines.append, self._record_event) as opened:
             ports = replace(opened, open_file_system=self.open_file_system)
-            return run_request(RunRequest(job, selection, mode, by_hand), ports)
+            return run_request(RunRequest(job, selection, mode, by_hand, news_only=news_only), ports)
 
     def slots(self) -> Counter[bytes]:
         """The bytes of every version that was moved aside and is kept."""

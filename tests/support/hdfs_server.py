@@ -37,6 +37,9 @@ GATEWAY: Final = "gateway"
 BLOCK_BYTES: Final = 1 << 20
 """Small, so that a test's files have several blocks."""
 
+PAGE_ENTRIES: Final = 7
+"""Of a listing; a NameNode's own default is 1,000."""
+
 _START_S_MAX: Final = 120.0
 
 
@@ -111,6 +114,7 @@ def _write_command(place: Path, port: int, http_port: int, datanodes: int) -> li
         # A NameNode hears of a block a moment after its writer does; a writer that asks too early waits 0.4 s.
         "dfs.namenode.file.close.num-committed-allowed": "1",
         "dfs.namenode.fs-limits.min-block-size": "4096",
+        "dfs.ls.limit": str(PAGE_ENTRIES),
         "dfs.blocksize": str(BLOCK_BYTES),
         "dfs.replication": "1",
         "dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,11 @@ class Lake:
     def root(self) -> str:
         """As a job file names it."""
         return f"{self.store or self.directory}/{self.at}"
+
+    @property
+    def work_root(self) -> str:
+        """The root that the log knows."""
+        return self.root
 
     @property
     def files(self) -> LakeFiles:
@@ -191,8 +196,16 @@ class World:
     def close(self) -> None:
         self.engine.dispose()
 
-    def run(self, *, mode: Mode = Mode.APPEND, urns: Sequence[str] | None = None, by_hand: bool = True) -> RunReport:
-        return run_request(self._request(urns or self.lake.urns, mode=mode, by_hand=by_hand), self._ports())
+    def run(
+        self,
+        *,
+        mode: Mode = Mode.APPEND,
+        urns: Sequence[str] | None = None,
+        by_hand: bool = True,
+        news_only: bool = False,
+    ) -> RunReport:
+        request = self._request(urns or self.lake.urns, mode=mode, by_hand=by_hand)
+        return run_request(replace(request, news_only=news_only), self._ports())
 
     def stream(self, wait_for_stop: WaitForStop) -> RunReport:
         return stream_request(

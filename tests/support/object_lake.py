@@ -20,6 +20,10 @@ class ObjectLake(CopyLake):
     place: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def work_root(self) -> str:
+        return f"s3:/{work_root_of(self.place)}"
+
     def open_world(self) -> "ObjectCopyWorld":
         os.environ.update(self.environment)
         return ObjectCopyWorld(self)

@@ -64,7 +64,7 @@ def examine(world: World, urn: str) -> LogFinding:
 def reconcile(world: World, urn: str, way: Way) -> Reconciled:
     """Reconcile like the command line; raises the error if something could not be done."""
     operations = world.operations()
-    reconciliation = Reconciliation(operations, _examination_of(world), world.lake.root)
+    reconciliation = Reconciliation(operations, _examination_of(world), world.lake.work_root)
     repair = MaintenanceRun(operations, world.stores, JobName(JOB))
     done, failures = repair.reconcile(reconciliation, [examine(world, urn)], way)
     for error in failures.values():
@@ -81,11 +81,11 @@ def start_reconciliation(lake: Lake, urn: str, way: Way, *, failpoint: str) -> W
 
 
 def _work(lake: Lake, urn: str, way: Way, failpoint: str, log: str) -> None:
-    world = World(lake)
+    world = lake.open_world()
     failpoints.arm(failpoint, log)
     reconcile(world, urn, way)
 
 
 def _examination_of(world: World) -> Examination:
-    fs, root = open_file_system(world.lake.root)
+    fs, root = open_file_system(world.lake.work_root)
     return examination_of(world.stores, JobName(JOB), fs, root)

@@ -34,9 +34,11 @@ class StoreReader:
 
 
 @contextmanager
-def run_store_reader(environment: Mapping[str, str], conf: Mapping[str, str]) -> Iterator[StoreReader]:
+def run_store_reader(
+    environment: Mapping[str, str], conf: Mapping[str, str], capabilities: tuple[str, ...] = ("s3",)
+) -> Iterator[StoreReader]:
     work_folder = Path(tempfile.mkdtemp(prefix="gobblin-spark-"))
-    settings = SparkSettings(work_folder, master="local[2]", conf={**SMALL, **conf}, capabilities=("s3",))
+    settings = SparkSettings(work_folder, master="local[2]", conf={**SMALL, **conf}, capabilities=capabilities)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, initializer=_prepare, initargs=(dict(environment),)) as pool:
         yield StoreReader(pool, settings)

@@ -1,21 +1,24 @@
-"""Torture of the real thing: ``python -m tests.torture --minutes n [--seed s] [--kinds small table whole topic]``.
+"""Torture of the real thing: ``python -m tests.torture --minutes n [--seed s] [--kinds small table copy whole topic]``.
 
 The promise under test: whatever process is killed, paused, cut off or left without space at any time, each row of the
-sources is published exactly once in the end, and at no moment is anything visible that was not sealed.
+sources is published exactly once in the end, and at no moment is anything visible that was not sealed. Of copies: both
+trees are the same in the end, and at every moment each name holds one whole version that the log allows there.
 
-Real processes, a real Postgres (of its own, since it is killed too) and real file systems. Four kinds of runner:
+Real processes, a real Postgres (of its own, since it is killed too) and real file systems. Five kinds of runner:
 
     small   pre-forked processes that run the product's ``run_job`` with a few lines of pyarrow in Spark's place, under
             leases of 2 s; two destinations, one of them on a small tmpfs where mounting is permitted
     table   the same, over tables of that Postgres, which are read by Arrow, without Spark
+    copy    the same, over trees of files that prove themselves and change all the time; jobs of the kind ``distcp``
     whole   fresh processes with Spark (a warm Connect server) that read a Postgres table while it is written to
     topic   fresh processes with Spark that run or stream Kafka topics, with a broker that is killed and paused too
 
     schedule   what will be injected, and when: a pure function of the seed
-    arena      the home, the server, the two destinations of small and table runners
+    arena      the home, the server, the two destinations of small, table and copy runners
     campaign   runs the schedule until the time is over, then lets everything come to rest
     observer   looks at the log five times a second, through a connection of its own
-    history    the verdict: source and sink as multisets, the log's history, the files, the events
+    watch      what the observer compares with it: rows, or files at their names
+    history    the verdict: source and sink as multisets or trees, the log's history, the files, the events
 
 The seed repeats the schedule: the same runners with the same fates in the same order, the same disturbances at the
 same seconds. It does not repeat timing: the machine decides which statement a kill meets. So a failing seed is a good

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.torture.campaign import Arena, Campaign
+from tests.torture.copy_arena import CopyArena
 from tests.torture.home import hold_home, stop_servers
 from tests.torture.isolation import enter_own_mounts
 from tests.torture.runner_process import FORKS
@@ -24,10 +25,11 @@ from tests.torture.topic_arena import TopicArena
 from tests.torture.whole_arena import WholeArena
 
 PROGRESS_EVERY_S: Final = 5.0
-KINDS: Final = ("small", "table", "whole", "topic")
+KINDS: Final = ("small", "table", "copy", "whole", "topic")
 _PRELOADED: Final = {
     "small": "tests.torture.small_runner",
     "table": "tests.support.table_lake",
+    "copy": "tests.support.copy_lake",
     "whole": "tests.torture.whole_runner",
     "topic": "tests.torture.topic_runner",
 }
@@ -92,6 +94,8 @@ def _open_arena(kind: str, home: Path, seed: str, refused: str | None) -> Arena:
             return SmallArena(home, seed, Tally(), refused)
         case "table":
             return TableArena(home, seed, Tally(), refused)
+        case "copy":
+            return CopyArena(home, seed, Tally(), refused)
         case "whole":
             return WholeArena(home, seed, Tally())
         case _:

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 
 from tests.torture import children
 from tests.torture.disturber import Disturber, Strike
-from tests.torture.history import Destination, check_history
-from tests.torture.observer import Connection, Observer, Subject
+from tests.torture.observer import Connection, Observer, Remembered, Subject, Watch
 from tests.torture.runner_process import Ending, Process
 from tests.torture.runners import RUNNER_S_MAX, Runners
 from tests.torture.schedule import LEASE_TTL_S, ON_THE_BROKER, ON_THE_SERVER, Injection, RunnerPlan, plan_disturbances
@@ -22,6 +21,19 @@ _RECOVERED = re.compile(
     r"completed sequence ([0-9a-f-]{36}) of an earlier run|of \d+: completed .*, sequence ([0-9a-f-]{36})"
 )
 _ATTEMPTS_LEFT: Final = "SELECT count(*) FROM gobblin.attempt WHERE cleaned_at IS NULL"
+# Attempts that never reported are looked at for a day, and what failed copies left is kept for a day. Times in the log
+# are moved behind that day.
+_AGE: Final = (
+    """
+    UPDATE gobblin.attempt
+       SET started_at = started_at - interval '2 days', ended_at = ended_at - interval '2 days'
+     WHERE cleaned_at IS NULL
+    """,
+    """
+    UPDATE gobblin.commit_sequence
+       SET done_at = done_at - interval '2 days', aborted_at = aborted_at - interval '2 days'
+    """,
+)
 _BLOCKED: Final = "SELECT count(*) FROM gobblin.commit_sequence WHERE state = 'BLOCKED'"
 _SEQUENCES: Final = """
     SELECT CASE WHEN state = 'DONE' THEN 'sequences published'
@@ -72,7 +84,13 @@ class Arena(Protocol):
 
     def subjects(self) -> Sequence[Subject]: ...
 
-    def destinations(self) -> Sequence[Destination]: ...
+    def watch(self) -> Watch:
+        """What the observer of this kind looks at."""
+        ...
+
+    def judge(self, seen: Remembered) -> None:
+        """Put the verdict into the tally, after everything has come to rest."""
+        ...
 
     def close(self, *, keep: bool) -> None: ...
 
@@ -90,7 +108,7 @@ class Campaign:
     def run(self, duration_s: float) -> None:
         """Torture for so long, then rest, then put the verdict into the tally."""
         arena, interrupted = self.arena, self._interrupted
-        observer = Observer(arena.victim.connect, arena.subjects(), self.tally)
+        observer = Observer(arena.victim.connect, arena.subjects(), arena.watch(), self.tally)
         strikes = arena.strikes()
         planned = plan_disturbances(self._seed, duration_s, tuple(strikes), every_s=arena.disturbed_every_s)
         disturber = Disturber(planned, strikes, self.tally)
@@ -142,13 +160,9 @@ class Campaign:
                 break
         else:
             self.tally.violate(f"{REST_ROUNDS_MAX} rounds of runs did not bring everything to an end")
-        # Attempts that never reported are looked at for a day. Their times in the log are moved behind that day.
         with self.arena.victim.connect() as connection:
-            connection.execute("""
-                UPDATE gobblin.attempt SET started_at = started_at - interval '2 days',
-                                           ended_at = ended_at - interval '2 days'
-                 WHERE cleaned_at IS NULL
-            """)
+            for statement in _AGE:
+                connection.execute(statement)
         for _round in range(CLEANING_ROUNDS_MAX):
             if self._interrupted.is_set() or not self._count(_ATTEMPTS_LEFT):
                 break
@@ -184,14 +198,11 @@ class Campaign:
     # Verdict --------------------------------------------------------------------------------------------
 
     def _judge(self, observer: Observer) -> None:
-        destinations = self.arena.destinations()
-        check_history(self.arena.victim.connect, destinations, observer.remember(), self.tally)
+        self.arena.judge(observer.remember())
         recovered: set[str] = set()
         for log in self.arena.runners.logs.glob("*.log"):
             recovered.update("".join(found) for found in _RECOVERED.findall(log.read_text(encoding="utf-8")))
         self.tally.add("sequences finished by another run", len(recovered))
-        rows = sum(source.total() for destination in destinations for source in destination.sources.values())
-        self.tally.add("rows at the sources", rows)
         self.tally.add("datasets", len(self.arena.subjects()))
         with self.arena.victim.connect() as connection:
             self._count_sequences(connection)

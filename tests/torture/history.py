@@ -1,122 +1,107 @@
-"""The verdict, after everything has come to rest: the log, the files, the events and the sources must agree."""
+"""The verdict on the log's history, after everything has come to rest: versions, intervals, events and open work."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.torture.observer import Connection, FileReader, Remembered, Rows, Subject, describe, find_active
+from tests.torture.observer import Connection, Remembered, Subject
 from tests.torture.tally import Tally
 
-# Below a job's directory; readers ignore names that begin with a dot.
+# In a job's directory; readers ignore names that begin with a dot.
 _STAGING: Final = ".staging"
 _HIDDEN: Final = frozenset({_STAGING, ".markers"})
 # A run that is killed while it probes a destination leaves a few bytes: see ``fs.posix_probe``.
 _OF_PROBES: Final = ".gobblin-probe-"
+_VERSIONS: Final = """
+    SELECT s.result_version, s.sequence_id::text, s.publication_count, d.version
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE d.job = %s AND d.urn = %s AND s.state = 'DONE' ORDER BY s.result_version
+"""
+_INTERVALS: Final = """
+    SELECT k.partition, coalesce((k.watermark ->> 'value')::bigint, 0), coalesce((l.low ->> 'value')::bigint, 0),
+           coalesce((l.high ->> 'value')::bigint, 0)
+      FROM gobblin.watermark_key k JOIN gobblin.dataset d USING (dataset_id)
+      LEFT JOIN gobblin.ledger l ON l.key_id = k.key_id AND l.active AND NOT l.is_generation
+                                AND l.low IS DISTINCT FROM l.high
+     WHERE d.job = %s AND d.urn = %s ORDER BY 1, 4
+"""
+# A folded sequence is no row of its own any more.
+_FINISHED: Final = """
+    SELECT s.sequence_id::text, s.announced_at IS NOT NULL
+      FROM gobblin.commit_sequence s JOIN gobblin.dataset d USING (dataset_id)
+     WHERE d.job = %(job)s AND s.state = 'DONE'
+     UNION ALL
+    SELECT p.sequence_id::text, true FROM gobblin.past_sequence p JOIN gobblin.dataset d USING (dataset_id)
+     WHERE d.job = %(job)s AND p.state = 'DONE'
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A job's root, its datasets with the rows of their sources, and the files that its runners wrote."""
+    """A job's directory of staging and markers, and the files that its runners wrote."""
 
-    root: Path
     job: str
-    sources: Mapping[Subject, Rows]
+    work: Path
     events: Path
     acknowledged: Path
 
 
 def check_history(
-    connect: Callable[[], Connection], destinations: Sequence[Destination], seen: Remembered, tally: Tally
+    connection: Connection, destination: Destination, subjects: Iterable[Subject], seen: Remembered, tally: Tally
 ) -> None:
     """Report every difference to ``tally``. ``seen``: an observer's view on the way; the end must agree with it."""
-    with connect() as connection:
-        for destination in destinations:
-            visible: list[str] = []
-            for subject, source in destination.sources.items():
-                visible += _check_dataset(connection, subject, source, seen, tally)
-            _check_storage(destination, visible, tally)
-            _check_events(connection, destination, tally)
-        _check_log(connection, tally)
+    finished = {
+        str(sequence): bool(announced)
+        for sequence, announced in connection.execute(_FINISHED, {"job": destination.job}).fetchall()
+    }
+    for subject in subjects:
+        _check_versions(connection, subject, seen, finished.keys(), tally)
+        _check_ledger(connection, subject, tally)
+    _check_work(destination, tally)
+    _check_events(destination, finished, tally)
 
 
-def _check_dataset(
-    connection: Connection,
-    subject: Subject,
-    source: Rows,
-    seen: Remembered,
-    tally: Tally,
-) -> list[str]:
-    position, files = find_active(connection, subject)
-    reader = FileReader()
-    found: Rows = Counter()
-    for path in files:
-        try:
-            found.update(reader.read(path))
-        except FileNotFoundError:
-            tally.violate(f"{subject}: a published file is gone: {path}")
-    tally.add("rows published", found.total())
-    if found != source:
-        tally.violate(f"{subject} is not exactly its source: {describe(found, source)}")
-    if position != source.total() or position < seen.positions.get(subject, 0):
-        tally.violate(f"{subject}: the watermark is {position} at the end, with {source.total()} rows at the source")
-    _check_versions(connection, subject, seen, tally)
-    _check_ledger(connection, subject, position, tally)
-    return list(files)
-
-
-def _check_versions(connection: Connection, subject: Subject, seen: Remembered, tally: Tally) -> None:
-    rows = connection.execute(
-        "SELECT s.result_version, s.sequence_id::text, d.version FROM gobblin.commit_sequence s"
-        " JOIN gobblin.dataset d USING (dataset_id)"
-        " WHERE d.job = %s AND d.urn = %s AND s.state = 'DONE' ORDER BY s.result_version",
-        [subject.job, subject.urn],
-    ).fetchall()
-    numbers = [int(str(number)) for number, _sequence, _version in rows]
-    if numbers != list(range(1, len(rows) + 1)) or (rows and int(str(rows[0][2])) != len(rows)):
-        tally.violate(f"{subject}: the versions are not one after the other: {numbers}")
-    now = {int(str(number)): str(sequence) for number, sequence, _version in rows}
-    done = seen.done.get(subject, {})
-    changed = {number: sequence for number, sequence in done.items() if now.get(number) != sequence}
+def _check_versions(
+    connection: Connection, subject: Subject, seen: Remembered, finished: Iterable[str], tally: Tally
+) -> None:
+    rows = connection.execute(_VERSIONS, [subject.job, subject.urn]).fetchall()
+    now = {int(str(number)): str(sequence) for number, sequence, _count, _version in rows}
+    last = int(str(rows[-1][3])) if rows else 0
+    # A fold has the number of its newest publication.
+    total = sum(int(str(count)) for _number, _sequence, count, _version in rows)
+    if len(now) != len(rows) or min(now, default=1) < 1 or max(now, default=0) != last or total != last:
+        tally.violate(f"{subject}: the versions are not one after the other: {sorted(now)}")
+    known = set(finished)
+    changed = {
+        number: sequence
+        for number, sequence in seen.done.get(subject, {}).items()
+        if now.get(number) != sequence and (number in now or sequence not in known)
+    }
     if changed:
         tally.violate(f"{subject}: versions that were seen are not what they were: {changed}")
 
 
-def _check_ledger(connection: Connection, subject: Subject, position: int, tally: Tally) -> None:
-    rows = connection.execute(
-        "SELECT coalesce((l.low ->> 'value')::bigint, 0), (l.high ->> 'value')::bigint FROM gobblin.ledger l"
-        " JOIN gobblin.watermark_key k USING (key_id) JOIN gobblin.dataset d USING (dataset_id)"
-        " WHERE d.job = %s AND d.urn = %s AND l.active AND NOT l.is_generation AND l.low IS DISTINCT FROM l.high"
-        " ORDER BY 2",
-        [subject.job, subject.urn],
-    ).fetchall()
-    reached = 0
-    for low, high in rows:
-        if int(str(low)) != reached:
-            tally.violate(f"{subject}: the ledger's intervals have a gap or an overlap at {reached}, {low}")
-        reached = int(str(high))
-    if reached != position:
-        tally.violate(f"{subject}: the ledger ends at {reached}, the watermark is {position}")
+def _check_ledger(connection: Connection, subject: Subject, tally: Tally) -> None:
+    """The intervals of each key lead from its start to its watermark."""
+    reached: dict[str, int] = {}
+    positions: dict[str, int] = {}
+    for partition, position, low, high in connection.execute(_INTERVALS, [subject.job, subject.urn]).fetchall():
+        key = str(partition)
+        positions[key] = int(str(position))
+        if int(str(low)) != reached.get(key, 0):
+            tally.violate(f"{subject} {key}: the ledger's intervals have a gap or an overlap at {low}")
+        reached[key] = int(str(high))
+    for key, position in positions.items():
+        if reached[key] != position:
+            tally.violate(f"{subject} {key}: the ledger ends at {reached[key]}, the watermark is {position}")
 
 
-def _check_storage(destination: Destination, visible: Sequence[str], tally: Tally) -> None:
-    job = destination.root / destination.job
-    stored = {
-        str(path)
-        for path in destination.root.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(destination.root).parts)
-    }
-    twice = [path for path, count in Counter(visible).items() if count > 1]
-    if twice:
-        tally.violate(f"{destination.job}: published under one name twice: {twice[:3]}")
-    phantoms = sorted(stored - set(visible))
-    if phantoms:
-        tally.violate(f"{destination.job}: {len(phantoms)} files that the log does not know, such as {phantoms[:3]}")
-    hidden = {name for name in _list_names(job, tally) if name.startswith(".")} - _HIDDEN
+def _check_work(destination: Destination, tally: Tally) -> None:
+    hidden = {name for name in _list_names(destination.work, tally) if name.startswith(".")} - _HIDDEN
     if hidden:
         tally.violate(f"{destination.job}: hidden directories that nobody announced: {sorted(hidden)}")
-    left = _list_names(job / _STAGING, tally)
+    left = _list_names(destination.work / _STAGING, tally)
     if left:
         tally.violate(f"{destination.job}: {len(left)} left in staging, such as {left[:3]}")
 
@@ -128,15 +113,10 @@ def _list_names(directory: Path, tally: Tally) -> list[str]:
     return [name for name in names if name not in probes]
 
 
-def _check_events(connection: Connection, destination: Destination, tally: Tally) -> None:
-    rows = connection.execute(
-        "SELECT s.sequence_id::text, s.announced_at FROM gobblin.commit_sequence s"
-        " JOIN gobblin.dataset d USING (dataset_id) WHERE d.job = %s AND s.state = 'DONE'",
-        [destination.job],
-    ).fetchall()
-    done = {str(sequence) for sequence, _announced in rows}
+def _check_events(destination: Destination, finished: dict[str, bool], tally: Tally) -> None:
+    done = finished.keys()
     sent = _read_words(destination.events)
-    if done - sent or any(announced is None for _sequence, announced in rows):
+    if done - sent or not all(finished.values()):
         tally.violate(f"{destination.job}: {len(done - sent)} finished sequences without an event")
     if sent - done:
         tally.violate(f"{destination.job}: events for what was never finished: {sorted(sent - done)[:3]}")
@@ -145,7 +125,8 @@ def _check_events(connection: Connection, destination: Destination, tally: Tally
         tally.violate(f"{destination.job}: runs were told that these are published: {sorted(told - done)[:3]}")
 
 
-def _check_log(connection: Connection, tally: Tally) -> None:
+def check_log(connection: Connection, tally: Tally) -> None:
+    """Nothing of any job is open or uncleaned."""
     rows = connection.execute(
         "SELECT state, count(*) FROM gobblin.commit_sequence WHERE state NOT IN ('DONE', 'ABORTED') GROUP BY state"
     ).fetchall()

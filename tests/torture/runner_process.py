@@ -73,7 +73,9 @@ def end_of(report: RunReport, acknowledged: Path) -> Ending:
         print(dataset.urn, dataset.outcome, dataset.error_family, dataset.error, flush=True)
     if report.failed:
         return Ending.FAILED
-    return Ending.COMMITTED if any(publication.row_count for publication in published) else Ending.NOTHING
+    # Nobody counts the rows of copies.
+    is_news = any(each.publication and (each.publication.row_count or not each.has_rows) for each in report.datasets)
+    return Ending.COMMITTED if is_news else Ending.NOTHING
 
 
 def acknowledge(acknowledged: Path, sequences: Iterable[str]) -> None:

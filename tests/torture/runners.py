@@ -187,6 +187,8 @@ class Runners:
             self._tally.add(Injection.SOURCE_FAILED)
         if plan.action is Action.ABANDON and code == Ending.COMMITTED:
             self._tally.add(Injection.ABANDONMENT)
+        if plan.action is Action.RESUME and code == Ending.COMMITTED:
+            self._tally.add("blocked sequences that a runner resumed")
         if runner.is_told_to_end and code in (Ending.COMMITTED, Ending.NOTHING):
             self._tally.add(Injection.STREAM_ENDED)
         match code:

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.failpoints import Failpoint
+from tests.crash.points import OF_A_CAPTURE, OF_A_PUBLICATION, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
+from tests.crash.test_folding import OF_A_FOLD
 from tests.crash.test_kills import OF_A_REFRESH, OF_A_RUN, OF_ABANDONMENT, OF_RECOVERY, ONCE_IN_A_RUN
 
 
@@ -80,6 +82,14 @@ _ACTIONS: Final = (
     (Action.ABANDON, 4),
     (Action.RESUME, 2),
 )
+# What a person or a sensor does is most of what a copy's moves can meet.
+_COPY_ACTIONS: Final = (
+    (Action.APPEND, 62),
+    (Action.REFRESH, 6),
+    (Action.RECOVER, 8),
+    (Action.ABANDON, 14),
+    (Action.RESUME, 10),
+)
 _FATES: Final = (
     (NO_FATE, 12),
     (Injection.KILL_AT_POINT, 30),
@@ -89,6 +99,17 @@ _FATES: Final = (
     (Injection.ACKNOWLEDGEMENT_LOST, 4),
     (Injection.ERROR_AFTER_EFFECT, 4),
 )
+_COPY_FATES: Final = (
+    (NO_FATE, 12),
+    (Injection.KILL_AT_POINT, 32),
+    (Injection.KILL_AT_RANDOM, 18),
+    (Injection.STOP_AT_POINT, 20),
+    (Injection.STOP_AT_RANDOM, 6),
+    (Injection.ACKNOWLEDGEMENT_LOST, 4),
+    (Injection.ERROR_AFTER_EFFECT, 8),
+)
+# Where files are moved, more than elsewhere.
+_MOVING: Final = (Failpoint.SEAL_COMMITTED, Failpoint.STEP_BEFORE, Failpoint.STEP_AFTER, Failpoint.EXECUTED_BEFORE_SYNC)
 _SPARK_ACTIONS: Final = {
     "whole": ((Action.APPEND, 78), (Action.REFRESH, 10), (Action.RECOVER, 8), (Action.ABANDON, 4)),
     "topic": ((Action.APPEND, 48), (Action.STREAM, 32), (Action.REFRESH, 8), (Action.RECOVER, 8), (Action.ABANDON, 4)),
@@ -110,6 +131,8 @@ _NEVER_WOKEN_FRACTION: Final = 0.1
 _PROXIED_FRACTION: Final = 0.25
 _SPARK_PROXIED_FRACTIONS: Final = {"whole": 0.0, "topic": 0.25}
 _BAD_SOURCE_FRACTION: Final = 0.12
+_NEWS_ONLY_FRACTION: Final = 0.8
+_TIMES_IN_A_COPY: Final = (1, 1, 1, 2, 3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +141,8 @@ class RunnerPlan:
 
     ``signal_after_s`` counts from its start, ``wake_after_s`` from the moment at which it stopped; None: it stays
     stopped until the torture is over, or too many are stopped. ``route`` is the fault of its proxy to Postgres; None:
-    no proxy. ``end_after_s``: when a stream is told to stop, counted from its start or its waking.
+    no proxy. ``end_after_s``: when a stream is told to stop, counted from its start or its waking. ``news_only``: a
+    copy that finds nothing new publishes nothing.
     """
 
     number: int
@@ -134,6 +158,7 @@ class RunnerPlan:
     wake_after_s: float | None
     route: Injection | None
     end_after_s: float | None = None
+    news_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +170,19 @@ class Disturbance:
     lasts_s: float
 
 
-def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerPlan:
+def plan_runner(
+    seed: str,
+    number: int,
+    *,
+    lakes: int,
+    datasets: int,
+    actions: Sequence[tuple[str, int]] = _ACTIONS,
+    fates: Sequence[tuple[str, int]] = _FATES,
+) -> RunnerPlan:
     """The fate of the ``number``-th runner, whenever it starts."""
     dice = random.Random(f"{seed}/runner/{number}")
-    action = _choose(dice, _ACTIONS)
-    fate = _choose(dice, _FATES)
+    action = _choose(dice, actions)
+    fate = _choose(dice, fates)
     chosen = tuple(sorted(dice.sample(range(datasets), dice.choice((1, 1, 2, datasets)))))
     return RunnerPlan(
         number=number,
@@ -165,6 +198,14 @@ def plan_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerP
         wake_after_s=None if dice.random() < _NEVER_WOKEN_FRACTION else dice.uniform(*_SLEEP_S),
         route=dice.choice(PROXY_FAULTS) if dice.random() < _PROXIED_FRACTION else None,
     )
+
+
+def plan_copy_runner(seed: str, number: int, *, lakes: int, datasets: int) -> RunnerPlan:
+    """The fate of a small runner that copies: it passes other failpoints, some of them many times."""
+    dice = random.Random(f"{seed}/copy/{number}")
+    plan = plan_runner(seed, number, lakes=lakes, datasets=datasets, actions=_COPY_ACTIONS, fates=_COPY_FATES)
+    failpoint = _plan_failpoint(dice, plan.fate, _points_of_copy(plan.action), _TIMES_IN_A_COPY)
+    return replace(plan, bad_units=(), failpoint=failpoint, news_only=dice.random() < _NEWS_ONLY_FRACTION)
 
 
 def plan_disturbances(
@@ -237,8 +278,24 @@ def _points_of(action: str) -> Sequence[Failpoint]:
             return (Failpoint.LEASE_TAKEN, *OF_RECOVERY)
 
 
-def _plan_failpoint(dice: random.Random, fate: str, points: Sequence[Failpoint]) -> str:
-    times = dice.choice((1, 1, 1, 2))
+def _points_of_copy(action: str) -> Sequence[Failpoint]:
+    match action:
+        case Action.APPEND | Action.REFRESH:
+            return (
+                *(Failpoint.LEASE_TAKEN, Failpoint.RECOVERY_STARTED, *OF_A_REUSE, *OF_A_PUBLICATION, *OF_A_CAPTURE),
+                *(Failpoint.FINISHED_BEFORE_EVENTS, *OF_CLEANUP, *ONCE_IN_A_RUN, *OF_A_FOLD),
+                *(_MOVING * 4),
+            )
+        case Action.ABANDON:
+            return (Failpoint.LEASE_TAKEN, *OF_ABANDONMENT)
+        case _:
+            return (Failpoint.LEASE_TAKEN, Failpoint.RECOVERY_STARTED, *OF_A_CAPTURE, *OF_EXECUTION)
+
+
+def _plan_failpoint(
+    dice: random.Random, fate: str, points: Sequence[Failpoint], counts: Sequence[int] = (1, 1, 1, 2)
+) -> str:
+    times = dice.choice(counts)
     match fate:
         case Injection.KILL_AT_POINT:
             return f"{dice.choice(points)}=kill@{times}"

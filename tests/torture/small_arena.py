@@ -13,9 +13,10 @@ from tests.support.lake import Lake
 from tests.torture import isolation
 from tests.torture.disturber import Strike, strikes_on_the_disk, strikes_on_the_server
 from tests.torture.feeder import Feeder
-from tests.torture.history import Destination
-from tests.torture.observer import Subject
+from tests.torture.observer import Remembered, Subject, Watch
 from tests.torture.proxy import Proxies
+from tests.torture.row_history import RowDestination, check_rows
+from tests.torture.row_watch import RowWatch
 from tests.torture.runner_process import Process
 from tests.torture.runners import Runners
 from tests.torture.schedule import (
@@ -65,8 +66,7 @@ class SmallArena:
         )
         for lake in self._lakes:
             Path(lake.root).mkdir(parents=True)
-            for urn in lake.urns:
-                lake.add_rows(urn, _FIRST_ROWS)
+            self.fill(lake, random.Random(f"{seed}/{lake.job_name}"))
         self._mount = Path(self._lakes[1].root)
         refused = refused or isolation.mount_tmpfs(self._mount, TMPFS_SIZE)
         self._is_mounted = refused is None
@@ -74,7 +74,7 @@ class SmallArena:
             tally.skip(injection, f"not done: {refused}")
         self._proxies = Proxies(home, self.victim, seed, tally)
         self.runners = Runners(
-            lambda number: plan_runner(seed, number, lakes=len(self._lakes), datasets=len(self._lakes[0].urns)),
+            lambda number: self.plan_runner(seed, number),
             self.start,
             self.victim.connect,
             logs,
@@ -93,8 +93,16 @@ class SmallArena:
         """A lake with empty sources."""
         return TortureLake(**options)
 
+    def fill(self, lake: Lake, _dice: random.Random) -> None:
+        """Put the first data into its sources."""
+        for urn in lake.urns:
+            lake.add_rows(urn, _FIRST_ROWS)
+
     def open_feeder(self, dice: random.Random) -> Feeder:
         return _Lines(self._lakes, dice)
+
+    def plan_runner(self, seed: str, number: int) -> RunnerPlan:
+        return plan_runner(seed, number, lakes=len(self.names), datasets=len(self.names[0]))
 
     def strikes(self) -> Mapping[Injection, Strike]:
         on_the_disk = strikes_on_the_disk(self._mount) if self._is_mounted else {}
@@ -105,10 +113,10 @@ class SmallArena:
         return start_small_runner(plan, lake, self.runners.logs)
 
     def plan_rest(self) -> Sequence[RunnerPlan]:
-        return [self._plan_calm(Action.APPEND, number) for number in range(len(self._lakes))]
+        return [self.plan_calm(Action.APPEND, number) for number in range(len(self._lakes))]
 
     def plan_resume(self) -> RunnerPlan:
-        return self._plan_calm(Action.RESUME, 0)
+        return self.plan_calm(Action.RESUME, 0)
 
     def feed(self) -> None:
         self._feeder.start()
@@ -122,17 +130,22 @@ class SmallArena:
     def subjects(self) -> Sequence[Subject]:
         return [Subject(lake.job_name, urn) for lake in self._lakes for urn in lake.urns]
 
-    def destinations(self) -> Sequence[Destination]:
-        return [
-            Destination(
-                root=Path(lake.root),
+    def watch(self) -> Watch:
+        return RowWatch(self.tally)
+
+    def judge(self, seen: Remembered) -> None:
+        destinations = [
+            RowDestination(
                 job=lake.job_name,
-                sources={Subject(lake.job_name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
+                work=Path(lake.root, lake.job_name),
                 events=lake.events,
                 acknowledged=lake.acknowledged,
+                root=Path(lake.root),
+                sources={Subject(lake.job_name, urn): Counter(lake.source_rows(urn)) for urn in lake.urns},
             )
             for lake in self.lakes
         ]
+        check_rows(self.victim.connect, destinations, seen, self.tally)
 
     def close(self, *, keep: bool) -> None:
         """Stop the feeder, the proxies and the server. With ``keep``, copy the mounted files before the unmount."""
@@ -144,7 +157,7 @@ class SmallArena:
                 shutil.copytree(self._mount, self._mount.with_name("lake as it was"), symlinks=True)
             isolation.unmount(self._mount)
 
-    def _plan_calm(self, action: Action, lake: int) -> RunnerPlan:
+    def plan_calm(self, action: Action, lake: int) -> RunnerPlan:
         self._calm_runners += 1
         return plan_calm_runner(self._calm_runners, action, lake=lake, datasets=len(self._lakes[lake].urns))
 

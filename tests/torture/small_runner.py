@@ -13,7 +13,7 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.sequence_state import SequenceState
 from tests.support import lake_rows
-from tests.support.lake import Lake, World
+from tests.support.lake import Lake
 from tests.torture import children
 from tests.torture.runner_process import FORKS, Ending, Lines, Process, end_of, live
 from tests.torture.schedule import Action, Injection, RunnerPlan
@@ -49,10 +49,12 @@ def _work(plan: RunnerPlan, lake: Lake, logs: Path) -> None:
 
 
 def _act(plan: RunnerPlan, lake: Lake) -> Ending:
-    world = World(lake, lines=Lines())
+    world = lake.open_world()
+    world.lines = Lines()
     if plan.action in (Action.APPEND, Action.REFRESH):
         mode = Mode.APPEND if plan.action is Action.APPEND else Mode.REFRESH
-        return end_of(world.run(mode=mode, urns=[lake.urns[number] for number in plan.datasets]), lake.acknowledged)
+        urns = [lake.urns[number] for number in plan.datasets]
+        return end_of(world.run(mode=mode, urns=urns, news_only=plan.news_only), lake.acknowledged)
     return operate(plan, world.stores.commits, world.operations())
 
 

@@ -11,8 +11,9 @@ from typing import Protocol
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.spark import connect_server
 from tests.torture.disturber import Strike, strikes_on_the_server
-from tests.torture.history import Destination
-from tests.torture.observer import Rows, Subject
+from tests.torture.observer import Remembered, Subject, Watch
+from tests.torture.row_history import RowDestination, check_rows
+from tests.torture.row_watch import Rows, RowWatch
 from tests.torture.runner_process import Process
 from tests.torture.runners import Runners
 from tests.torture.schedule import Action, Injection, RunnerPlan, plan_calm_runner, plan_spark_runner
@@ -92,17 +93,20 @@ class SparkArena(ABC):
     def subjects(self) -> Sequence[Subject]:
         return [Subject(self.site().job, urn) for urn in self.urns]
 
-    def destinations(self) -> Sequence[Destination]:
+    def watch(self) -> Watch:
+        return RowWatch(self.tally)
+
+    def judge(self, seen: Remembered) -> None:
         site = self.site()
-        return [
-            Destination(
-                root=Path(site.root),
-                job=site.job,
-                sources={subject: self.source.rows(subject.urn) for subject in self.subjects()},
-                events=site.events,
-                acknowledged=site.acknowledged,
-            )
-        ]
+        destination = RowDestination(
+            job=site.job,
+            work=Path(site.root, site.job),
+            events=site.events,
+            acknowledged=site.acknowledged,
+            root=Path(site.root),
+            sources={subject: self.source.rows(subject.urn) for subject in self.subjects()},
+        )
+        check_rows(self.victim.connect, [destination], seen, self.tally)
 
     def close(self, *, keep: bool) -> None:
         """Stop the source's writer, Spark and the server. The files stay; the caller, who made the home, owns them."""

@@ -12,8 +12,9 @@ from sqlalchemy import make_url
 
 from gobblin_assets.model.extract import Mode
 from tests.support.lake import JOB, Lake, World
-from tests.torture.history import Destination, check_history
 from tests.torture.observer import Connection, Observer, Remembered, Subject
+from tests.torture.row_history import RowDestination, check_rows
+from tests.torture.row_watch import RowWatch
 from tests.torture.tally import Tally
 
 URN = "orders"
@@ -43,15 +44,16 @@ def connect_to(database_url: str) -> Callable[[], Connection]:
 
 def differences(world: World, seen: Remembered = NOTHING_SEEN) -> str:
     lake = world.lake
-    destination = Destination(
-        root=Path(lake.root),
+    destination = RowDestination(
         job=JOB,
+        work=Path(lake.root, JOB),
+        events=lake.events,
+        acknowledged=lake.acknowledged,
+        root=Path(lake.root),
         sources={SUBJECT: Counter(lake.source_rows(URN))},
-        events=Path(lake.directory, "events.log"),
-        acknowledged=Path(lake.directory, "acknowledged.log"),
     )
     tally = Tally()
-    check_history(connect_to(world.lake.database_url), [destination], seen, tally)
+    check_rows(connect_to(world.lake.database_url), [destination], seen, tally)
     return "\n".join(tally.violations)
 
 
@@ -182,7 +184,7 @@ def test_a_version_that_was_seen_as_another_sequence_is_said(world: World) -> No
 )
 def test_an_observer_sees_it_at_once(world: World, damage: Callable[[World], None], said: str) -> None:
     tally = Tally()
-    observer = Observer(connect_to(world.lake.database_url), [SUBJECT], tally)
+    observer = Observer(connect_to(world.lake.database_url), [SUBJECT], RowWatch(tally), tally)
     while not tally.of("samples"):
         observer.pause()
     assert tally.violations == []

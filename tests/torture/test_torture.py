@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.points import OF_A_CAPTURE, OF_A_REUSE, OF_CLEANUP, OF_EXECUTION
+from tests.crash.test_kills import OF_ABANDONMENT
 from tests.support.postgres import make_reachable_directory
 from tests.torture.home import PREFIX, hold_home, stop_servers
 from tests.torture.schedule import (
@@ -20,6 +22,7 @@ from tests.torture.schedule import (
     PROXY_FAULTS,
     Action,
     Injection,
+    plan_copy_runner,
     plan_disturbances,
     plan_runner,
     plan_spark_runner,
@@ -43,6 +46,13 @@ FLOORS = {
         "sequences published": 4,
         "proxy faults": 1,
         "samples with all rows of a dataset": 10,
+    },
+    "copy": {
+        "runs that were killed": 2,
+        "sequences published": 4,
+        "proxy faults": 1,
+        "versions in slots after the last change": 1,
+        "samples with all files of a dataset": 10,
     },
     "topic": {
         "runs that were killed": 6,
@@ -115,7 +125,7 @@ def torture_until_enough_happened(minutes: float, *kinds: str) -> None:
 
 @pytest.mark.timeout(900)
 def test_half_a_minute_of_kills_zombies_and_lost_servers_publishes_exactly_once() -> None:
-    torture_until_enough_happened(0.5, "small", "table")
+    torture_until_enough_happened(0.5, "small", "table", "copy")
 
 
 @pytest.mark.thorough
@@ -179,6 +189,16 @@ def test_a_schedule_has_every_kind_of_fate() -> None:
     }
     assert {plan.route for plan in plans} == {None, *PROXY_FAULTS}
     assert any(plan.wake_after_s is None for plan in plans if plan.fate == Injection.STOP_AT_POINT)
+
+
+def test_copies_are_killed_and_stopped_where_files_are_taken_captured_and_moved() -> None:
+    plans = [plan_copy_runner("any", number, lakes=2, datasets=3) for number in range(2_000)]
+    reached = {plan.failpoint.partition("@")[0] for plan in plans}
+
+    for point in (*OF_A_REUSE, *OF_A_CAPTURE, *OF_EXECUTION, *OF_CLEANUP, *OF_ABANDONMENT):
+        assert reached >= {f"{point}=kill", f"{point}=stop"}
+    assert {plan.action for plan in plans} == set(Action) - {Action.STREAM}
+    assert {plan.news_only for plan in plans} == {True, False}
 
 
 def test_every_stream_is_told_to_end_and_some_are_killed_or_paused_before() -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import Message, Producer
 
 from tests.support.kafka import make_topic, read_all
 from tests.torture.feeder import Feeder
-from tests.torture.observer import Rows
+from tests.torture.row_watch import Rows
 from tests.torture.tally import Tally
 
 _FIRST_ROWS: Final = 60

@@ -10,7 +10,7 @@ import psycopg
 
 from gobblin_assets.db import embedded
 from tests.torture.feeder import Feeder
-from tests.torture.observer import Rows
+from tests.torture.row_watch import Rows
 from tests.torture.runner_process import Process
 from tests.torture.schedule import RunnerPlan
 from tests.torture.server import Victim

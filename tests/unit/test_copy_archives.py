@@ -1,5 +1,6 @@
 """Archives that copies unpack: names and sizes that are refused, broken headers, and honest archives."""
 
+import gzip
 import io
 import struct
 import tarfile
@@ -186,6 +187,36 @@ def test_global_headers_may_not_name_all_members() -> None:
 @pytest.mark.parametrize("cut", [0, 100, 512, 600, 1024, 1536])
 def test_an_archive_that_ends_too_early_is_refused(cut: int) -> None:
     assert "ends in the middle" in refuse(tar_of([("a", b"1" * 600), ("b", b"2")])[:cut])
+
+
+@pytest.mark.parametrize("behind", [b"junk", bytes(10_240) + b"x", tar_of([("b", b"2")])], ids=["junk", "far", "tar"])
+def test_what_stands_behind_the_end_of_a_tar_archive_is_not_lost(behind: bytes) -> None:
+    first = tar_of([("a", b"1")])
+    assert "goes on behind its end" in refuse(first + behind)
+    assert unpack(first + bytes(4 << 20)) == {"a": b"1"}
+    # One block of zeros, as some programs write.
+    assert unpack(first[:1_536]) == {"a": b"1"}
+
+
+def test_a_compressed_tar_archive_of_two_members_is_refused() -> None:
+    content = b"".join(gzip.compress(tar_of([(name, b"x")])) for name in ("a", "b"))
+    chain = open_chain(["gunzip", "untar"])
+    file = io.BytesIO(content)
+    with pytest.raises(RejectedError, match="goes on behind its end"):
+        list(chain.read_members(file, file, "/in/a.tgz", len(content), (0, 1)))
+
+
+def test_a_zip_archive_is_all_of_its_file() -> None:
+    first, second = zip_of([("a", b"1")]), zip_of([("b", b"2")])
+    assert "bytes stand before its first member" in refuse(first + second, "unzip")
+    assert "bytes stand before its first member" in refuse(b"#!/bin/sh\n" + second, "unzip")
+    assert "bytes stand before its first member" in refuse(first + zip_of([]), "unzip")
+    for junk in (b"x", bytes(100), b"x" * 70_000):
+        assert "can't be read" in refuse(first + junk, "unzip")
+    commented = first[:-2] + struct.pack("<H", 5) + b"hello"
+    assert unpack(commented, "unzip") == {"a": b"1"}
+    assert "bytes follow behind its end" in refuse(commented + b"x", "unzip")
+    assert unpack(zip_of([]), "unzip") == {}
 
 
 def test_a_broken_header_in_the_middle_is_not_the_end() -> None:

@@ -21,20 +21,27 @@ def test_files_come_by_set_and_in_order() -> None:
         [
             *lines({"path": "z/é", "set": "b"}, {"path": "a", "set": "b", "delete": True}),
             b"  \n",
-            *lines({"path": "c", "attributes": {"mode": "0640", "owner": 0, "group": 5, "mtime_ns": 7}}),
+            *lines({"path": "c", "set": "a", "attributes": {"mode": "0640", "owner": 0, "group": 5, "mtime_ns": 7}}),
         ],
         name="m",
     )
     assert found == (
-        FileSet("", files=(NamedFile("c", Attributes(0o640, 0, 5, 7)),)),
+        FileSet("a", files=(NamedFile("c", Attributes(0o640, 0, 5, 7)),)),
         FileSet("b", files=(NamedFile("a", is_deleted=True), NamedFile("z/é"))),
     )
+
+
+def test_a_line_without_a_set_behind_one_with_a_set() -> None:
+    with pytest.raises(RejectedError, match=r"m:2: the line has no set, and those before it have one") as refused:
+        parse_manifest(lines({"path": "a", "set": "x"}, {"path": "b", "set": ""}), name="m")
+    assert "in all lines, or in none" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         (b"{", "expected a JSON object in UTF-8"),
+        (b"a.csv\n", "found 'a.csv': "),
         (b"\xff", "expected a JSON object in UTF-8"),
         (b"[" * 100_000, "expected a JSON object in UTF-8"),
         (b"[1]", "found list"),
@@ -55,6 +62,11 @@ def test_files_come_by_set_and_in_order() -> None:
         (b'{"path": "first", "set": "other"}', "stands in line 1 already"),
         (b'{"path": "first/below"}', "is below 'first', which line 1 names"),
         (b'{"path": "a", "set": 1}', "expected a text under set"),
+        (b'{"path": "a", "set": "b"}', "the line has a set, and those before it have none"),
+        (b'{"path": "a", "set": "b\\u0000"}', "expected a set without '\\x00'"),
+        (b'{"path": "a", "set": "b\\nc"}', "expected a set without '\\n'"),
+        (b'{"path": "a", "set": "b...c"}', "expected a set without '...'"),
+        (b'{"path": "a", "set": "\\ud800"}', "expected a set without '\\ud800'"),
         (b'{"path": "a", "delete": "yes"}', "expected true or false"),
         (b'{"path": "a", "attributes": []}', "expected an object under attributes"),
         (b'{"path": "a", "attributes": {"mod": "0640"}}', "the word 'mod'"),

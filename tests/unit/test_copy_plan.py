@@ -1,18 +1,22 @@
 """Plans of copies: from differences to items, removals and directories, and the budget of a run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.named_files import NameLimits
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
-from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
+from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
 from gobblin_assets.jobs.copy.globs import parse_glob
 from gobblin_assets.jobs.copy.memory import MemoryRoom
+from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
 from gobblin_assets.model.files import FileIdentity
@@ -27,6 +31,10 @@ def directory(path: str) -> TreeEntry:
     return entry(path, kind=EntryKind.DIRECTORY)
 
 
+def is_metadata(path: str) -> bool:
+    return path.startswith("metadata/") or path.rpartition("/")[2] == "_SUCCESS"
+
+
 def plan(
     source: Sequence[TreeEntry],
     destination: Sequence[TreeEntry] = (),
@@ -37,12 +45,14 @@ def plan(
     missing: Mapping[str, TreeEntry | None] = MappingProxyType({}),
     shared: RunBudget | None = None,
     go_first: Sequence[str] = (),
+    lengths: NameLengths = ANY_LENGTH,
 ) -> CopyPlan:
     budgets = (RunBudget(CopyBudget(files_max, bytes_max)), shared or RunBudget(CopyBudget()))
     planner = CopyPlanner(
-        *("/in", place, parse_preserve("pt"), lambda path: path == "_SUCCESS"),
+        *("/in", place, parse_preserve("pt"), is_metadata),
         budgets=budgets,
         tiers=parse_tiers(go_first),
+        lengths=lengths,
     )
     rules = DifferenceRules(deletes=Deletes.ALL if destination else Deletes.OFF)
     return planner.plan(missing, compare_trees(source, destination, rules))
@@ -121,10 +131,121 @@ def test_what_a_budget_leaves_waits_and_is_counted() -> None:
     source = [entry("a", 5), entry("b", 5), entry("c", 1)]
     found = plan(source, bytes_max=6)
     assert [item.path for item in found.items] == ["a", "c"]
-    assert waiting(found) == ["1 files of 5 bytes wait for later runs (files_per_run_max, bytes_per_run_max)"]
+    assert waiting(found) == ["1 file of 5 bytes left for later runs (bytes_per_run_max)"]
     found = plan(source, files_max=1)
     assert [item.path for item in found.items] == ["a"]
-    assert waiting(found) == ["2 files of 6 bytes wait for later runs (files_per_run_max, bytes_per_run_max)"]
+    assert waiting(found) == ["2 files of 6 bytes left for later runs (files_per_run_max)"]
+
+
+@pytest.mark.parametrize("files_max", [1, 2])
+@pytest.mark.parametrize("go_first", [(), ("_SUCCESS", "b")])
+def test_what_says_that_files_are_there_waits_for_them(files_max: int, go_first: Sequence[str]) -> None:
+    """It would be the first by name, and by ``go_first``."""
+    source = [entry("_SUCCESS", 7), entry("a"), entry("b"), entry("c")]
+
+    found = plan(source, files_max=files_max, go_first=go_first)
+
+    assert len(found.items) == files_max
+    assert not found.metadata
+    assert found.waiting.files.total() == 4 - files_max
+    assert found.waiting.size_bytes.total() == 4 - files_max + 6
+    whole = plan(source, files_max=4)
+    assert [item.path for item in whole.items if item.number in whole.metadata] == ["_SUCCESS"]
+
+
+def test_a_replaced_success_file_waits_too_and_metadata_has_the_budget_that_is_left() -> None:
+    source = [entry("_SUCCESS", 2), entry("a", 2), entry("x/_SUCCESS"), entry("x/b")]
+    destination = [entry("_SUCCESS", 1), entry("a", 1), directory("x")]
+    source.insert(2, directory("x"))
+
+    found = plan(source, destination, files_max=3)
+
+    assert [item.path for item in found.items] == ["a", "x/b", "_SUCCESS"]
+    assert found.waiting.files.total() == 1
+
+
+def test_a_new_directory_of_metadata_alone_is_published_with_the_metadata() -> None:
+    source = [entry("a"), directory("metadata"), directory("metadata/v1"), entry("metadata/v1/x"), entry("z")]
+
+    found = plan(source)
+
+    assert [item.path for item in found.items] == ["a", "z", "metadata/v1/x"]
+    assert [item.path for item in found.items if item.number in found.metadata] == ["metadata/v1/x"]
+    assert [path for _number, path, _desired in found.directories] == ["metadata", "metadata/v1"]
+    some = plan(source, files_max=1)
+    assert [item.path for item in some.items] == ["a"]
+    assert not some.directories
+    assert some.waiting.files.total() == 2
+
+
+def test_metadata_in_a_new_directory_comes_with_its_files() -> None:
+    found = plan([entry("a"), directory("d"), entry("d/_SUCCESS"), entry("d/x")], files_max=1)
+    assert [item.path for item in found.items] == ["a"]
+    found = plan([directory("d"), entry("d/_SUCCESS"), entry("d/x"), entry("e")], files_max=2)
+    assert [item.path for item in found.items] == ["d"]
+
+
+def test_nothing_is_removed_while_its_new_name_may_wait() -> None:
+    source = [entry(name) for name in ("new1", "new2", "new3")]
+    destination = [entry(name) for name in ("old1", "old2", "old3")]
+
+    found = plan(source, destination, files_max=1)
+
+    assert [item.path for item in found.items] == ["new1"]
+    assert not found.removals
+    assert not [each for each in found.changes if each.action == "remove"]
+    (said,) = waiting(found)
+    assert said.endswith("; 3 removals wait until they are copied")
+    assert len(plan(source, destination, files_max=3).removals) == 3
+
+
+@pytest.mark.parametrize("mtime_ns", [-(1 << 63) - 1, 1 << 63])
+def test_times_that_the_log_can_t_write_are_refused_by_path(mtime_ns: int) -> None:
+    far = entry("far", 2, mtime_ns=mtime_ns)
+    for source in (
+        [far],
+        [directory("d"), replace(far, path="d/far")],
+        [replace(directory("far"), identity=far.identity)],
+    ):
+        with pytest.raises(RejectedError, match=r"1 files and directories have times .*far'") as refused:
+            plan(source)
+        assert refused.value.field == "source"
+    for source in ([entry("far", 1)], [entry("other")]):
+        with pytest.raises(RejectedError, match=r"'far'") as refused:
+            plan(source, [far])
+        assert refused.value.field == "destination"
+    assert plan([entry("other")], [replace(far, path="other", identity=entry("other").identity)]).is_empty
+    assert plan([entry("last", mtime_ns=(1 << 63) - 1)]).items
+
+
+def test_names_that_are_too_long_are_refused_by_path() -> None:
+    lengths = NameLengths(NameLimits(255, 4_095), base_bytes=1_000, root_bytes=900)
+    long = "\u00e4" * 127
+    assert plan([entry(f"{long}1")], lengths=lengths).items
+    assert plan([entry(f"{long}12")], [entry(f"{long}12", 2)], lengths=lengths).items, "it stands there already"
+    for source in ([entry(f"{long}12")], [directory(f"{long}12")], [directory("d"), entry(f"d/{long}12")]):
+        with pytest.raises(RejectedError, match=r"would have 256 bytes, and a name has 255 at most") as refused:
+            plan(source, lengths=lengths)
+        assert refused.value.field == "destination"
+
+
+def test_paths_that_are_too_long_are_refused_also_where_they_are_staged() -> None:
+    lengths = NameLengths(NameLimits(255, 1_000), base_bytes=500, root_bytes=500)
+    deep = "/".join(["x" * 99] * 4)
+    assert plan([entry(f"{deep}/{'y' * 99}")], lengths=lengths).items
+    for source in ([entry(f"{deep}/{'y' * 100}")], [directory("d"), entry(f"d/{'/'.join(['x' * 99] * 3)}")]):
+        with pytest.raises(RejectedError, match=r"more than the 1,000 bytes"):
+            plan(source, lengths=lengths)
+
+
+def test_a_name_that_a_converter_made_too_long_is_told_with_its_origin() -> None:
+    origin = entry("x" * 254)
+    made = ConvertedEntry(f"{origin.path}.gz", EntryKind.FILE, origin.identity, 0o600, 1, 2, origin=origin)
+    above = {"..": replace(directory("d"), path="/in/" + "x" * 300)}
+    assert plan([], missing=above, lengths=NameLengths(NameLimits(255, None))).directories
+    with pytest.raises(RejectedError, match=r"made of 'xxx.*'\) would have 257 bytes") as refused:
+        plan([made], lengths=NameLengths(NameLimits(255, None)))
+    assert refused.value.field == "converters"
 
 
 def waiting(found: CopyPlan, go_first: Sequence[str] = (), priority: int = 0) -> list[str]:
@@ -139,10 +260,10 @@ def test_urgent_files_go_first_and_what_waits_is_said_by_tier() -> None:
 
     assert [item.path for item in found.items] == ["b.now", "d", "c.soon"]
     (said,) = waiting(found, order, priority=3)
-    assert said.endswith("(files_per_run_max, bytes_per_run_max): 2 of the others; priority 3")
+    assert said.endswith("(files_per_run_max); by go_first: 2 of no glob; priority 3")
     (said,) = waiting(plan(source, files_max=1, go_first=order), order)
-    assert said.startswith("5 files of 5 bytes wait")
-    assert said.endswith(": 2 of `*.now`, 1 of `*.soon`, 2 of the others")
+    assert said.startswith("5 files of 5 bytes left")
+    assert said.endswith("; by go_first: 2 of `*.now`, 1 of `*.soon`, 2 of no glob")
     assert [item.path for item in plan(source, go_first=order).items] == ["b.now", "d", "c.soon", "a", "e"]
 
 
@@ -151,7 +272,9 @@ def test_a_budget_of_a_run_is_shared_by_its_file_sets() -> None:
     assert plan([entry("a"), entry("b")], shared=shared).file_count == 2
     found = plan([entry("c"), entry("d")], shared=shared)
     assert [item.path for item in found.items] == ["c"]
-    assert plan([entry("e")], shared=shared).is_empty
+    waits = plan([entry("e")], shared=shared)
+    assert waits.is_empty
+    assert next(describe_plan(waits)) == "what differs waits: 0 entries are the same"
 
 
 def test_a_dataset_s_file_sets_share_what_is_remembered() -> None:

@@ -1,12 +1,11 @@
 """How a cluster is named and reached, and which family an exception of the NameNode's is of."""
 
+import getpass
 import json
+import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 
 import pytest
 
@@ -22,7 +21,9 @@ from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
 from gobblin_assets.fs.hdfs.opening import open_hdfs
 from gobblin_assets.fs.hdfs.settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import HdfsStreams
+from gobblin_assets.fs.sftp.opening import open_sftp
 from gobblin_assets.fs.tree import EntryKind
+from tests.support.answering import answering
 
 _PROGRAM = """
 import sys
@@ -37,8 +38,8 @@ sys.exit(f"imported: {found}" if found else 0)
 
 
 def test_settings_come_from_the_environment() -> None:
-    assert read_hdfs_settings({}, "me") == HdfsSettings("me")
-    assert read_hdfs_settings({"HADOOP_USER_NAME": "ann", "GOBBLIN_HDFS_USER": ""}, "me") == HdfsSettings("ann")
+    assert read_hdfs_settings({}) == HdfsSettings(getpass.getuser())
+    assert read_hdfs_settings({"HADOOP_USER_NAME": "ann", "GOBBLIN_HDFS_USER": ""}) == HdfsSettings("ann")
     given = {
         "GOBBLIN_HDFS_USER": "gateway",
         "GOBBLIN_HDFS_PROXY_USER": "ann",
@@ -46,16 +47,33 @@ def test_settings_come_from_the_environment() -> None:
         "GOBBLIN_HDFS_REPLICATION": "2",
         "HADOOP_USER_NAME": "other",
     }
-    found = read_hdfs_settings(given, "me")
+    found = read_hdfs_settings(given)
     assert found == HdfsSettings("gateway", "ann", "https://{host}:9871", 2)
     assert (found.effective_user, HdfsSettings("me").effective_user) == ("ann", "me")
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "sftp"])
+def test_a_process_without_a_name_names_its_user(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers run: by a number that the list of users lacks."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HADOOP_USER_NAME", f"GOBBLIN_{scheme.upper()}_USER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1_999_999_999)
+    opening: dict[str, Callable[[], object]] = {
+        "hdfs": lambda: open_hdfs("hdfs://n/a", None),
+        "sftp": lambda: open_sftp("sftp://n/a", "source"),
+    }
+    with pytest.raises(RejectedError, match="has no name") as refused:
+        opening[scheme]()
+    assert refused.value.field == f"GOBBLIN_{scheme.upper()}_USER"
+    monkeypatch.setenv(f"GOBBLIN_{scheme.upper()}_USER", "ann")
+    opening[scheme]()
 
 
 @pytest.mark.parametrize("others", [{}, {"HADOOP_USER_NAME": "gateway"}])
 def test_a_proxy_user_is_never_taken_for_the_user_who_acts_for_them(others: dict[str, str]) -> None:
     """Once a native client is open, HADOOP_USER_NAME has the proxy user's name, also in processes that come later."""
     with pytest.raises(RejectedError) as found:
-        read_hdfs_settings({"GOBBLIN_HDFS_PROXY_USER": "ann", **others}, "me")
+        read_hdfs_settings({"GOBBLIN_HDFS_PROXY_USER": "ann", **others})
     assert found.value.field == "GOBBLIN_HDFS_USER"
 
 
@@ -75,7 +93,7 @@ def test_a_proxy_user_is_never_taken_for_the_user_who_acts_for_them(others: dict
 )
 def test_a_wrong_setting_is_refused_by_its_name(name: str, value: str) -> None:
     with pytest.raises(RejectedError) as refused:
-        read_hdfs_settings({f"GOBBLIN_HDFS_{name}": value}, "me")
+        read_hdfs_settings({f"GOBBLIN_HDFS_{name}": value})
     assert refused.value.field == f"GOBBLIN_HDFS_{name}"
     assert "secret" not in str(refused.value)
 
@@ -163,35 +181,19 @@ def test_a_file_id_is_an_inode_and_times_are_milliseconds() -> None:
 
 
 _BARE: dict[str, object] = {"FileStatus": {"type": "FILE", "length": 1}}
+_PAGE: dict[str, object] = {
+    "DirectoryListing": {"partialListing": {"FileStatuses": {"FileStatus": [{}]}}, "remainingEntries": 0}
+}
 
 
-@contextmanager
-def answering(answer: object) -> Iterator[HdfsFileSystem]:
-    """A server that gives one answer to every question."""
-    body = json.dumps(answer).encode()
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_arguments: object) -> None:
-            """Nothing is printed."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        yield HdfsFileSystem("127.0.0.1:8020", HdfsSettings("me", web_url=url))
-        server.shutdown()
+def reaching(url: str) -> HdfsFileSystem:
+    return HdfsFileSystem("127.0.0.1:8020", HdfsSettings("me", web_url=url))
 
 
-@pytest.mark.parametrize(
-    "answer", [{}, [], _BARE, {"FileStatus": None}, {"FileStatuses": {}}, {"FileStatuses": {"FileStatus": [{}]}}]
-)
+@pytest.mark.parametrize("answer", [{}, [], _BARE, {"FileStatus": None}, {"DirectoryListing": {}}, _PAGE])
 def test_an_answer_without_what_was_asked_for_may_be_asked_for_again(answer: object) -> None:
-    with answering(answer) as files:
+    with answering(answer) as url:
+        files = reaching(url)
         tree = files.open_tree("source", hidden=frozenset(), follow_links=False)
         asks = (files.find_entry, files.is_empty, files.list_files, tree.find_file)
         for ask in (*asks, lambda path: list(tree.list_tree(path))):
@@ -213,6 +215,6 @@ def test_a_panic_of_the_native_client_is_an_error_of_its_call() -> None:
 
 def test_a_time_before_1970_is_refused_before_it_is_asked_for() -> None:
     """WebHDFS takes -1 ms for `leave it`, and nothing below."""
-    with answering({}) as files, pytest.raises(RejectedError, match="before 1970") as found:
-        files.set_attributes("/a", None, -1)
+    with answering({}) as url, pytest.raises(RejectedError, match="before 1970") as found:
+        reaching(url).set_attributes("/a", None, -1)
     assert found.value.field == "preserve"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobblin_assets.jobs.copy.transfer.pacing import BURST_S, SLICE_S, PacedSink, TokenBucket
+from gobblin_assets.jobs.copy.transfer.pacing import BURST_S, SLICE_S, PacedSink, ThreadPace, TokenBucket
+from gobblin_assets.jobs.copy.transfer.port import Rate
 from gobblin_assets.jobs.copy.transfer.writing import ResultRow
 
 ROW: ResultRow = (0, 0, (1, 1, 1, None), None)
@@ -95,3 +96,25 @@ def test_no_stretch_of_time_has_more_than_its_rate_a_burst_and_one_step(steps: l
         for end_s, after in came:
             largest = max((count for count, _pause_s in steps), default=0)
             assert after - before <= per_s * (max(0.0, end_s - begin_s) + BURST_S) + 2 * largest + 1e-6
+
+
+def thread_pace(heard: Heard, rate: Rate) -> ThreadPace:
+    def is_stopped() -> bool:
+        return heard.stop_at_s is not None and heard.now_s >= heard.stop_at_s
+
+    return ThreadPace(rate, is_stopped, clock=heard.clock, sleep=heard.sleep)
+
+
+@pytest.mark.parametrize("rate", [Rate(100, None), Rate(None, 2), Rate(100, 1_000), Rate(10_000, 2)])
+def test_threads_pay_together_for_bytes_and_files(rate: Rate) -> None:
+    heard = Heard()
+    pace = thread_pace(heard, rate)
+    for _ in range(10):
+        pace.spend(50, 1)
+    assert heard.now_s == pytest.approx(5)
+
+
+def test_a_thread_that_is_stopped_waits_no_longer() -> None:
+    heard = Heard(stop_at_s=1.0)
+    thread_pace(heard, Rate(1, None)).spend(1_000, 1)
+    assert heard.now_s == pytest.approx(1.0)

@@ -85,7 +85,7 @@ def publish(engine: Engine, job: JobName, urn: DatasetUrn, *, lake: str, files: 
         place.settle(found, clock.new_id)
     runs.begin(NewRun(run_id, job, "example"))
     dataset_id = datasets.register(job, [urn])[urn]
-    with operations.hold(dataset_id) as (keeper, lease):
+    with operations.hold(dataset_id, urn) as (keeper, lease):
         check_log(commits, fs, root, job, urn, lease)
         # Before anything new: what an earlier process sealed is ended first.
         recovered = recover_dataset(operations.driver(keeper), operations.abandonment(), lease)

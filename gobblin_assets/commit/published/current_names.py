@@ -33,6 +33,15 @@ class CurrentNames:
         found = self._block.get(path)
         return None if found is None else FileIdentity(*found)
 
+    def total(self) -> tuple[int, int]:
+        """How many files there are, and their bytes."""
+        files = size_bytes = 0
+        for number in range(len(self.run.firsts)):
+            sizes = self.run.load(number).column("size_bytes")
+            files += len(sizes)
+            size_bytes += pc.sum(sizes).as_py() or 0
+        return files, size_bytes
+
     def _read(self, number: int) -> dict[str, tuple[int, int | None, int | None, str | None]]:
         block = self.run.load(number)
         columns = (block.column(name).to_pylist() for name in IDENTITY_COLUMNS)

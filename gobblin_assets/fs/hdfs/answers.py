@@ -31,11 +31,14 @@ _WAITS: Final = {
     "RecoveryInProgressException": "Another writer has it open.",
     "UnresolvedPathException": "A symbolic link lies on the way.",
 }
-_FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
+FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
 _BAD_NAMES: Final = frozenset({"InvalidPathException", "IllegalArgumentException", "PathComponentTooLongException"})
 _TOO_LONG: Final = frozenset(
     {"FSLimitException", "PathComponentTooLongException", "MaxDirectoryItemsExceededException"}
 )
+
+_NO_DIRECTORY_SAID: Final = "(is not a directory"
+"""How a NameNode tells those who may not do everything that a file lies on the way."""
 
 _RPC: Final = re.compile(r'RPCError\("(?P<kind>[\w.$]+)", "(?P<said>.*)', re.DOTALL)
 _TRACE: Final = re.compile(r"(\\n|\n)(\\t|\t)at .*", re.DOTALL)
@@ -53,11 +56,19 @@ class HdfsFailure:
         return f"{self.kind} ({self.said})"
 
 
+@dataclass(frozen=True, slots=True)
+class StatusPage:
+    """Some FileStatus of a directory's entries, each with its name as ``pathSuffix``."""
+
+    statuses: Sequence[Mapping[str, Any]]
+    is_last: bool
+
+
 def read_exception(content: bytes) -> HdfsFailure | None:
     """The exception in the body of an answer; None if there is none."""
     try:
         found = json.loads(content)["RemoteException"]
-        return HdfsFailure(_name_of(str(found["exception"])), _first_line(str(found["message"])))
+        return _read_failure(str(found["exception"]), str(found["message"]))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -66,7 +77,7 @@ def failure_of_native(error: Exception) -> HdfsFailure:
     """The exception that hdfs-native reports. Most have no class of their own in Python."""
     text = str(error)
     if found := _RPC.search(text):
-        return HdfsFailure(_name_of(found["kind"]), _first_line(found["said"]))
+        return _read_failure(found["kind"], found["said"])
     if isinstance(error, FileNotFoundError):
         return HdfsFailure("FileNotFoundException", _first_line(text))
     if isinstance(error, FileExistsError):
@@ -79,7 +90,7 @@ def explain_failure(failure: HdfsFailure, *, action: str, path: str, option: str
     said = f"can't {action} {path}: {failure}"
     if failure.kind in _WAITS:
         return RetryableError(said, hint=_WAITS[failure.kind], path=path)
-    if failure.kind in _FORBIDDEN:
+    if failure.kind in FORBIDDEN:
         return RejectedError(
             said, field=option, hint="Give the HDFS user that runs this the right to do it there.", path=path
         )
@@ -116,16 +127,18 @@ def status_of(path: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def statuses_of(path: str, answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Those of a directory's entries, each with its ``pathSuffix``; RetryableError as ``status_of``."""
+def page_of(path: str, answer: Mapping[str, Any]) -> StatusPage:
+    """A page of a directory's entries; RetryableError as ``status_of``."""
     try:
-        found: list[Mapping[str, Any]] = answer["FileStatuses"]["FileStatus"]
-        is_complete = all(isinstance(each["pathSuffix"], str) for each in found)
-    except (KeyError, TypeError) as error:
+        listing = answer["DirectoryListing"]
+        found: list[Mapping[str, Any]] = listing["partialListing"]["FileStatuses"]["FileStatus"]
+        is_last = int(listing["remainingEntries"]) == 0
+        is_complete = all(isinstance(each["pathSuffix"], str) for each in found) and (is_last or bool(found))
+    except (KeyError, TypeError, ValueError) as error:
         raise _incomplete(path) from error
     if not is_complete:
         raise _incomplete(path)
-    return found
+    return StatusPage(found, is_last=is_last)
 
 
 def _incomplete(path: str) -> RetryableError:
@@ -136,8 +149,10 @@ def _incomplete(path: str) -> RetryableError:
     )
 
 
-def _name_of(kind: str) -> str:
-    return kind.rpartition(".")[2].rpartition("$")[2]
+def _read_failure(kind: str, said: str) -> HdfsFailure:
+    name, line = kind.rpartition(".")[2].rpartition("$")[2], _first_line(said)
+    is_file_on_the_way = name == "AccessControlException" and _NO_DIRECTORY_SAID in line
+    return HdfsFailure("ParentNotDirectoryException" if is_file_on_the_way else name, line)
 
 
 def _first_line(text: str) -> str:

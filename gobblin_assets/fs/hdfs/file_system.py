@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.answers import (
+    FORBIDDEN,
     MISSING,
     MS_NS,
     NO_DIRECTORY,
@@ -24,6 +25,7 @@ from gobblin_assets.fs.hdfs.answers import (
     explain_failure,
     status_of,
 )
+from gobblin_assets.fs.hdfs.listing import list_pages
 from gobblin_assets.fs.hdfs.probe import rehearse_publication
 from gobblin_assets.fs.hdfs.settings import HdfsSettings
 from gobblin_assets.fs.hdfs.streams import (
@@ -265,17 +267,25 @@ class HdfsFileSystem:
             return None
         return status_of(path, self._web.require(answer, "look at", path, changes=False))
 
+    def find_directories(self, root: str, name: str) -> Iterator[str]:
+        left = [root]
+        while left:
+            place = left.pop()
+            for each in self._list_directory(place, passes=_NOWHERE | FORBIDDEN):
+                entry = entry_of_status(posixpath.join(place, each["pathSuffix"]), each)
+                if entry.kind is not EntryKind.DIRECTORY:
+                    continue
+                if entry.path.rpartition("/")[2] == name:
+                    yield entry.path
+                else:
+                    left.append(entry.path)
+
     def _walk(self, directory: str) -> Iterator[TreeEntry]:
         """Every file and directory below, in no order, by full paths. What disappears meanwhile is left out."""
         pending = [directory]
         while pending:
             current = pending.pop()
-            found = self._web.list_status(current)
-            if isinstance(found, HdfsFailure):
-                if found.kind in MISSING:
-                    continue
-                raise explain_failure(found, action="list", path=current, option=self._option, changes=False)
-            for each in found:
+            for each in self._list_directory(current):
                 if not each["pathSuffix"]:
                     raise ConflictError(f"{current} is not a directory", path=current)
                 entry = entry_of_status(posixpath.join(current, each["pathSuffix"]), each)
@@ -284,6 +294,14 @@ class HdfsFileSystem:
                 elif entry.kind is not EntryKind.FILE:
                     raise _unexpected(entry, "files and directories only")
                 yield entry
+
+    def _list_directory(self, directory: str, passes: frozenset[str] = MISSING) -> Iterator[Mapping[str, Any]]:
+        """Nothing if it is missing, and nothing more if it disappears, or fails otherwise as ``passes`` says."""
+        for page in list_pages(self._web, directory):
+            if not isinstance(page, HdfsFailure):
+                yield from page
+            elif page.kind not in passes:
+                raise explain_failure(page, action="list", path=directory, option=self._option, changes=False)
 
     def _rename(self, source: str, target: str, option: str) -> RenameOutcome:
         action = f"rename {source} to"

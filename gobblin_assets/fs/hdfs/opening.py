@@ -1,6 +1,5 @@
 """Places of ``hdfs://<host>:<port>/<path>``, as the environment says how to reach them."""
 
-import getpass
 import os
 import re
 from functools import lru_cache
@@ -31,7 +30,7 @@ def open_hdfs(uri: str, umask: int | None) -> tuple[HdfsFileSystem, str]:
     if not parts:
         raise _refuse("expected a folder", "Name a folder of its own: the root of the file system is not one.")
     address = f"{found['host'].lower()}:{found['port'] or RPC_PORT}"
-    return _open(address, read_hdfs_settings(os.environ, getpass.getuser()), umask), "/" + "/".join(parts)
+    return _open(address, read_hdfs_settings(os.environ), umask), "/" + "/".join(parts)
 
 
 @lru_cache(CLUSTERS_KEPT_MAX)

@@ -1,5 +1,6 @@
 """How a cluster is reached, from the environment."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +8,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.process_user import find_own_name
 
 PREFIX: Final = "GOBBLIN_HDFS_"
 WEB_PORT: Final = 9870
 """Where a NameNode serves WebHDFS, unless ``GOBBLIN_HDFS_WEB_URL`` says it."""
+
+HADOOP_USER: Final = "HADOOP_USER_NAME"
+"""Where Hadoop's own clients look for the user."""
 
 HOST: Final = "{host}"
 """In the URL of WebHDFS: the host of the cluster's URI, so that one setting serves several clusters."""
@@ -39,22 +44,44 @@ class HdfsSettings:
         return self.proxy_user or self.user
 
 
-def read_hdfs_settings(environment: Mapping[str, str], default_user: str) -> HdfsSettings:
+def read_hdfs_settings(environment: Mapping[str, str]) -> HdfsSettings:
     """From ``GOBBLIN_HDFS_USER``, ``…_PROXY_USER``, ``…_WEB_URL``, ``…_REPLICATION``; empty values count as missing.
 
-    Without a user, Hadoop's own variable ``HADOOP_USER_NAME`` is asked, then it is ``default_user``; but a proxy user
-    needs a user by name, because ``streams`` writes the proxy user there. RejectedError names the variable.
+    Without a user, Hadoop's own variable ``HADOOP_USER_NAME`` is asked, then it is the user of the process; but a
+    proxy user needs a user by name, because ``act_as`` writes the proxy user there. RejectedError names the variable.
     """
-    given = {name: environment.get(PREFIX + name.upper()) or None for name in ("user", "proxy_user", "web_url")}
-    user = given["user"] or environment.get("HADOOP_USER_NAME") or default_user
-    for name, value in (("user", user), ("proxy_user", given["proxy_user"])):
+    named, proxy_user = _read_users(environment)
+    web_url = environment.get(PREFIX + "WEB_URL") or None
+    if web_url is not None:
+        _check_url(web_url)
+    user = named or find_own_name(PREFIX + "USER")
+    return HdfsSettings(user, proxy_user, web_url, _read_replication(environment))
+
+
+def find_named_user(environment: Mapping[str, str]) -> str | None:
+    """The user whose rights count, if the environment names one. RejectedError names the variable."""
+    named, proxy_user = _read_users(environment)
+    return proxy_user or named
+
+
+def act_as(user: str) -> None:
+    """Say the user to clients of this process that know no other way: hdfs-native, and the JVMs that it starts.
+
+    They read the environment whenever they connect. So a process acts as one HDFS user.
+    """
+    os.environ[HADOOP_USER] = user
+
+
+def _read_users(environment: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The user, and on whose behalf; each None where no variable names one."""
+    given, proxy_user = (environment.get(PREFIX + name) or None for name in ("USER", "PROXY_USER"))
+    user = given or environment.get(HADOOP_USER) or None
+    for name, value in (("user", user), ("proxy_user", proxy_user)):
         if value is not None and not _USER.fullmatch(value):
             raise _refuse(name, f"expected the name of a user, found {value!a}", "Correct it.")
-    if given["proxy_user"] is not None and given["user"] is None:
+    if proxy_user is not None and given is None:
         raise _refuse("user", "a proxy user needs a user who acts for them", "Name that HDFS user here.")
-    if given["web_url"] is not None:
-        _check_url(given["web_url"])
-    return HdfsSettings(user, given["proxy_user"], given["web_url"], _read_replication(environment))
+    return user, proxy_user
 
 
 def _read_replication(environment: Mapping[str, str]) -> int | None:

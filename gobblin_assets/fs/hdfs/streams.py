@@ -1,7 +1,7 @@
 """The bytes of files, by hdfs-native.
 
-hdfs-native takes the name of the HDFS user from the environment variable ``HADOOP_USER_NAME`` alone, so that this
-module sets it: a process acts as one HDFS user.
+hdfs-native takes the name of the HDFS user from the environment variable ``HADOOP_USER_NAME`` alone, at each new
+connection, so that this module sets it: a process acts as one HDFS user.
 
 Its calls have no bound: when a DataNode dies, a sync that was under way never returns. So each call has a thread,
 which is left behind if it takes too long. (hdfs-native's own asynchronous client panics when it repeats a call.)
@@ -18,7 +18,7 @@ from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 
 from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
 from gobblin_assets.fs.hdfs.answers import MS_NS, STANDS, explain_failure, failure_of_native
-from gobblin_assets.fs.hdfs.settings import HdfsSettings
+from gobblin_assets.fs.hdfs.settings import HdfsSettings, act_as
 from gobblin_assets.model.files import FileIdentity
 
 FILE_MODE: Final = 0o644
@@ -111,7 +111,7 @@ class HdfsStreams:
         """One for each process: its threads and connections don't survive a fork."""
         with self._lock:
             if self._client is None or self._client_of != os.getpid():
-                os.environ["HADOOP_USER_NAME"] = self._settings.effective_user
+                act_as(self._settings.effective_user)
                 self._client = Client(f"hdfs://{self._address}", dict(_CONFIGURATION))
                 self._client_of = os.getpid()
             return self._client

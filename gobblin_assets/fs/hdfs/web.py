@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -12,7 +12,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from urllib3.util import Timeout
 
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.fs.hdfs.answers import HdfsFailure, explain_failure, read_exception, statuses_of
+from gobblin_assets.fs.hdfs.answers import HdfsFailure, StatusPage, explain_failure, page_of, read_exception
 from gobblin_assets.fs.hdfs.settings import HOST, PREFIX, WEB_PORT, HdfsSettings
 
 CONNECT_WAIT_S: Final = 5.0
@@ -76,12 +76,12 @@ class WebHdfs:
             raise explain_failure(answer, action=action, path=path, option=self._option, changes=changes)
         return answer
 
-    def list_status(self, path: str) -> Sequence[Mapping[str, Any]] | HdfsFailure:
-        """The FileStatus of each entry of a directory; for a file, its own one with an empty ``pathSuffix``."""
-        answer = self.ask(path, "LISTSTATUS")
-        if isinstance(answer, HdfsFailure):
-            return answer
-        return statuses_of(path, answer)
+    def list_page(self, path: str, after: str = "") -> StatusPage | HdfsFailure:
+        """Entries of a directory behind the name ``after``; for a file, its own one with an empty ``pathSuffix``."""
+        # Hadoop's documentation writes startAfter; its NameNodes take startafter alone.
+        query = {"startafter": after, "startAfter": after} if after else {}
+        answer = self._send("GET", path, "LISTSTATUS_BATCH", query, action="list")
+        return answer if isinstance(answer, HdfsFailure) else page_of(path, answer)
 
     def _send(
         self, method: str, path: str, op: str, query: Mapping[str, str], *, action: str

@@ -1,6 +1,5 @@
 """Trees of ``sftp://[user@]host[:port]/path``, as the environment says how to reach their servers."""
 
-import getpass
 import os
 import re
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.fs.process_user import find_own_name
 from gobblin_assets.fs.sftp.client import SftpClient
 from gobblin_assets.fs.sftp.login import SftpServer
 from gobblin_assets.fs.sftp.settings import PREFIX, SftpSettings, read_sftp_settings
@@ -48,7 +48,7 @@ def open_sftp(uri: str, option: str) -> tuple[SftpFiles, str]:
     """The ``SourceFactory`` of the scheme ``sftp``. Nothing is connected to. Errors never show the URI."""
     user, host, port, path = _split(uri, option)
     settings = read_sftp_settings(os.environ, Path(os.path.expanduser("~")))  # noqa: PTH111  a user without a home is no error
-    server = SftpServer(host.strip("[]"), port, user or settings.user or _own_name())
+    server = SftpServer(host.strip("[]"), port, user or settings.user or find_own_name(f"{PREFIX}USER"))
     address = f"{f'{user}@' if user else ''}{host}:{port}"
     return SftpFiles(address, _open(server, settings, option)), path
 
@@ -77,12 +77,3 @@ def _split(uri: str, option: str) -> tuple[str | None, str, int, str]:
 def _open(server: SftpServer, settings: SftpSettings, option: str) -> SftpClient:
     """One for each way to reach a server: clients keep connections."""
     return SftpClient(server, settings, option)
-
-
-def _own_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise RejectedError(
-            "the user of this process has no name", field=f"{PREFIX}USER", hint="Name the user of the server."
-        ) from None

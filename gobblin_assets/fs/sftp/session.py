@@ -65,8 +65,16 @@ class SftpSession:
         self._connection.abort()
 
     async def list_directory(self, path: str) -> Sequence[NamedAttributes] | SftpFailure:
-        """All but ``.`` and ``..``."""
-        return await self._ask(self._read_names(path))
+        """All but ``.`` and ``..``.
+
+        OpenSSH's server leaves out what it can't look at: without the right to search a directory, that is everything.
+        So one that looks empty is asked whether it may be searched.
+        """
+        found = await self._ask(self._read_names(path))
+        if isinstance(found, SftpFailure) or found:
+            return found
+        itself = await self.look_at(f"{path.rstrip('/')}/.", follow=True)
+        return itself if isinstance(itself, SftpFailure) else found
 
     async def look_at(self, path: str, *, follow: bool) -> asyncssh.SFTPAttrs | SftpFailure:
         name = path.encode()

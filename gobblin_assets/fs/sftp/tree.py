@@ -7,12 +7,13 @@ from gobblin_assets.fs.sftp.answers import S_NS, SftpFailure, explain_sftp_failu
 from gobblin_assets.fs.sftp.client import SftpClient
 from gobblin_assets.fs.sftp.files import RangedSftpFile
 from gobblin_assets.fs.sftp.listing import SftpListing, find_sftp_entry
+from gobblin_assets.fs.sftp.session import SftpSession
 from gobblin_assets.fs.tree import Descend, EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
 
 class SftpTree:
-    """``RangedFiles`` and ``FoundEntries`` over one server. Safe to share between threads.
+    """``RangedFiles``, ``FoundEntries`` and ``LinkedPlaces`` over one server. Safe to share between threads.
 
     ``address``: as in URIs. ``hidden``, ``follow_links``: as in ``ListedFiles``.
     """
@@ -50,6 +51,24 @@ class SftpTree:
         if isinstance(found, SftpFailure):
             raise explain_sftp_failure(found, action="look at", path=place, option=self._option)
         return found
+
+    def find_link_target(self, path: str) -> str | None:
+        place = _clean(path)
+        found = self._client.run(partial(find_sftp_entry, place, False), "look at", place)
+        if isinstance(found, SftpFailure):
+            raise explain_sftp_failure(found, action="look at", path=place, option=self._option)
+        return self.find_real_path(place) if found is not None and found.kind is EntryKind.LINK else None
+
+    def find_real_path(self, path: str) -> str:
+        place = _clean(path)
+
+        async def find(session: SftpSession) -> bytes | SftpFailure:
+            return await session.find_real_path(place)
+
+        found = self._client.run(find, "look at", place)
+        if isinstance(found, SftpFailure):
+            raise explain_sftp_failure(found, action="look at", path=place, option=self._option)
+        return _clean(found.decode(errors="surrogateescape"))
 
     def find_file(self, path: str) -> FileIdentity | None:
         found = self.find_entry(path)

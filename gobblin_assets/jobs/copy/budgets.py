@@ -1,10 +1,11 @@
 """What one run may copy, and what goes first where that is not everything."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.model.wording import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,13 @@ class RunBudget:
     files: int = 0
     size_bytes: int = 0
 
-    def has_room(self, files: int, size_bytes: int) -> bool:
-        files_max, bytes_max = self.budget.files_max, self.budget.bytes_max
-        return not self.files or (
-            (files_max is None or self.files + files <= files_max)
-            and (bytes_max is None or self.size_bytes + size_bytes <= bytes_max)
+    def list_exceeded(self, files: int, size_bytes: int) -> list[str]:
+        """The options that leave no room for so much more."""
+        found = (
+            ("files_per_run_max", self.budget.files_max, self.files + files),
+            ("bytes_per_run_max", self.budget.bytes_max, self.size_bytes + size_bytes),
         )
+        return [name for name, most, wanted in found if self.files and most is not None and wanted > most]
 
     @property
     def taken(self) -> tuple[int, int]:
@@ -60,7 +62,7 @@ class Tiers:
         return self._tier_of(path)
 
     def name(self, tier: int) -> str:
-        return f"`{self.globs[tier]}`" if tier < len(self.globs) else "the others"
+        return f"of `{self.globs[tier]}`" if tier < len(self.globs) else "of no glob"
 
 
 def parse_tiers(globs: Sequence[str]) -> Tiers:
@@ -75,12 +77,18 @@ def parse_tiers(globs: Sequence[str]) -> Tiers:
 
 @dataclass(slots=True)
 class Waiting:
-    """Files and bytes that later runs copy, by tier."""
+    """Files and bytes that later runs copy, by tier.
+
+    ``limits``: the options that left no room for them. ``removals``: files that are removed once none waits.
+    """
 
     files: Counter[int] = field(default_factory=Counter)
     size_bytes: Counter[int] = field(default_factory=Counter)
+    limits: set[str] = field(default_factory=set)
+    removals: int = 0
 
-    def add(self, tier: int, files: int, size_bytes: int) -> None:
+    def add(self, tier: int, files: int, size_bytes: int, limits: Iterable[str] = ()) -> None:
+        self.limits.update(limits)
         self.files[tier] += files
         self.size_bytes[tier] += size_bytes
 
@@ -88,9 +96,10 @@ class Waiting:
         """A sentence for people, if anything waits. ``priority``: that of the file set."""
         if not self.files:
             return
-        by_tier = ", ".join(f"{self.files[tier]:,} of {tiers.name(tier)}" for tier in sorted(self.files))
+        by_tier = ", ".join(f"{self.files[tier]:,} {tiers.name(tier)}" for tier in sorted(self.files))
         yield (
-            f"{self.files.total():,} files of {self.size_bytes.total():,} bytes wait for later runs "
-            f"(files_per_run_max, bytes_per_run_max)"
-            f"{f': {by_tier}' if tiers.globs else ''}{f'; priority {priority}' if priority else ''}"
+            f"{count_of(self.files.total(), 'file', 'files')} of {self.size_bytes.total():,} bytes left for later runs "
+            f"({', '.join(sorted(self.limits))})"
+            f"{f'; by go_first: {by_tier}' if tiers.globs else ''}{f'; priority {priority}' if priority else ''}"
+            f"{f'; {self.removals:,} removals wait until they are copied' if self.removals else ''}"
         )

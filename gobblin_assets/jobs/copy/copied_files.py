@@ -29,9 +29,13 @@ _NOBODY: Final = -1
 
 
 class CopiedFiles:
-    """Of one plan. Iterating gives the outputs, the same ones each time."""
+    """Of one plan. Iterating gives the outputs, the same ones each time.
+
+    ``reused``: a sentence about files that an earlier attempt had copied, if any were taken.
+    """
 
     def __init__(self, plan: CopyPlan) -> None:
+        self.reused: str | None = None
         self._plan = plan
         places = range(1 + max((item.number for item in plan.items), default=0))
         # By the number of the item: its writer, and what it staged.

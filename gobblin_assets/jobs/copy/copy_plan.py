@@ -5,20 +5,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import GobblinError
 from gobblin_assets.fs.object_tree import UNTOLD
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.budgets import RunBudget, Tiers, Waiting
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.difference import Difference, DifferenceKind
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, read_nothing
+from gobblin_assets.jobs.copy.name_lengths import ANY_LENGTH, NameLengths
 from gobblin_assets.jobs.copy.ownership import ANY_OWNER, Ownership
+from gobblin_assets.jobs.copy.refusals import Refusals
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve
 from gobblin_assets.model.files import FileIdentity
 from gobblin_assets.model.state import DatasetState
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.job_kind import FIGURES, HAS_ROWS, CheckResult, PlannedChange, Staged
-
-CONFLICTS_NAMED_MAX: Final = 5
 
 _OWNER_WRITES: Final = 0o200
 
@@ -73,10 +74,13 @@ class CopyPlanner:
     """Turns differences into a plan. ``place``: the file set's directory below the dataset's; empty for all of it.
 
     ``is_metadata`` says of a path below the file set whether it is published after the others. What is copied has room
-    in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file.
+    in all ``budgets``, in the order of ``tiers``; a new directory has the tier of its most urgent file. While any file
+    waits, all metadata waits, which would say that the file is there; so do removals, since the file may be a removed
+    one under a new name.
 
     ``has_directories``: whether the destination has any, which must be there before the files. ``read_directory`` gives
     a directory's access lists and extended attributes. ``ownership``: which owners this process may give.
+    ``lengths``: how long names may be.
     """
 
     source_root: str
@@ -92,8 +96,11 @@ class CopyPlanner:
     converters: str = ""
     read_directory: ReadDirectory = read_nothing
     ownership: Ownership = ANY_OWNER
+    lengths: NameLengths = ANY_LENGTH
     _waiting: Waiting = field(default_factory=Waiting, init=False)
     _later: list[tuple[int, Difference]] = field(default_factory=list, init=False)
+    _at_last: list[Difference] = field(default_factory=list, init=False)
+    _extras: list[Difference] = field(default_factory=list, init=False)
     _items: list[CopyItem] = field(default_factory=list, init=False)
     _replaced: dict[int, FileIdentity] = field(default_factory=dict, init=False)
     _metadata: set[int] = field(default_factory=set, init=False)
@@ -101,15 +108,14 @@ class CopyPlanner:
     _directories: list[tuple[int, str, Attributes]] = field(default_factory=list, init=False)
     _counts: Counter[DifferenceKind] = field(default_factory=Counter, init=False)
     _changes: list[PlannedChange] = field(default_factory=list, init=False)
-    _conflicts: list[str] = field(default_factory=list, init=False)
-    _forbidden: list[str] = field(default_factory=list, init=False)
+    _refused: Refusals = field(default_factory=Refusals, init=False)
     _number: int = field(default=0, init=False)
 
     def plan(self, missing: Mapping[str, TreeEntry | None], differences: Iterable[Difference]) -> CopyPlan:
         """``missing``: directories on the way to the file set that are not there, outermost first, with what the source
         has of them.
 
-        RejectedError where something at the destination can't give way, and where an owner can't be given.
+        RejectedError where something at the destination can't give way, and for what else ``Refusals`` has.
         """
         for path, origin in missing.items():
             self._need(path, origin, "is missing")
@@ -117,10 +123,9 @@ class CopyPlanner:
             self._add(each)
         for _tier, each in sorted(self._later, key=lambda later: later[0]):
             self._copy_any(each)
-        if self._conflicts:
-            raise _refuse_names(self._conflicts)
-        if self._forbidden:
-            raise _refuse_owners(self._forbidden)
+        self._copy_metadata()
+        self._remove_extras()
+        self._refused.require_none()
         return CopyPlan(
             source_root=self.source_root,
             preserve=self.preserve,
@@ -140,8 +145,8 @@ class CopyPlanner:
 
     def _take(self, found: Difference, files: int, size_bytes: int) -> bool:
         """Whether the run copies this too."""
-        if not all(each.has_room(files, size_bytes) for each in self.budgets):
-            self._waiting.add(self._tier_of(found), files, size_bytes)
+        if limits := [limit for each in self.budgets for limit in each.list_exceeded(files, size_bytes)]:
+            self._waiting.add(self._tier_of(found), files, size_bytes, limits)
             return False
         for each in self.budgets:
             each.take(files, size_bytes)
@@ -161,27 +166,62 @@ class CopyPlanner:
         self._counts[found.kind] += 1
         match found.kind:
             case DifferenceKind.CREATE if not self.has_directories and UNTOLD.search(found.path):
-                self._conflicts.append(f"{found.path!a} has a character that not every store's listings can tell")
-            case (
-                DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES | DifferenceKind.CREATE_TREE
-            ) if self.tiers.globs:
-                self._later.append((self._tier_of(found), found))
-            case DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES:
-                self._copy(found)
-            case DifferenceKind.CREATE_TREE:
-                self._copy_tree(found)
+                self._refused.add_conflict(f"{found.path!a} has a character that not every store's listings can tell")
+            case DifferenceKind.CREATE | DifferenceKind.UPDATE | DifferenceKind.ATTRIBUTES | DifferenceKind.CREATE_TREE:
+                if self._says_others_are_there(found):
+                    self._at_last.append(found)
+                elif self.tiers.globs:
+                    self._later.append((self._tier_of(found), found))
+                else:
+                    self._copy_any(found)
             case DifferenceKind.ENSURE_DIRECTORY:
                 self._need(self._path(found.path), found.source, found.why)
             case DifferenceKind.DELETE:
-                self._remove(found)
+                self._extras.append(found)
             case DifferenceKind.CONFLICT:
-                self._conflicts.append(f"{found.path} {found.why}")
+                self._refused.add_conflict(f"{found.path} {found.why}")
             case _:
                 pass
+
+    def _says_others_are_there(self, found: Difference) -> bool:
+        """A new directory of metadata alone, too; in any other, metadata is published with the files beside it."""
+        if found.kind is not DifferenceKind.CREATE_TREE:
+            return self.is_metadata(found.path)
+        is_archive = isinstance(found.source, ConvertedEntry) and found.source.is_archive
+        files = [entry.path for entry in found.below if entry.kind is EntryKind.FILE]
+        return bool(files) and not is_archive and all(map(self.is_metadata, files))
+
+    def _copy_metadata(self) -> None:
+        must_wait = bool(self._waiting.files)
+        for each in sorted(self._at_last, key=self._tier_of):
+            entries = [entry for entry in (each.source, *each.below) if entry is not None]
+            files = [entry for entry in entries if entry.kind is EntryKind.FILE]
+            if must_wait:
+                size_bytes = sum(entry.identity.size_bytes for entry in files)
+                self._waiting.add(self._tier_of(each), len(files), size_bytes)
+            elif each.kind is not DifferenceKind.CREATE_TREE:
+                self._copy(each)
+            else:
+                for entry in entries:
+                    if entry.kind is EntryKind.DIRECTORY:
+                        self._need(self._path(entry.path), entry, each.why)
+                for entry in files:
+                    self._copy(Difference(DifferenceKind.CREATE, entry.path, each.why, entry))
+
+    def _remove_extras(self) -> None:
+        if self._waiting.files:
+            self._waiting.removals = len(self._extras)
+        else:
+            for each in self._extras:
+                self._remove(each)
 
     def _copy(self, found: Difference) -> None:
         if found.source is None or not self._take(found, 1, found.source.identity.size_bytes):
             return
+        if found.destination is None:
+            self._check_length(self._path(found.path), found.source)
+        else:
+            self._refused.check_time("destination", found.path, found.destination.identity)
         number, file = self._next(), self._file(found.source)
         # One text for all that keep the path: a plan may have a million files.
         self._items.append(CopyItem(number, file.path, (file,)))
@@ -205,6 +245,8 @@ class CopyPlanner:
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
         start, path = len(found.path) + 1, self._path(found.path)
+        for entry in (found.source, *found.below):
+            self._check_length(self._path(entry.path), entry, entry.path[start:])
         copied = tuple(map(self._file, files))
         self._items.append(
             CopyItem(
@@ -224,12 +266,15 @@ class CopyPlanner:
         if not self.has_directories:
             return
         desired = Attributes() if origin is None else self._attributes(origin)
+        if origin is not None:
+            self._check_length(path, origin)
         self._directories.append((self._next(), path, desired))
         self._changes.append(PlannedChange(path, "create", why))
 
     def _remove(self, found: Difference) -> None:
         if found.destination is not None:
             path = self._path(found.path)
+            self._refused.check_time("destination", found.path, found.destination.identity)
             self._removals.append((self._next(), path, found.destination.identity))
             self._tell(path, "remove", found.why, found.destination.identity.size_bytes)
 
@@ -241,11 +286,21 @@ class CopyPlanner:
 
     def _desired(self, entry: TreeEntry) -> Attributes:
         desired = self.preserve.attributes_of(entry)
+        self._refused.check_time("source", entry.path, entry.identity)
         if not self.ownership.may_give(desired):
             owners = {"user": desired.owner, "group": desired.group}
             said = " and ".join(f"{name} {number}" for name, number in owners.items() if number is not None)
-            self._forbidden.append(f"{entry.path} ({said})")
+            self._refused.add_owner(f"{entry.path} ({said})")
         return desired
+
+    def _check_length(self, path: str, entry: TreeEntry, below: str = "") -> None:
+        """``below``: the part of ``path`` that is below a new directory."""
+        trouble = self.lengths.find_trouble(path, below)
+        if trouble is None:
+            return
+        is_made = isinstance(entry, ConvertedEntry) and entry.origin.path != entry.path
+        origin = f" (made of {entry.origin.path!a})" if isinstance(entry, ConvertedEntry) and is_made else ""
+        self._refused.add_length("converters" if is_made else "destination", f"{path!a}{origin} {trouble}")
 
     def _attributes(self, directory: TreeEntry) -> Attributes:
         desired = self._desired(directory)
@@ -264,27 +319,6 @@ class CopyPlanner:
     def _next(self) -> int:
         self._number += 1
         return self._number
-
-
-def _refuse_names(conflicts: Sequence[str]) -> RejectedError:
-    return RejectedError(
-        f"{len(conflicts)} names can't be published: {_name_some(conflicts)}",
-        field="destination",
-        hint="Move what stands there away, or exclude these names. Nothing was changed.",
-    )
-
-
-def _refuse_owners(forbidden: Sequence[str]) -> RejectedError:
-    return RejectedError(
-        f"this user can't give {len(forbidden)} files and directories their owners: {_name_some(forbidden)}",
-        field="preserve",
-        hint="Run as a user that may do this, or take u and g out of preserve. Nothing was copied.",
-    )
-
-
-def _name_some(found: Sequence[str]) -> str:
-    more = len(found) - CONFLICTS_NAMED_MAX
-    return "; ".join(found[:CONFLICTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,18 +351,21 @@ def describe_plan(plan: CopyPlan) -> Iterator[str]:
     """Sentences for the run's log."""
     replaced, same = len(plan.replaced), plan.counts[DifferenceKind.SAME]
     if plan.is_empty:
-        yield f"nothing differs: {same:,} entries are the same"
+        begin = "what differs waits" if plan.waiting.files else "nothing differs"
+        yield f"{begin}: {count_of(same, 'entry is', 'entries are')} the same"
     else:
         new = plan.file_count - replaced
         yield (
-            f"{new:,} new files, {replaced:,} replaced, {len(plan.removals):,} removed, {same:,} entries the same; "
-            f"{plan.size_bytes:,} bytes to copy"
+            f"{count_of(new, 'new file', 'new files')}, {replaced:,} replaced, {len(plan.removals):,} removed, "
+            f"{count_of(same, 'entry', 'entries')} the same; {count_of(plan.size_bytes, 'byte', 'bytes')} in all"
         )
     if plan.skipped_count:
-        yield f"{plan.skipped_count:,} directories of the source have not changed, and were not listed again"
+        directories = count_of(plan.skipped_count, "directory", "directories")
+        yield f"{directories} of the source did not change, and were not listed again"
     if letters := plan.preserve.without_effect:
         yield f"preserve: {', '.join(letters)} mean nothing to this file system"
     if skipped := plan.counts[DifferenceKind.SKIP]:
-        yield f"{skipped:,} links and special files of the source are left out (links: skip)"
+        links = count_of(skipped, "link or special file", "links and special files")
+        yield f"{links} of the source left out (links: skip)"
     if left := plan.counts[DifferenceKind.ATTRIBUTES]:
-        yield f"{left:,} files differ in attributes only, and are copied again (attributes: sync)"
+        yield f"attributes alone differ of {count_of(left, 'file', 'files')}, copied again (attributes: sync)"

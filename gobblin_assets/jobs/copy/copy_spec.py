@@ -8,9 +8,9 @@ datasets:
   - urn: photos
 """
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gobblin_assets.jobs.copy.difference import Deletes, LinkPolicy
 from gobblin_assets.jobs.copy.sameness import SameRule
@@ -18,13 +18,25 @@ from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.model.policy import CommitPolicy
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions
 from gobblin_assets.spec.job_spec import PackerSpec
-from gobblin_assets.spec.spec_model import DAY_S, SpecModel, Whole
+from gobblin_assets.spec.spec_model import DAY_S, SpecModel, Whole, refused
 
 TRASH_KEEP_S: Final = 7 * DAY_S
 
 REUSE_KEEP_S: Final = DAY_S
 
 DELETE_MAX: Final = 1_000
+
+
+def _read_off(value: object) -> object:
+    """YAML takes ``off`` without quotes for a boolean, as it takes ``on`` and ``yes``."""
+    if value is False:
+        return Deletes.OFF
+    if value is True:
+        raise refused("expected which files are removed; found True", hint="Write 'ours' or 'all'")
+    return value
+
+
+DeletesWord = Annotated[Deletes, BeforeValidator(_read_off)]
 
 
 class FileSplitSpec(SpecModel):
@@ -62,7 +74,7 @@ class CopyDatasetSpec(DatasetOptions):
         SameRule.MTIME,
         description="What tells that a file needs no copy: length and time, the bytes of both sides, or never.",
     )
-    deletes: Deletes = Field(
+    deletes: DeletesWord = Field(
         Deletes.OFF, description="Remove files that the source lacks: none, those that this job published, or all."
     )
     delete_max: int = Field(DELETE_MAX, ge=0, description="A run that would remove more files is refused.")
@@ -93,7 +105,7 @@ class CopyDatasetSpec(DatasetOptions):
     go_first: tuple[str, ...] = Field(
         (),
         description="Globs of files that go first where a run does not copy everything: those of the first glob, then "
-        "those of the second, and so on. A new directory goes with its most urgent file.",
+        "those of the second, and so on. A new directory goes with its most urgent file; metadata waits for all files.",
     )
     priority: int = Field(
         0, ge=0, description="File sets of a lower number go first, where the job's budget is not enough for all."
@@ -103,6 +115,11 @@ class CopyDatasetSpec(DatasetOptions):
         ("_SUCCESS", "_SUCCESS.*", "metadata/**", "*.manifest"),
         description="Globs of files that are published after all others, because they say that these are there.",
     )
+
+    @property
+    def finds_partitions(self) -> bool:
+        """A finder finds the file sets."""
+        return True
 
 
 class CopyOverrideSpec(CopyDatasetSpec):

@@ -68,8 +68,8 @@ class DatePattern:
         return fields
 
 
-def parse_date_pattern(text: str, zone: ZoneInfo, *, field: str) -> DatePattern:
-    """A pattern such as ``%Y/%m/%d`` or ``dt=%Y-%m-%d``. RejectedError names ``field``."""
+def parse_date_pattern(text: str, zone: ZoneInfo, *, field: str, whole: str = "") -> DatePattern:
+    """A pattern such as ``%Y/%m/%d`` or ``dt=%Y-%m-%d``. RejectedError names ``field``, and the ``whole`` of it."""
     names, used = [], ""
     for name in text.split("/"):
         expression = ""
@@ -85,7 +85,7 @@ def parse_date_pattern(text: str, zone: ZoneInfo, *, field: str) -> DatePattern:
         names.append(re.compile(expression))
     if used not in _KINDS or "" in text.split("/"):
         raise RejectedError(
-            f"expected %Y, %m, then maybe %d, then maybe %H, each once and in this order; found {text!a}",
+            f"expected %Y, %m, then maybe %d, then maybe %H, each once and in this order; found {whole or text!a}",
             field=field,
             hint="Write it as in `hourly/%Y/%m/%d/%H` or `dt=%Y-%m-%d`.",
         )

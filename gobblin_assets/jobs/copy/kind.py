@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.ranged import RangedFiles
@@ -20,19 +19,22 @@ from gobblin_assets.jobs.copy.converters.chain import Chain, open_chain, write_c
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copy_plan import CopyJudge, CopyPlan, CopyPlanner, describe_plan
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
+from gobblin_assets.jobs.copy.copy_trees import CopyTrees
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import match_any
-from gobblin_assets.jobs.copy.listings import TreeWithoutRows, list_converted, list_side
+from gobblin_assets.jobs.copy.listings import list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
+from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
 from gobblin_assets.jobs.copy.ownership import find_ownership
 from gobblin_assets.jobs.copy.parsing import CopyDataset
 from gobblin_assets.jobs.copy.sameness import Sameness, SameRule
 from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.target_places import find_missing_directories, finds_any_case, require_one_mount
+from gobblin_assets.jobs.copy.target_tree import TargetTree
 from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter, parse_preserve
 from gobblin_assets.jobs.copy.unchanged import DirectoryMemory, UnchangedDirectories
 from gobblin_assets.model.extract import Mode
@@ -56,24 +58,6 @@ IsOurs = Callable[[DatasetUrn], Callable[[str, FileIdentity], bool]]
 
 def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
-
-
-class CopyTrees(Protocol):
-    """Both sides of a copy: full paths of roots, and how their trees are listed."""
-
-    def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
-        """A tree that lists in byte order of the names that the dataset's converters give."""
-        ...
-
-    def find_source_entry(self, place: str) -> TreeEntry | None:
-        """What stands at a full path of the source; links are not followed."""
-        ...
-
-    def find_source_directory(self, place: str) -> TreeEntry | None:
-        """The directory at a full path of the source, by a link too; None if none is there, or has attributes."""
-        ...
-
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,28 +143,29 @@ class CopyKind:
         chain = _open_converters(spec, file_set)
         source, source_base = self.trees.open_source(spec)
         source_root = _join(source_base, dataset.found.source, file_set.directory)
-        place = _join(dataset.found.destination, file_set.directory)
+        self.trees.require_inside(spec, _join(dataset.found.source, file_set.directory))
+        dataset_root = _join(self.root, dataset.found.destination)
+        root = _join(dataset_root, file_set.directory)
         files = self.files
         missing = self._find_missing(source_base, dataset, file_set)
-        hidden = frozenset() if place else frozenset({WORK_NAME})
-        target = self.trees.open_destination(hidden=hidden)
+        opened = self.trees.open_destination()
+        target = TargetTree(opened, self.root, partial(self._is_ours, request.urn))
+        shared.ways.require_free(self.trees.open_destination_files(), dataset_root, file_set.directory)
         # An archive of all files has a name that was chosen for itself.
         on_target = Filters() if chain.packer is not None else filters
         standing: Iterator[TreeEntry] = iter(())
         # A plan for people comes before the first run, which makes the root.
         if not missing and (files is None or files.find_entry(self.root) is not None):
-            guarded = TreeWithoutRows(target, partial(self._is_ours, request.urn, _join(self.root, place)))
-            standing = list_side(guarded, _join(self.root, place), file_set, on_target, is_source=False)
-        planner = self._open_planner(request, spec, file_set, source, source_root, shared)
-        rules = self._rules_of(request, spec, source, target, source_root, _join(self.root, place), file_set)
+            standing = list_side(target, root, file_set, on_target, is_source=False)
+        planner = self._open_planner(request, dataset, file_set, source, source_root, shared)
+        rules = self._rules_of(request, spec, source, opened, source_root, root, file_set)
         memory = DirectoryMemory(request, dataset, file_set, shared.directories)
         unpacked = UnpackedMemory(request, dataset, file_set, shared.unpacked)
-        unchanged = UnchangedDirectories(
-            *(source, memory.read(), self.trees.find_source_entry), partial(self._stands, _join(self.root, place))
-        )
+        stands = partial(self._stands, root)
+        unchanged = UnchangedDirectories(source, memory.read(), self.trees.find_source_entry, stands)
         listed_at = self.now()
         if chain.steps:
-            find_standing = partial(self._find_standing, target, _join(self.root, place), rules)
+            find_standing = partial(self._find_standing, target, root, rules)
             listed = list_converted(
                 ConvertedListing(
                     *(chain, source_root, filters, find_standing if unpacked.agrees else _know_nothing),
@@ -193,19 +178,20 @@ class CopyKind:
             listed = list_side(unchanged if memory.is_kept else source, source_root, file_set, filters, is_source=True)
         differences = compare_trees(listed, unchanged.leave_out(standing), replace(rules, skipped=unchanged.skipped))
         plan = planner.plan(missing, differences)
-        require_one_mount(files, self.root, _join(self.root, dataset.found.destination), plan)
+        require_one_mount(files, self.root, dataset_root, plan)
         facts = {**memory.write(unchanged, listed_at, plan), **unpacked.write(plan, unpacks=chain.unpacks)}
         return replace(plan, facts=facts, skipped_count=len(unchanged.skipped))
 
     def _open_planner(
         self,
         request: PlanRequest,
-        spec: CopyDatasetSpec,
+        dataset: CopyDataset,
         file_set: FileSet,
         source: Tree,
         source_root: str,
         shared: SharedPlanning,
     ) -> CopyPlanner:
+        spec = dataset.spec
         preserve = self._preserve_of(spec)
         return CopyPlanner(
             source.to_uri(source_root) if isinstance(source, RangedFiles) else source_root,
@@ -220,6 +206,7 @@ class CopyKind:
             converters=write_chain(spec.converters),
             read_directory=self._reader_of(source, source_root, spec),
             ownership=find_ownership(preserve, file_set.files, self.files, self.root),
+            lengths=find_name_lengths(self.files, self.root, _join(self.root, dataset.found.destination)),
         )
 
     def _is_ours(self, urn: DatasetUrn, target_root: str, entry: TreeEntry) -> bool:
@@ -259,8 +246,7 @@ class CopyKind:
         agree = partial(checksums_agree, source, source_root, target, target_root)
         is_ours = None
         if spec.deletes is Deletes.OURS:
-            published = self.is_ours(request.urn)
-            is_ours = partial(_is_published, published, target_root)
+            is_ours = partial(_is_published, self.is_ours(request.urn), target_root)
         return DifferenceRules(
             sameness=Sameness(
                 rule,

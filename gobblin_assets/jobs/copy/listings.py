@@ -1,48 +1,14 @@
 """What of both sides a file set is: chosen by filters, named by a manifest, or made by converters."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from gobblin_assets.commit.destination import IDENTITY_NAME
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import Descend, Tree, TreeEntry
+from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.converters.listing import ConvertedListing
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.filters import Filters, choose_entries, list_chosen, list_within
 from gobblin_assets.jobs.copy.manifest import list_named
-
-
-@dataclass(frozen=True, slots=True)
-class TreeWithoutRows:
-    """``Tree`` of a destination: RejectedError if jobs of rows publish in it.
-
-    ``is_ours`` says of an entry, whose path is relative to the listed root, whether the job itself published it: a copy
-    of such a destination has its identity file, too.
-    """
-
-    tree: Tree
-    is_ours: Callable[[TreeEntry], bool]
-
-    @property
-    def mtime_precision_ns(self) -> int:
-        return self.tree.mtime_precision_ns
-
-    def list_tree(self, root: str, descend: Descend | None = None) -> Iterator[TreeEntry]:
-        for entry in self.tree.list_tree(root, descend):
-            if entry.path.endswith(IDENTITY_NAME) and self._is_strange(entry):
-                place = f"{root}/{entry.path}".rpartition("/")[0]
-                raise RejectedError(
-                    f"a job publishes rows in {place}, whose identity file {IDENTITY_NAME} is there",
-                    field="destination",
-                    hint="Exclude the directory, or copy to another one. If it is a copy of such a directory, remove "
-                    "this file there: it is copied again.",
-                    path=place,
-                )
-            yield entry
-
-    def _is_strange(self, entry: TreeEntry) -> bool:
-        return entry.path.rpartition("/")[2] == IDENTITY_NAME and not self.is_ours(entry)
 
 
 def list_side(tree: Tree, root: str, file_set: FileSet, filters: Filters, *, is_source: bool) -> Iterator[TreeEntry]:

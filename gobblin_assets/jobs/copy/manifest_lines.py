@@ -1,8 +1,9 @@
 """The lines of a manifest: JSON objects that name files to copy or to delete. Pure.
 
-``path`` is relative to the source's root and to the destination. ``set`` is the key of the file set; empty without it.
-``attributes`` are those that the copy shall have: ``mode`` as octal text, ``owner`` and ``group`` as numbers, and
-``mtime_ns`` in nanoseconds since 1970. With ``delete``: true, the destination's file is removed.
+``path`` is relative to the source's root and to the destination. ``set`` is the key of the file set: all lines have
+one, or none, and then all files are one set. ``attributes`` are those that the copy shall have: ``mode`` as octal text,
+``owner`` and ``group`` as numbers, and ``mtime_ns`` in nanoseconds since 1970. With ``delete``: true, the destination's
+file is removed.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Final
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.copy.copyable import Attributes
 from gobblin_assets.jobs.copy.datasets import FileSet, NamedFile
+from gobblin_assets.model.partition import HINT_OF_KEYS, find_wrong_in_key
 from gobblin_assets.spec.spec_errors import suggest
 
 _OPTIONS: Final = ("path", "set", "attributes", "delete")
@@ -27,8 +29,10 @@ def parse_manifest(lines: Iterable[bytes], *, name: str) -> tuple[FileSet, ...]:
     """The file sets, ascending by key, each with its files in order of their paths. ``name`` is the manifest's.
 
     RejectedError names the line, such as ``files.jsonl:12``: no JSON object, an unknown word, a path that is absolute,
-    has ``..`` or NUL or is no UTF-8, a path that an earlier line has, or one that is below another line's file.
+    has ``..`` or NUL or is no UTF-8, a path that an earlier line has, one that is below another line's file, a set that
+    is no key of a partition, or one where the first line has none, or the other way round.
     """
+    first_set = ""
     places: dict[str, int] = {}
     sets: dict[str, list[NamedFile]] = {}
     for number, line in enumerate(lines, start=1):
@@ -38,6 +42,12 @@ def parse_manifest(lines: Iterable[bytes], *, name: str) -> tuple[FileSet, ...]:
         file_set, file = _parse_line(line, where)
         if file.path in places:
             raise _refuse(where, f"the path {file.path!a} stands in line {places[file.path]} already", "Remove one.")
+        first_set = first_set if places else file_set
+        if bool(file_set) is not bool(first_set):
+            has, had = ("a", "none") if file_set else ("no", "one")
+            raise _refuse(
+                where, f"the line has {has} set, and those before it have {had}", "Write set in all lines, or in none."
+            )
         places[file.path] = number
         sets.setdefault(file_set, []).append(file)
     if not places:
@@ -50,9 +60,9 @@ def _parse_line(line: bytes, where: str) -> tuple[str, NamedFile]:
     try:
         found = json.loads(line.decode(), object_pairs_hook=_each_word_once)
     except (ValueError, RecursionError) as error:
-        shown = line[:_SHOWN_LENGTH_MAX]
+        shown = line.strip()[:_SHOWN_LENGTH_MAX].decode(errors="backslashreplace")
         raise _refuse(
-            where, f"expected a JSON object in UTF-8, found {shown!r}: {error}", "Correct the line."
+            where, f"expected a JSON object in UTF-8, found {shown!a}: {error}", "Correct the line."
         ) from error
     if not isinstance(found, dict):
         raise _refuse(where, f"expected a JSON object, found {type(found).__name__}", 'Write {"path": …}.')
@@ -61,6 +71,9 @@ def _parse_line(line: bytes, where: str) -> tuple[str, NamedFile]:
     key = found.get("set", "")
     if not isinstance(key, str):
         raise _refuse(where, f"expected a text under set, found {key!r}", "Write the file set's key.")
+    wrong = find_wrong_in_key(key)
+    if wrong is not None:
+        raise _refuse(where, f"expected a set without {wrong!a}, found {key[:_SHOWN_LENGTH_MAX]!a}", HINT_OF_KEYS)
     deletes = found.get("delete", False)
     if not isinstance(deletes, bool):
         raise _refuse(where, f"expected true or false under delete, found {deletes!r}", "Correct it.")

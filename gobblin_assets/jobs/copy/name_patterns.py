@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import EntryKind, Tree
+from gobblin_assets.fs.tree import EntryKind, Tree, TreeEntry
 from gobblin_assets.jobs.copy.globs import Glob, parse_glob
 
 _HAS_MEANING: Final = frozenset("*?[]{}\\")
@@ -49,18 +49,49 @@ def parse_name_pattern(text: str, *, field: str) -> NamePattern:
 
 
 def list_matches(tree: Tree, root: str, pattern: NamePattern) -> Iterator[str]:
-    """The paths of the directories that match; only directories on the way to them are listed."""
+    """The paths of the directories that match; only directories on the way to them are listed.
+
+    RejectedError where the directory of the literal names is missing.
+    """
     depth = len(pattern.globs)
     if depth == 0:
         yield ""
         return
+    start = LiteralStart(root, pattern)
 
     def descend(path: str) -> bool:
         names = path.split("/")
         return len(names) < depth and pattern.matches_start(names)
 
     for entry in tree.list_tree(root, descend):
+        start.meet(entry)
         if entry.kind is EntryKind.DIRECTORY and entry.path.count("/") == depth - 1:
             names = entry.path.split("/")
             if pattern.matches_start(names):
                 yield entry.path
+    start.require()
+
+
+@dataclass(slots=True)
+class LiteralStart:
+    """Looks out, in a listing of ``root``, for the directory of a pattern's literal names.
+
+    Without it nothing can match: it was never there, or what is mounted in it is away.
+    """
+
+    root: str
+    pattern: NamePattern
+    is_met: bool = False
+
+    def meet(self, entry: TreeEntry) -> None:
+        if entry.path == self.pattern.literal and entry.kind is EntryKind.DIRECTORY:
+            self.is_met = True
+
+    def require(self) -> None:
+        """RejectedError if the listing has ended without it."""
+        if self.pattern.literal and not self.is_met:
+            raise RejectedError(
+                f"{self.root.rstrip('/')}/{self.pattern.literal} is missing, and every dataset would be below it",
+                field="finder.pattern",
+                hint="Look whether it is mounted, or correct the pattern.",
+            )

@@ -23,11 +23,10 @@ FindKnown = Callable[[str], FindPublished]
 
 @dataclass(frozen=True, slots=True)
 class ObjectTargets:
-    """``RangedFiles`` over the objects of ``files``. ``hidden``: names directly below the root that are left out."""
+    """``RangedFiles`` over the objects of ``files``."""
 
     files: ObjectFiles
     find_known: FindKnown
-    hidden: frozenset[str]
 
     @property
     def mtime_precision_ns(self) -> int:
@@ -52,7 +51,7 @@ class ObjectTargets:
         if next(iter(self.files.list_objects(root)), None) is None:
             return
         find_published = self.find_known(root)
-        for entry in ObjectTree(self.files, "destination", hidden=self.hidden).list_tree(root, descend):
+        for entry in ObjectTree(self.files, "destination").list_tree(root, descend):
             ours = find_published(f"{root}/{entry.path}")
             if entry.kind is EntryKind.FILE and ours is not None and _is_version(entry.identity, ours):
                 yield replace(entry, identity=replace(entry.identity, mtime_ns=ours.mtime_ns))

@@ -23,20 +23,23 @@ from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.staging import StagingFiles
 from gobblin_assets.fs.tree import Tree
 from gobblin_assets.jobs.copy.bounded_tree import BoundedTree
-from gobblin_assets.jobs.copy.budgets import parse_tiers
 from gobblin_assets.jobs.copy.converters.chain import open_chain
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec, CopySpec
-from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, DatasetFinder, FileSet
+from gobblin_assets.jobs.copy.dataset_checks import (
+    check_copy_dataset,
+    check_merged,
+    check_named_files,
+    check_options,
+    check_partitions,
+    check_path,
+    said_in,
+)
+from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.difference import LinkPolicy
-from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.finders import open_finder
 from gobblin_assets.jobs.copy.found_options import dataset_of, list_overridden
-from gobblin_assets.jobs.copy.globs import parse_glob
-from gobblin_assets.jobs.copy.sameness import SameRule
-from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
-from gobblin_assets.jobs.copy.transfer.preserve import PreserveLetter, parse_preserve
-from gobblin_assets.model.partition import PartitionKind, PartitionWindow
+from gobblin_assets.model.partition import PartitionWindow
 from gobblin_assets.model.urn import DatasetUrn, parse_job_name, parse_urn
 from gobblin_assets.spec.job_options import PartitionsSpec
 from gobblin_assets.spec.partition_keys import boundary_of
@@ -77,9 +80,10 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
         # Without its cause: pydantic's own text repeats what was found, secrets included.
         raise refuse(error, CopySpec) from None
     parse_job_name(spec.job)
+    check_options(spec.defaults, "defaults")
     _check_places(spec)
     if spec.trigger.marker is not None:
-        _check_path(spec.trigger.marker, "trigger.marker")
+        check_path(spec.trigger.marker, "trigger.marker")
     for name in _NOT_FOR_DEFAULTS:
         if getattr(spec.defaults, name) is not None:
             raise RejectedError("belongs to one dataset", field=f"defaults.{name}", hint="Take it out of the defaults.")
@@ -92,11 +96,16 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
                 field="finder",
                 hint="Let the finder find them; options go under defaults, and those of some datasets under overrides.",
             )
-        _check_partitions(spec.defaults.partitions, open_finder(spec.finder))
-        _check_dataset(spec.defaults, "defaults")
+        finder = open_finder(spec.finder)
+        check_partitions(spec.defaults.partitions, finder)
+        check_copy_dataset(spec.defaults, "defaults")
+        check_named_files(finder, spec.defaults, "defaults")
+        for number, own in enumerate(spec.overrides):
+            check_named_files(finder, own, f"overrides[{number}]")
     overridden = list_overridden(spec)
     for number, each in enumerate(overridden):
-        _check_dataset(each.model_copy(update={"partitions": PartitionsSpec()}), f"overrides[{number}]")
+        merged = each.model_copy(update={"partitions": PartitionsSpec()})
+        check_merged(merged, spec.overrides[number], f"overrides[{number}]")
     written = _list_written(spec)
     _check_network(spec, [*written, *overridden])
     _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(written)])
@@ -176,11 +185,7 @@ def open_source_tree(source: str, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         if error.field != "destination":
             raise
         # File systems know their roots as destinations.
-        raise RejectedError(_said_in(error), field="source", hint=error.hint) from error
-
-
-def _said_in(error: RejectedError) -> str:
-    return error.message.removeprefix(f"{error.field}: ")
+        raise RejectedError(said_in(error), field="source", hint=error.hint) from error
 
 
 def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
@@ -198,7 +203,7 @@ def _list_written(spec: CopySpec) -> list[CopyDatasetSpec]:
         path = urn if each.path is None else each.path
         merged = {**own, "urn": parse_urn(urn), "path": path, "to": path if each.to is None else each.to}
         dataset = spec.defaults.model_copy(update=merged)
-        _check_dataset(dataset, where)
+        check_merged(dataset, each, where)
         datasets.append(dataset)
     urns = [each.urn for each in datasets]
     for number, urn in enumerate(urns):
@@ -230,28 +235,13 @@ def _with_sets(spec: CopySpec, found: CopyableDataset) -> CopyDatasetSpec:
 
 def _place_of(dataset: CopyDatasetSpec, where: str) -> CopyableDataset:
     for name in ("path", "to"):
-        _check_path(str(getattr(dataset, name)), f"{where}.{name}")
+        check_path(str(getattr(dataset, name)), f"{where}.{name}")
     return CopyableDataset(str(dataset.urn), str(dataset.path), str(dataset.to), (FileSet(""),))
 
 
 def without_sets(dataset: CopyDatasetSpec) -> CopyableDataset:
     """A dataset that was found before, and is not there now."""
     return CopyableDataset(str(dataset.urn), str(dataset.path), str(dataset.to), ())
-
-
-def _check_path(path: str, field: str) -> None:
-    if path.startswith("/") or ".." in path.split("/") or "\0" in path or path != path.strip("/"):
-        raise RejectedError(
-            f"expected a path below the root, found {path!r}",
-            field=field,
-            hint="Write it without a slash at its ends and without `..`.",
-        )
-    if WORK_NAME in path.split("/"):
-        raise RejectedError(
-            f"{path!r} lies in a work directory, where nothing is copied from or to",
-            field=field,
-            hint=f"Choose a path without {WORK_NAME}.",
-        )
 
 
 def _check_places(spec: CopySpec) -> None:
@@ -266,7 +256,7 @@ def _refuse_for_objects(spec: CopySpec) -> None:
     """RejectedError for options that only copies to files have."""
     listed = (("datasets", spec.datasets), ("overrides", spec.overrides))
     datasets = [(f"{name}[{n}].converters", each.converters) for name, all_ in listed for n, each in enumerate(all_)]
-    for field, value in [("rate", spec.rate), ("defaults.converters", spec.defaults.converters), *datasets]:
+    for field, value in [("defaults.converters", spec.defaults.converters), *datasets]:
         if value:
             raise RejectedError(
                 "expected none where the destination is a bucket",
@@ -301,85 +291,6 @@ def _require_distinct(source: tuple[str, str], destination: tuple[str, str]) -> 
             raise RejectedError(
                 f"{inner} lies inside {outer}", field=field, hint="Copy between two trees that lie apart."
             )
-
-
-def _check_dataset(dataset: CopyDatasetSpec, where: str) -> None:
-    if where != "defaults" and dataset.partitions.kind is not PartitionKind.NONE:
-        raise RejectedError(
-            "the partitions of a copy are file sets, which a finder finds",
-            field=f"{where}.partitions",
-            hint="Write a finder, and the partitions under defaults; or leave them out.",
-        )
-    try:
-        parse_filters(include=dataset.include, exclude=dataset.exclude, filters=dataset.filters)
-        parse_tiers(dataset.go_first)
-        for number, text in enumerate(dataset.metadata):
-            parse_glob(text, field=f"metadata[{number}]")
-        preserve = parse_preserve(dataset.preserve)
-        open_chain(dataset.converters)
-    except RejectedError as error:
-        raise RejectedError(_said_in(error), field=f"{where}.{error.field}", hint=error.hint) from error
-    if dataset.same is SameRule.CHECKSUM and dataset.converters:
-        raise RejectedError(
-            "the bytes of both sides are not to be the same where converters change them",
-            field=f"{where}.same",
-            hint="Write `same: mtime`: a converted file has the time of its origin.",
-        )
-    if dataset.converters and "split" in dataset.model_fields_set:
-        raise RejectedError(
-            "a file that is converted is read from its beginning to its end",
-            field=f"{where}.split",
-            hint="Leave it out, or give the files that are converted a dataset of their own.",
-        )
-    if dataset.converters and dataset.skip_unchanged_directories:
-        raise RejectedError(
-            "directories are listed by the names that converters give, each time",
-            field=f"{where}.skip_unchanged_directories",
-            hint="Leave it out.",
-        )
-    by_time = (
-        dataset.same is SameRule.MTIME and dataset.attributes == "leave" and dataset.links is not LinkPolicy.FOLLOW
-    )
-    if dataset.skip_unchanged_directories and (not by_time or dataset.converters):
-        raise RejectedError(
-            "files that are not looked at can't be treated as `same`, `attributes`, `links` or `converters` ask for",
-            field=f"{where}.skip_unchanged_directories",
-            hint="Leave it out, or these options as they are by default (mtime, leave, fail or skip, none).",
-        )
-    if dataset.same is SameRule.MTIME and PreserveLetter.MODIFICATION_TIME not in preserve.letters:
-        raise RejectedError(
-            "files are compared by their times, and the copies would not keep them",
-            field=f"{where}.preserve",
-            hint="Add t to preserve, or write `same: checksum`.",
-        )
-
-
-def _check_partitions(partitions: PartitionsSpec, finder: DatasetFinder) -> None:
-    """Partitions that a job wants for found file sets. RejectedError names what its finder can't give."""
-    kind, field = partitions.kind, "defaults.partitions"
-    if kind is PartitionKind.STATIC:
-        raise RejectedError(
-            "the keys of found file sets are found", field=f"{field}.kind", hint="Leave it out, or write dynamic."
-        )
-    if not kind.is_time:
-        return
-    if not isinstance(finder, StreamDatasetFinder) or finder.dates.kind is not kind:
-        gives = f"{finder.dates.kind} ones" if isinstance(finder, StreamDatasetFinder) else "no windows of time"
-        raise RejectedError(
-            f"expected file sets that are {kind} windows, and the finder gives {gives}",
-            field=f"{field}.kind",
-            hint="Write a finder of the kind stream with a pattern for these windows.",
-        )
-    if partitions.start is None:
-        raise RejectedError(
-            "expected a start, found none", field=f"{field}.start", hint="Give the date of the first window."
-        )
-    if partitions.zone != finder.dates.zone.key:
-        raise RejectedError(
-            f"expected the finder's zone {finder.dates.zone.key}, found {partitions.zone}",
-            field=f"{field}.zone",
-            hint="Write the same zone in both places.",
-        )
 
 
 def _require_apart(datasets: Sequence[CopyableDataset]) -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from gobblin_assets.commit.sequence import AttemptRecord
+from gobblin_assets.destinations.claims import claim_path
 from gobblin_assets.destinations.named_objects import NamedObjects
 from gobblin_assets.destinations.named_tree import NamedTree
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.named_files import require_named_files
 from gobblin_assets.fs.objects import HoldsObjects, ObjectFiles
+from gobblin_assets.fs.port import FileSystem
 from gobblin_assets.fs.registry import is_object_store, open_file_system
 from gobblin_assets.fs.source_trees import open_tree
 from gobblin_assets.fs.staging import StagingFiles
@@ -30,6 +32,7 @@ from gobblin_assets.jobs.copy.parsing import (
     without_sets,
 )
 from gobblin_assets.jobs.copy.source_directories import find_source_directory
+from gobblin_assets.jobs.copy.source_places import require_inside, require_source
 from gobblin_assets.jobs.copy.transfer.choice import ChosenTransfer, SparkSessions
 from gobblin_assets.jobs.copy.transfer.local import LocalTransfer
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
@@ -54,6 +57,9 @@ class CopyTreesByUri:
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         return open_source_tree(self.job.source, spec)
 
+    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
+        require_dataset_inside(self.job, spec, place)
+
     def find_source_entry(self, place: str) -> TreeEntry | None:
         fs, _root = open_file_system(self.job.source)
         return require_named_files(fs).find_entry(place)
@@ -61,8 +67,11 @@ class CopyTreesByUri:
     def find_source_directory(self, place: str) -> TreeEntry | None:
         return find_source_directory(self.job.source, place)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return open_tree(self.job.destination, "destination", hidden=hidden, follow_links=False)[0]
+    def open_destination(self) -> Tree:
+        return open_tree(self.job.destination, "destination", hidden=frozenset(), follow_links=False)[0]
+
+    def open_destination_files(self) -> FileSystem:
+        return open_file_system(self.job.destination)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,14 @@ class ObjectCopyTrees:
     def open_source(self, spec: CopyDatasetSpec) -> tuple[Tree, str]:
         return open_source_tree(self.job.source, spec)
 
-    def open_destination(self, *, hidden: frozenset[str]) -> Tree:
-        return ObjectTargets(self.objects, self.find_known, hidden)
+    def require_inside(self, spec: CopyDatasetSpec, place: str) -> None:
+        require_dataset_inside(self.job, spec, place)
+
+    def open_destination(self) -> Tree:
+        return ObjectTargets(self.objects, self.find_known)
+
+    def open_destination_files(self) -> FileSystem:
+        return open_file_system(self.job.destination)[0]
 
     def find_source_entry(self, place: str) -> TreeEntry | None:
         fs, _root = open_file_system(self.job.source)
@@ -102,9 +117,13 @@ def open_copy_run(
     ``spark`` None: nothing is copied by Spark.
     """
     fs, root = open_file_system(job.destination)
+    _require_source_at_first(job, fs, root)
     clock = SystemClock()
     gone = {urn: CopyDataset(spec, without_sets(spec)) for urn, spec in known.items()}
-    datasets = {**gone, **list_copy_datasets(job)}
+    found = list_copy_datasets(job)
+    datasets = {**gone, **found}
+    if not found:
+        say(f"the finder found no dataset below {job.source}")
     place = (JobName(job.job), job.destination, fs, root, stores, open_file_system, clock.new_id)
     places = {urn: each.found.destination for urn, each in datasets.items()}
     rate = _open_rate(job, stores, clock, say)
@@ -112,7 +131,7 @@ def open_copy_run(
     with look_for_garbage_seldom(), LocalTransfer() as local:
         if isinstance(fs, HoldsObjects):
             objects = NamedObjects(*place, keep_s=job.trash_keep_s, places=places)
-            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say)
+            destination, kind = objects, _copy_to_objects(job, fs.objects, objects, stores, datasets, say, rate)
         else:
             files, published = require_named_files(fs), KnownFiles(stores.published, JobName(job.job))
             reuse_s = 0.0 if isinstance(files, StagingFiles) else job.reuse_keep_s
@@ -146,6 +165,12 @@ def open_copy_run(
         )
 
 
+def _require_source_at_first(job: CopySpec, fs: FileSystem, root: str) -> None:
+    """A job whose source is wrong must not claim its destination. A later run has work to complete there, even so."""
+    if fs.find_identity(claim_path(root)) is None:
+        require_source(*open_source_tree(job.source, job.defaults))
+
+
 def _copy_to_objects(
     job: CopySpec,
     objects: ObjectFiles,
@@ -153,6 +178,7 @@ def _copy_to_objects(
     stores: Stores,
     datasets: Mapping[DatasetUrn, CopyDataset],
     say: Callable[[str], None],
+    rate: SharedCopyRate | None,
 ) -> CopyKind:
     clock, known = SystemClock(), KnownFiles(stores.published, JobName(job.job))
 
@@ -171,7 +197,9 @@ def _copy_to_objects(
         root=destination.root,
         is_ours=find_published_by(known),
         make_worker=lambda: UploadWorker(
-            objects, destination.place_of, open_planned, clock, say, requests=job.workers * REQUESTS_PER_WORKER
+            *(objects, destination.place_of, open_planned, clock, say),
+            requests=job.workers * REQUESTS_PER_WORKER,
+            rate=rate,
         ),
         new_id=clock.new_id,
         budget=CopyBudget(job.files_per_run_max, job.bytes_per_run_max),
@@ -192,6 +220,12 @@ def _interrupt_nothing(_attempt: AttemptRecord) -> None:
 def list_copy_datasets(job: CopySpec) -> Mapping[DatasetUrn, CopyDataset]:
     """Every dataset of the job, as written or as its finder finds them now."""
     return find_copy_datasets(job, dt.datetime.now(dt.UTC))
+
+
+def require_dataset_inside(job: CopySpec, spec: CopyDatasetSpec, place: str) -> None:
+    """RejectedError if a link on the way from the source to ``place`` may not be followed."""
+    tree, root = open_source_tree(job.source, spec)
+    require_inside(tree, root, place, spec.links)
 
 
 def find_published_by(known: KnownFiles) -> IsOurs:

@@ -1,9 +1,10 @@
-"""What the plans of one run share: its budget, and how much the log remembers of each dataset's file sets."""
+"""What the plans of one run share: budget, what the log remembers of file sets, and what was looked at."""
 
 from dataclasses import dataclass, field
 
 from gobblin_assets.jobs.copy.budgets import RunBudget
 from gobblin_assets.jobs.copy.memory import UNPACKED_SETS_MAX, MemoryRoom
+from gobblin_assets.jobs.copy.target_tree import WayToSets
 from gobblin_assets.jobs.copy.unchanged import DIRECTORIES_MAX
 
 
@@ -14,3 +15,4 @@ class SharedPlanning:
     budget: RunBudget
     directories: MemoryRoom = field(default_factory=lambda: MemoryRoom(DIRECTORIES_MAX))
     unpacked: MemoryRoom = field(default_factory=lambda: MemoryRoom(UNPACKED_SETS_MAX))
+    ways: WayToSets = field(default_factory=WayToSets)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from gobblin_assets.destinations.claims import WORK_NAME
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.fs.tree import EntryKind, TreeEntry, sort_key
 
@@ -82,8 +83,17 @@ class CaseNames:
     _levels: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def add(self, path: str) -> None:
-        """Paths of both sides, in byte order. RejectedError: another name of its directory differs by case only."""
+        """Paths of both sides, in byte order. RejectedError: another name of its directory differs by case only, or it
+        is that of work directories.
+        """
         directory, slash, name = path.rpartition("/")
+        if name.casefold() == WORK_NAME:
+            raise RejectedError(
+                f"the destination ignores case, and would take {path!a} for a work directory {WORK_NAME}",
+                field="source",
+                hint="Rename it, or exclude it.",
+                path=path,
+            )
         prefix = directory + slash
         levels = self._levels
         while levels and not prefix.startswith(levels[-1][0]):

@@ -14,7 +14,7 @@ from gobblin_assets.fs.tree import EntryKind, Tree
 from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, FileSet
 from gobblin_assets.jobs.copy.date_patterns import DatePattern, parse_date_pattern
 from gobblin_assets.jobs.copy.finders import read_finder_options
-from gobblin_assets.jobs.copy.name_patterns import NamePattern, parse_name_pattern
+from gobblin_assets.jobs.copy.name_patterns import LiteralStart, NamePattern, parse_name_pattern
 from gobblin_assets.model.partition import PartitionWindow
 from gobblin_assets.spec.spec_model import SpecModel
 
@@ -47,6 +47,7 @@ class StreamDatasetFinder:
     def find_datasets(self, tree: Tree, root: str, now: dt.datetime) -> Sequence[CopyableDataset]:
         depth = len(self.datasets.globs)
         found: dict[str, list[FileSet]] = defaultdict(list)
+        start = LiteralStart(root, self.datasets)
 
         def descend(path: str) -> bool:
             names = path.split("/")
@@ -56,6 +57,7 @@ class StreamDatasetFinder:
             return len(dates) < len(self.dates.names) and self._is_asked_for(self.dates.find_window(dates), now)
 
         for entry in tree.list_tree(root, descend):
+            start.meet(entry)
             names = entry.path.split("/")
             if entry.kind is not EntryKind.DIRECTORY or len(names) != depth + len(self.dates.names):
                 continue
@@ -63,6 +65,7 @@ class StreamDatasetFinder:
             window, key = self.dates.find_window(dates), self.dates.find_key(dates)
             if key is not None and self._is_asked_for(window, now):
                 found["/".join(names[:depth])].append(FileSet(key, "/".join(dates), window))
+        start.require()
         return [
             CopyableDataset(
                 path or WHOLE_TREE,
@@ -91,5 +94,5 @@ def open_stream_finder(options: Mapping[str, object]) -> StreamDatasetFinder:
     first = next((number for number, name in enumerate(names) if "%Y" in name), len(names))
     datasets = parse_name_pattern("/".join(names[:first]), field=_FIELD)
     return StreamDatasetFinder(
-        datasets, parse_date_pattern("/".join(names[first:]), zone, field=_FIELD), read.lookback_s
+        datasets, parse_date_pattern("/".join(names[first:]), zone, field=_FIELD, whole=read.pattern), read.lookback_s
     )

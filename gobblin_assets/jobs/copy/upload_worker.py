@@ -1,8 +1,8 @@
 """Does the plans of copies to an object store: stages each file as an upload that has all of its parts."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -17,8 +17,10 @@ from gobblin_assets.fs.posix_ranged import open_posix_ranged
 from gobblin_assets.fs.source_trees import open_ranged
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan
 from gobblin_assets.jobs.copy.copyable import CopyItem
+from gobblin_assets.jobs.copy.transfer.pacing import ThreadPace
 from gobblin_assets.jobs.copy.transfer.port import CopyFailure, FileResult, TransferProgress
-from gobblin_assets.jobs.copy.uploading import OpenedFile, Uploading, UploadOrder, UploadResult
+from gobblin_assets.jobs.copy.transfer.rates import SharedCopyRate
+from gobblin_assets.jobs.copy.uploading import OpenedFile, Pace, Uploading, UploadOrder, UploadResult, unlimited_pace
 from gobblin_assets.jobs.copy.worker import CopyLines, copy_plan_of, failure_of_files
 from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.files import FileIdentity
@@ -48,7 +50,7 @@ def _open_remote(follow_links: bool, uri: str, identity: FileIdentity) -> Opened
 class UploadWorker:
     """``Worker``. ``place_of``: a dataset's place in the store. ``open_planned`` makes the way to read a plan's files.
 
-    ``requests``: how many are under way at once.
+    ``requests``: how many are under way at once. ``rate``: of which each copy takes a share; None: no limit.
     """
 
     files: ObjectFiles
@@ -57,6 +59,7 @@ class UploadWorker:
     clock: Clock
     say: Callable[[str], None]
     requests: int
+    rate: SharedCopyRate | None = None
     _cancelled: set[str] = field(default_factory=set)
 
     def describe_interruption(self, tag: str, plans: Sequence[UnitPlan]) -> Mapping[str, object] | None:
@@ -65,6 +68,8 @@ class UploadWorker:
         return None
 
     def cancel(self, tag: str) -> None:
+        if self.rate is not None:
+            self.rate.cancel(tag)
         self._cancelled.add(tag)
 
     def do_together(self, orders: Sequence[WorkOrder]) -> Sequence[Staged]:
@@ -74,12 +79,27 @@ class UploadWorker:
         plan = copy_plan_of(order.plan)
         if not order.units:
             return Staged((), rows_read=0)
+        with self._pacing(order.tag) as pace:
+            results = self._upload(order, plan, pace)
+        outputs = tuple(_describe(plan, results))
+        return Staged((Output(Role.DATA, order.directory, "", (), outputs),) if outputs else (), rows_read=0)
+
+    @contextmanager
+    def _pacing(self, tag: str) -> Iterator[Pace]:
+        if self.rate is None:
+            yield unlimited_pace
+            return
+        with self.rate.share(tag, partial(self._cancelled.add, tag)) as rate:
+            yield ThreadPace(rate, partial(self._cancelled.__contains__, tag)).spend
+
+    def _upload(self, order: WorkOrder, plan: CopyPlan, pace: Pace) -> Mapping[int, UploadResult]:
         uploading = Uploading(
             self.files,
             order.directory,
             self.requests,
             _Moved(CopyLines(order.plan.urn, plan, self.clock, self.say)).add,
             partial(self._cancelled.__contains__, order.tag),
+            pace,
         )
         try:
             results = uploading.run([*self._list_files(order, plan), *self._list_marks(order, plan)])
@@ -89,8 +109,7 @@ class UploadWorker:
             with suppress(GobblinError):
                 discard_attempt(self.files, order.directory, self.requests)
             raise
-        outputs = tuple(_describe(plan, results))
-        return Staged((Output(Role.DATA, order.directory, "", (), outputs),) if outputs else (), rows_read=0)
+        return results
 
     def _list_files(self, order: WorkOrder, plan: CopyPlan) -> list[UploadOrder]:
         root, open_planned = self.place_of(order.plan.urn), self.open_planned(plan)

@@ -38,6 +38,15 @@ FAILURES_PER_WORKER_MAX: Final = 2
 """After so many failures of the store, and no part that was written, it is out of reach."""
 
 
+Pace = Callable[[int, int], None]
+"""Takes bytes and files that were moved, and waits until they are paid for."""
+
+
+def unlimited_pace(size_bytes: int, files: int) -> None:
+    """No rate is to be kept."""
+    del size_bytes, files
+
+
 class OpenedFile(Protocol):
     """The bytes of one version of a file. RetryableError if it is another version by now."""
 
@@ -62,7 +71,8 @@ UploadResult = StagedUpload | CopyFailure
 
 @dataclass(slots=True)
 class Uploading:
-    """The uploads of one attempt, for one use. ``moved`` is called with the bytes of each part, by any thread.
+    """The uploads of one attempt, for one use. ``moved`` is called with the bytes of each part, by any thread, and then
+    ``pace``, with the number of files that it began too: it may wait.
 
     ``is_stopped`` is asked before each request. ``_again``: what the store failed. ``_failures``: since a
     part was written; ``_said``: by the last.
@@ -73,6 +83,7 @@ class Uploading:
     workers: int
     moved: Callable[[int], None]
     is_stopped: Callable[[], bool]
+    pace: Pace = unlimited_pace
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
     _results: dict[int, UploadResult] = field(default_factory=dict, init=False)
     _again: dict[int, UploadOrder] = field(default_factory=dict, init=False)
@@ -175,6 +186,7 @@ class Uploading:
         part = self._ask([order], partial(self.files.write_part, order.path, upload, number, content, crc32c))
         self._failures = 0
         self.moved(size)
+        self.pace(size, int(number == 1))
         return part
 
     def _ask(self, orders: Sequence[UploadOrder], request: Callable[[], T]) -> T:

@@ -85,7 +85,9 @@ class CopyWorker:
         if self._rereads:
             # Only what was synced can be read from the disk.
             self._read_again(attempt, copied)
-        return Staged(() if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),), rows_read=0)
+        outputs = () if plan.is_empty else (Output(Role.DATA, attempt, "", (), copied),)
+        notes = () if copied.reused is None else (copied.reused,)
+        return Staged(outputs, rows_read=0, notes=notes)
 
     def _copy(self, order: WorkOrder, plan: CopyPlan) -> CopiedFiles:
         """All files and directories. Raises if one of them failed, or was not reported."""
@@ -142,9 +144,8 @@ class CopyWorker:
         taken = [by_inode[inode] for inode in copied.list_inodes() if inode in by_inode] if by_inode else []
         if taken:
             self._files.sync_directories({each.path.rpartition("/")[0] for each in taken})
-            self._say(
-                f"{order.plan.urn}: {len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
-            )
+            copied.reused = f"{len(taken):,} of {plan.file_count:,} files were there from an earlier attempt"
+            self._say(f"{order.plan.urn}: {copied.reused}")
 
     def _read_again(self, attempt: str, copied: CopiedFiles) -> None:
         for path, staged_path, checksum in copied.list_checksums():

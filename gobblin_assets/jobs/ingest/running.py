@@ -1,17 +1,15 @@
 """The parts that a run of an ingestion job needs, from the environment. Dagster's assets take them from resources.
 
-from gobblin_assets import run_job
-report = run_job("shop.yaml", partitions=["2026-01"])
+from gobblin_assets import run_stream
+report = run_stream("topics.yaml", threading.Event().wait)
 """
 
-import datetime as dt
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from gobblin_assets.destinations.registry import DestinationRequest, open_destination
-from gobblin_assets.errors import RejectedError
 from gobblin_assets.events.outbox import open_events
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.jobs.ingest.arrow_worker import ArrowWorker
@@ -26,7 +24,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunReport, RunRequest
-from gobblin_assets.run.runner import run_request, stream_request
+from gobblin_assets.run.runner import stream_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import WaitForStop
 from gobblin_assets.sources.discovery import discovery_of
@@ -35,45 +33,12 @@ from gobblin_assets.sources.port import Source
 from gobblin_assets.spec.job_files import read_job_file
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.selection import select_open_partitions, select_partitions
+from gobblin_assets.spec.selection import select_open_partitions
 
 Job = JobSpec | Mapping[str, object] | str | Path
 """A job, its options, or the path of its file."""
 
 _Say = Callable[[str], None]
-
-
-def run_job(
-    job: Job,
-    *,
-    datasets: Sequence[str] = (),
-    partitions: Sequence[str] = (),
-    partition_ranges: Sequence[tuple[str, str]] = (),
-    future: bool = False,
-    mode: Mode | str = Mode.AUTO,
-    spark: SparkEngine | None = None,
-    say: _Say = unheard,
-    on_publication: Callable[[DatasetReport], None] = unheard,
-) -> RunReport:
-    """Materialize datasets of the job, after completing what earlier runs left open, as `gobblin-assets run` does.
-
-    ``datasets``: URNs. Without URNs, a run takes all datasets with partitions if ``partitions`` are given, else all
-    without partitions (of logs: all datasets, in the open windows). ``partitions``: keys. ``partition_ranges``: (first,
-    last), both included. ``future``: also take windows that have not begun. ``spark``: where Spark runs; its session
-    stays open. ``say`` gets lines of progress, ``on_publication`` gets each publication at least once.
-
-    The report has the failures of single datasets. A failure of the whole run raises a family of ``GobblinError``:
-    RejectedError for a job or a selection that can't be run, before the run begins.
-    """
-    spec = read_job(job)
-    specs = read_job_datasets(spec)
-    begun_by = None if future else dt.datetime.now(dt.UTC)
-    selection = select_partitions(
-        spec, specs, urns=datasets, keys=partitions, ranges=partition_ranges, begun_by=begun_by
-    )
-    engine = spark or SparkEngine(say=say)
-    with open_log(say) as log, open_run(spec, specs, engine, log.stores, say, on_publication) as ports:
-        return run_request(RunRequest(spec, selection, mode=_parse_mode(mode)), ports)
 
 
 def run_stream(
@@ -88,7 +53,7 @@ def run_stream(
     """Publish new records of the job's logs, at the job's pace, until ``wait_for_stop`` returns true.
 
     ``wait_for_stop(seconds)`` waits at most so long and returns whether to stop, as ``threading.Event().wait`` does.
-    The rest is as in ``run_job``.
+    The rest is as in ``run_job``; a job that copies files is refused.
     """
     spec = plan_stream_job(read_job(job))
     specs = read_job_datasets(spec)
@@ -100,7 +65,7 @@ def run_stream(
 
 def read_job(job: Job) -> JobSpec:
     """RejectedError names the file, or the field in it."""
-    return read_job_file(Path(job)) if isinstance(job, str | Path) else parse_job(job)
+    return read_job_file(job) if isinstance(job, str | Path) else parse_job(job)
 
 
 def read_job_datasets(job: JobSpec) -> Mapping[DatasetUrn, DatasetSpec]:
@@ -154,14 +119,3 @@ def open_run(
         on_publication=on_publication,
         events=open_events(job, stores, clock, say),
     )
-
-
-def _parse_mode(mode: Mode | str) -> Mode:
-    try:
-        return Mode(mode)
-    except ValueError:
-        raise RejectedError(
-            f"expected one of {', '.join(each.value for each in Mode)}, found {mode!r}",
-            field="mode",
-            hint="Correct it, or leave it out.",
-        ) from None

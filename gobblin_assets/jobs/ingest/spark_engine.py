@@ -20,6 +20,7 @@ from gobblin_assets.run.progress import unheard
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.sources.environment import list_capabilities, plan_driver_jars
+from gobblin_assets.spark.hdfs import find_place_user
 from gobblin_assets.spark.settings import SparkSettings, list_place_capabilities, merge_jars
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 
@@ -35,7 +36,9 @@ class _SparkWork(Protocol):
         self, spark: SparkSession, fs: FileSystem, datasets: Mapping[DatasetUrn, DatasetSpec]
     ) -> Rewriter: ...
 
-    def find_warm(self, needed: Iterable[str], say: Callable[[str], None]) -> str | None: ...
+    def find_warm(
+        self, needed: Iterable[str], say: Callable[[str], None], *, hdfs_user: str | None = None
+    ) -> str | None: ...
 
     def interrupt_attempt(self, remote: str | None, attempt: AttemptRecord) -> None: ...
 
@@ -94,6 +97,7 @@ class SparkEngine:
             capabilities=tuple(dict.fromkeys([*self.capabilities, *needed])),
             coordinates=self.coordinates,
             jars=None if self.jars is None else Path(self.jars),
+            hdfs_user=find_place_user([each.destination for each in jobs], os.environ),
         )
 
     def get_session(self, job: JobSpec | None = None) -> SparkSession:
@@ -136,4 +140,5 @@ class SparkEngine:
             return self.remote
         if self.master or self.conf or self.coordinates or self.jars or _import_spark().runs_spark_itself():
             return None
-        return _import_spark().find_warm(self.settings(job).capabilities, self.say)
+        settings = self.settings(job)
+        return _import_spark().find_warm(settings.capabilities, self.say, hdfs_user=settings.hdfs_user)

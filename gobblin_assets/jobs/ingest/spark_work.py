@@ -24,8 +24,8 @@ def interrupt_attempt(remote: str | None, attempt: AttemptRecord) -> None:
     interrupt_described(remote, attempt.interruption)
 
 
-def find_warm(needed: Iterable[str], say: Callable[[str], None]) -> str | None:
-    """The URL of GOBBLIN_HOME's warm server, if it answers, and has these connectors and the same stores."""
+def find_warm(needed: Iterable[str], say: Callable[[str], None], *, hdfs_user: str | None = None) -> str | None:
+    """The URL of GOBBLIN_HOME's warm server, if it answers, and has these connectors, stores and ``hdfs_user``."""
     server = connect_server.find(read_settings().home)
     if server is None:
         return None
@@ -35,6 +35,8 @@ def find_warm(needed: Iterable[str], say: Callable[[str], None]) -> str | None:
         why = f"has no connector for {', '.join(missing)}"
     elif S3_CAPABILITY in wanted and not server.reaches_s3_by(os.environ):
         why = "was started with other variables of S3 (GOBBLIN_S3_…, AWS_…)"
+    elif hdfs_user not in {None, server.hdfs_user}:
+        why = f"reaches HDFS as {server.hdfs_user or 'nobody'}, and not as {hdfs_user} (GOBBLIN_HDFS_…)"
     else:
         say(f"Spark: the warm Connect server on port {server.port}")
         return server.url

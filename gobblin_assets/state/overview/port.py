@@ -16,7 +16,7 @@ from gobblin_assets.model.watermark import Watermark
 class DatasetLine:
     """A dataset now. Files are those of active segments, of all roles; ``rows`` are those of the data role.
 
-    Both are None at given names, where later files replace earlier ones: `gobblin-assets verify` counts those.
+    Both are None at given names, where later files replace earlier ones: only the lists of files tell how many stand.
     ``open_state`` and ``open_sequence``: the publication that is open, if any. ``held_by`` has a live lease.
     """
 

@@ -94,7 +94,8 @@ _RAISE_FENCE = text("""
 """)
 
 _LEASE_STATUS = text("""
-    SELECT fence, owner, run_id, dagster_run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live
+    SELECT fence, owner, run_id, dagster_run_id, (expires_at > clock_timestamp()) IS TRUE AS is_live,
+           CAST(extract(epoch FROM expires_at - clock_timestamp()) AS double precision) AS ends_in_s
       FROM gobblin.lease
      WHERE dataset_id = :dataset_id
 """)
@@ -149,7 +150,8 @@ class PostgresLeaseStore:
         )
         if row is None:
             raise _not_registered(dataset_id)
-        return LeaseStatus(dataset_id, row.fence, row.is_live, row.owner, row.run_id, row.dagster_run_id)
+        ends_in_s = row.ends_in_s if row.is_live else None
+        return LeaseStatus(dataset_id, row.fence, row.is_live, row.owner, row.run_id, row.dagster_run_id, ends_in_s)
 
     def list_live(self, dataset_ids: Sequence[DatasetId]) -> frozenset[DatasetId]:
         arguments = {"dataset_ids": list(dataset_ids)}

@@ -67,6 +67,7 @@ class Untar:
             content = _Content(archive, member.size_bytes)
             yield member, content
             content.skip_rest()
+        reading.require_end()
 
 
 @dataclass(slots=True)
@@ -102,6 +103,16 @@ class _Reading:
                     self._read_extended(header)
                 case _:
                     return self._member_of(header, records)
+
+    def require_end(self) -> None:
+        """RejectedError unless nothing but zeros follows: other bytes may be members, which must not be lost."""
+        while content := self.archive.source.read(CHUNK_BYTES):
+            if content.strip(b"\0"):
+                raise refuse_content(
+                    self.archive.path,
+                    "the tar archive goes on behind its end",
+                    "If it is several archives, one behind the other, unpack and pack them as one.",
+                )
 
     def _member_of(self, header: tarfile.TarInfo, records: Mapping[str, bytes]) -> Member:
         path = header.name

@@ -77,7 +77,9 @@ class Unzip:
             _check_directory(archive, archive.file)
             opened = zipfile.ZipFile(archive.file)
         with opened:
-            for info in sorted(opened.infolist(), key=lambda info: info.header_offset):
+            infos = sorted(opened.infolist(), key=lambda info: info.header_offset)
+            _require_first_at_begin(archive, opened, infos)
+            for info in infos:
                 member = _member_of(archive, info)
                 if member.kind != "file":
                     yield member, _NOTHING
@@ -126,14 +128,18 @@ _NOTHING: Final = _Nothing()
 
 
 def _check_directory(archive: Archive, file: BinaryIO) -> None:
-    """RejectedError if the archive's end announces more members, or more bytes about them, than are taken."""
+    """RejectedError if the archive's end announces more members, or more bytes about them, than are taken, or if it is
+    not the end of the file.
+    """
     size_bytes = file.seek(0, 2)
     start = file.seek(max(0, size_bytes - _COMMENT_BYTES_MAX - _END.size))
     tail = file.read()
     place = tail.rfind(b"PK\5\6", 0, len(tail) - _END.size + 4)
     if place < 0:
         raise zipfile.BadZipFile("it has no end of a zip archive")
-    _mark, _disk, _first, _here, members, directory_bytes, _offset, _comment = _END.unpack_from(tail, place)
+    _mark, _disk, _first, _here, members, directory_bytes, _offset, comment_bytes = _END.unpack_from(tail, place)
+    if place + _END.size + comment_bytes != len(tail):
+        raise zipfile.BadZipFile("bytes follow behind its end")
     before = start + place - _END_64_PLACE.size
     if before >= 0:
         file.seek(before)
@@ -152,6 +158,17 @@ def _check_directory(archive: Archive, file: BinaryIO) -> None:
             path=archive.path,
         )
     file.seek(0)
+
+
+def _require_first_at_begin(archive: Archive, opened: zipfile.ZipFile, infos: Sequence[zipfile.ZipInfo]) -> None:
+    """RejectedError for bytes before the first member: they may be another archive, whose members would be lost."""
+    begin = infos[0].header_offset if infos else opened.start_dir
+    if begin:
+        raise refuse_content(
+            archive.path,
+            f"the zip archive can't be read: {begin:,} bytes stand before its first member",
+            "If it is several archives, one behind the other, unpack and pack them as one.",
+        )
 
 
 def _member_of(archive: Archive, info: zipfile.ZipInfo) -> Member:

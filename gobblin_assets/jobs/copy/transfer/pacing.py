@@ -1,14 +1,16 @@
-"""Keeps one writer below its part of a rate: a bucket of tokens for bytes, and one for files.
+"""Keeps one writer, or the threads of one, below its part of a rate: a bucket of tokens for bytes, and one for files.
 
 What was moved is paid for afterwards: a writer that moved more than its bucket holds waits until the bucket is even
 again. So a file as large as the kernel moves at once goes through, and the rate holds over the seconds around it.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from gobblin_assets.jobs.copy.transfer.port import Rate
 from gobblin_assets.jobs.copy.transfer.writing import BinWork, ResultRow, RowSink, copy_bin
 
 BURST_S: Final = 1.0
@@ -74,3 +76,37 @@ class PacedSink:
             wait_s -= SLICE_S
             # Raises if the work was stopped.
             self._sink.moved(0)
+
+
+class ThreadPace:
+    """The pace of threads that share one part of a rate: each waits until what all of them moved is paid for.
+
+    ``is_stopped`` is asked while a thread waits; then it waits no longer.
+    """
+
+    def __init__(
+        self,
+        rate: Rate,
+        is_stopped: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._is_stopped = is_stopped
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        now_s = clock()
+        self._bytes = None if rate.bytes_per_s is None else TokenBucket(rate.bytes_per_s, now_s)
+        self._files = None if rate.files_per_s is None else TokenBucket(rate.files_per_s, now_s)
+
+    def spend(self, size_bytes: int, files: int) -> None:
+        now_s = self._clock()
+        with self._lock:
+            wait_s = max(
+                0.0 if self._bytes is None else self._bytes.take(size_bytes, now_s),
+                0.0 if self._files is None else self._files.take(files, now_s),
+            )
+        while wait_s > 0 and not self._is_stopped():
+            self._sleep(min(wait_s, SLICE_S))
+            wait_s -= SLICE_S

@@ -1,0 +1,74 @@
+"""What of a plan can't be published, by path: one error for all paths with the same trouble."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.files import FileIdentity
+
+NAMED_MAX: Final = 5
+"""Paths that an error names."""
+
+_TIMES_NS: Final = range(-(1 << 63), 1 << 63)
+"""What the log can write of a file: from 1677-09-21 to 2262-04-11."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Collects what is found while a plan is made; nothing has been copied then."""
+
+    _conflicts: list[str] = field(default_factory=list)
+    _owners: list[str] = field(default_factory=list)
+    _times: dict[str, list[str]] = field(default_factory=dict)
+    _lengths: dict[str, list[str]] = field(default_factory=dict)
+
+    def add_conflict(self, text: str) -> None:
+        """``text`` begins with the path."""
+        self._conflicts.append(text)
+
+    def add_owner(self, text: str) -> None:
+        self._owners.append(text)
+
+    def add_length(self, side: str, text: str) -> None:
+        """A name or path that is too long. ``side``: the option that can mend it."""
+        self._lengths.setdefault(side, []).append(text)
+
+    def check_time(self, side: str, path: str, identity: FileIdentity) -> None:
+        """``side``: ``source`` or ``destination``."""
+        if identity.mtime_ns is not None and identity.mtime_ns not in _TIMES_NS:
+            self._times.setdefault(side, []).append(ascii(path))
+
+    def require_none(self) -> None:
+        """RejectedError for the first kind of trouble there is."""
+        if self._conflicts:
+            raise RejectedError(
+                f"{len(self._conflicts)} names can't be published: {_name_some(self._conflicts)}",
+                field="destination",
+                hint="Move what stands there away, or exclude these names. Nothing was changed.",
+            )
+        if self._owners:
+            raise RejectedError(
+                f"this user can't give {len(self._owners)} files and directories their owners: "
+                f"{_name_some(self._owners)}",
+                field="preserve",
+                hint="Run as a user that may do this, or take u and g out of preserve. Nothing was copied.",
+            )
+        for side, found in self._times.items():
+            raise RejectedError(
+                f"{len(found)} files and directories have times before 1677-09-21 or after 2262-04-11: "
+                f"{_name_some(found)}",
+                field=side,
+                hint="Give them other times, or exclude them. Nothing was copied.",
+            )
+        for side, found in self._lengths.items():
+            raise RejectedError(
+                f"{len(found)} names are too long for the destination: {_name_some(found)}",
+                field=side,
+                hint="Shorten them, or exclude them. Nothing was copied.",
+            )
+
+
+def _name_some(found: Sequence[str]) -> str:
+    more = len(found) - NAMED_MAX
+    return "; ".join(found[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
