@@ -11,7 +11,7 @@ from gobblin_assets.jobs.copy.budgets import CopyBudget, RunBudget, parse_tiers
 from gobblin_assets.jobs.copy.copy_plan import CopyPlan, CopyPlanner
 from gobblin_assets.jobs.copy.copy_spec import CopyDatasetSpec
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, compare_trees
-from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.globs import match_any, parse_glob
 from gobblin_assets.jobs.copy.memory import MemoryRoom
 from gobblin_assets.jobs.copy.source_directories import place_of_origin
 from gobblin_assets.jobs.copy.transfer.preserve import parse_preserve
@@ -40,7 +40,7 @@ def plan(
 ) -> CopyPlan:
     budgets = (RunBudget(CopyBudget(files_max, bytes_max)), shared or RunBudget(CopyBudget()))
     planner = CopyPlanner(
-        *("/in", place, parse_preserve("pt"), lambda path: path == "_SUCCESS"),
+        *("/in", place, parse_preserve("pt"), match_any(CopyDatasetSpec().metadata, field="metadata")),
         budgets=budgets,
         tiers=parse_tiers(go_first),
     )
@@ -81,6 +81,13 @@ def test_a_new_directory_is_one_item_whose_owner_may_move_it() -> None:
     assert item.directories[0][0] == "e"
     assert item.desired.mode == 0o755
     assert item.files[0].desired.mode == 0o555
+
+
+@pytest.mark.parametrize(("name", "is_metadata"), [("metadata/v1", True), ("x", False)])
+def test_a_new_directory_is_metadata_if_all_of_its_files_are(name: str, is_metadata: bool) -> None:
+    files = [entry("d/_SUCCESS"), directory("d/metadata"), entry("d/metadata/v0")]
+    found = plan([directory("d"), *files, entry(f"d/{name}")])
+    assert [item.number in found.metadata for item in found.items] == [is_metadata]
 
 
 def test_a_new_directory_without_files_is_made_with_those_inside() -> None:

@@ -193,7 +193,10 @@ class CopyPlanner:
         self._tell(file.path, action, found.why, found.source.identity.size_bytes)
 
     def _copy_tree(self, found: Difference) -> None:
-        """A new directory is published by one rename; without a file in it, its directories are made."""
+        """A new directory is published by one rename; without a file in it, its directories are made.
+
+        Among metadata, if all of its files are.
+        """
         if found.source is None:
             return
         directories = [entry for entry in found.below if entry.kind is EntryKind.DIRECTORY]
@@ -204,11 +207,13 @@ class CopyPlanner:
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
-        start, path = len(found.path) + 1, self._path(found.path)
+        start, path, number = len(found.path) + 1, self._path(found.path), self._next()
         copied = tuple(map(self._file, files))
+        if all(self.is_metadata(entry.path) for entry in files):
+            self._metadata.add(number)
         self._items.append(
             CopyItem(
-                number=self._next(),
+                number=number,
                 path=path,
                 files=copied,
                 is_directory=True,
