@@ -90,7 +90,7 @@ class _EnsureDirectoryCodec:
 
 
 class _PlaceDirectoryCodec:
-    """One row for each file; the payload has the directory's inode."""
+    """One row for each file; the payload has the directory's inode, and METADATA behind it."""
 
     def to_columns(self, steps: Sequence[PlaceDirectory], first: int) -> Sequence[Sequence[object]]:
         files = [(number, step, file) for number, step in enumerate(steps, first) for file in step.files]
@@ -105,20 +105,21 @@ class _PlaceDirectoryCodec:
             [file.identity.mtime_ns for _, _, file in files],
             [file.identity.tag for _, _, file in files],
             [0] * len(files),
-            [str(step.inode) for _, step, _ in files],
+            [f"{step.inode}{METADATA if step.is_metadata else ''}" for _, step, _ in files],
         ]
 
     def from_rows(self, rows: Iterable[StepRow]) -> Iterator[CommitStep]:
         for _number, group in groupby(rows, key=itemgetter(0)):
             files = list(group)
-            _, _, source_dir, number, target, *_others, inode = files[0]
+            _, _, source_dir, number, target, *_others, payload = files[0]
             staging, writer = split_source(source_dir)
             yield PlaceDirectory(
-                *(staging, target, number or "", writer, int(inode)),
+                *(staging, target, number or "", writer, int(payload.removesuffix(METADATA))),
                 files=tuple(
-                    DataFile(name, FileIdentity(size, file_inode, mtime, tag), 0)
-                    for _, _, _, _, _, name, size, file_inode, mtime, tag, _, _ in files
+                    DataFile(name, FileIdentity(size, inode, mtime, tag), 0)
+                    for _, _, _, _, _, name, size, inode, mtime, tag, _, _ in files
                 ),
+                is_metadata=payload.endswith(METADATA),
             )
 
 

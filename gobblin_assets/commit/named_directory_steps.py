@@ -18,11 +18,13 @@ from gobblin_assets.model.files import DataFile
 class PlaceDirectory(WrittenStep):
     """Publish a directory that is new as a whole, by one rename; an empty directory at its name gives way.
 
-    ``inode``: that of the staged directory. ``files``: every file below it, by names relative to it.
+    ``inode``: that of the staged directory. ``files``: every file below it, by names relative to it. ``is_metadata``:
+    all of them are.
     """
 
     inode: int
     files: tuple[DataFile, ...]
+    is_metadata: bool = False
 
     def __post_init__(self) -> None:
         if not self.files:
@@ -34,7 +36,7 @@ class PlaceDirectory(WrittenStep):
 
     @property
     def phase(self) -> int:
-        return Phase.NEW
+        return Phase.METADATA if self.is_metadata else Phase.NEW
 
     def judge(self, entry: TreeEntry | None) -> Found:
         if entry is None:

@@ -29,13 +29,17 @@ class FilesAtNames:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryAtName:
-    """A staged directory that is new as a whole; ``files`` are all below it, by names relative to it."""
+    """A staged directory that is new as a whole; ``files`` are all below it, by names relative to it.
+
+    ``is_metadata``: as in ``FilesAtNames``, of all of them.
+    """
 
     number: int
     path: str
     writer: str
     inode: int
     files: tuple[DataFile, ...]
+    is_metadata: bool = False
 
 
 @dataclass(frozen=True, slots=True)

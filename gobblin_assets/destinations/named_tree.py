@@ -94,8 +94,9 @@ class NamedTree(GivenNames):
                 places = _places_of(output.numbers, output.paths, slots, root)
                 return StepColumns(REMOVE_FILE, Phase.REMOVALS, columns_of_removed(places, output.identities))
             case DirectoryAtName():
-                place = published_place(root, output.path)
-                return PlaceDirectory(staging, place, str(output.number), output.writer, output.inode, output.files)
+                place, number = published_place(root, output.path), str(output.number)
+                staged = (output.writer, output.inode, output.files, output.is_metadata)
+                return PlaceDirectory(staging, place, number, *staged)
             case ParentDirectory():
                 return EnsureDirectory(staging, published_place(root, output.path), str(output.number))
             case _:

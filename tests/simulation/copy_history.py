@@ -154,7 +154,10 @@ def _allow(allowed: dict[str, set[Version]], step: NamedStep, *, is_given_up: bo
 
 
 def _look_at_order(steps: Sequence[NamedStep], disk: SimDisk, visible: Mapping[str, FileIdentity], when: str) -> None:
-    """A new directory comes whole, and nothing of a phase is visible before all of the phases before it."""
+    """A new directory comes whole, and nothing of a phase is visible before all of the phases before it.
+
+    The phases are those that users are promised.
+    """
     begun: set[int] = set()
     undone: set[int] = set()
     for step in steps:
@@ -165,11 +168,23 @@ def _look_at_order(steps: Sequence[NamedStep], disk: SimDisk, visible: Mapping[s
         if isinstance(step, EnsureDirectory):
             is_done = disk.is_directory(step.target)
         if is_done or (old is not None and visible.get(step.target) != old):
-            begun.add(step.phase)
+            begun.add(_phase_of(step))
         if not is_done:
-            undone.add(step.phase)
+            undone.add(_phase_of(step))
     too_early = {phase for phase in begun if any(earlier < phase for earlier in undone)}
     assert not too_early, f"the phases {too_early} have begun, and {undone} are not done{when}"
+
+
+def _phase_of(step: NamedStep) -> int:
+    """By what the step does and the names of its files: directories, new files, replacements, metadata, removals."""
+    if isinstance(step, EnsureDirectory):
+        return 0
+    if isinstance(step, RemoveFile):
+        return 4
+    names = (path.removeprefix(f"{PLACE}/").split("/") for path, _identity, _rows in step.published())
+    if all(name[-1] == "_SUCCESS" or "metadata" in name[:-1] for name in names):
+        return 3
+    return 2 if isinstance(step, ReplaceFile) else 1
 
 
 def _paths_of(step: NamedStep) -> set[str]:

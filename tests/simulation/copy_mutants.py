@@ -9,6 +9,7 @@ from gobblin_assets.commit import attempt_capture, cleanup, execution, named_ste
 from gobblin_assets.commit.attempt_capture import capture_chain
 from gobblin_assets.commit.attempts import captured_directory
 from gobblin_assets.commit.named_decisions import Act, Found, decide_replace
+from gobblin_assets.commit.named_directory_steps import PlaceDirectory
 from gobblin_assets.commit.named_steps import SLOTS, NamedStep, Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import find_phase
 from gobblin_assets.commit.steps import StepVerdict
@@ -177,6 +178,10 @@ def _removals_first() -> AbstractContextManager[Any]:
     return mock.patch.object(execution, "find_phase", mutant)
 
 
+def _new_directories_come_first() -> AbstractContextManager[Any]:
+    return mock.patch.object(PlaceDirectory, "phase", Phase.NEW)
+
+
 def _only_names_are_synced() -> AbstractContextManager[Any]:
     def mutant(self: NamedStep, captured: Any = None) -> tuple[str, ...]:
         return tuple(_TOUCHES(self, captured))[:1]
@@ -257,6 +262,7 @@ IN_THE_COPY_WORLD = (
     Mutant("attributes are set by name", _attributes_set_by_name),
     Mutant("verified by existence", _verified_by_existence),
     Mutant("removals come first", _removals_first),
+    Mutant("new directories come first, also of metadata", _new_directories_come_first),
     Mutant("slots are not synced", _only_names_are_synced),
     Mutant("two tasks write one name", _planned_twice),
 )

@@ -120,9 +120,9 @@ class CopyWorld(World):
 
     def change_source(self) -> None:
         """Each file gets another version, comes back, or goes."""
-        names = {"added", "changed", "removed", "new/one", "_SUCCESS"}
+        names = {"added", "changed", "removed", "new/one", "metadata/one", "_SUCCESS"}
         there = {path.removeprefix(f"{SOURCE}/{URN}/") for path in self.disk.files() if path.startswith(SOURCE)}
-        self.write_source("changed", "new/one", "_SUCCESS", *sorted(names - there))
+        self.write_source("changed", "new/one", "metadata/one", "_SUCCESS", *sorted(names - there))
         self.remove_source(*sorted(there & {"added", "removed"}))
 
     def write_as_a_stranger(self, name: str, before: FileIdentity | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from gobblin_assets.commit.named_directory_steps import EnsureDirectory, PlaceDirectory
-from gobblin_assets.commit.named_steps import PlaceFile, RemoveFile, ReplaceFile
+from gobblin_assets.commit.named_steps import Phase, PlaceFile, RemoveFile, ReplaceFile
 from gobblin_assets.commit.segment import Segment, decode_segment, encode_segments
 from gobblin_assets.commit.steps import CommitStep
 from gobblin_assets.destinations.named_tree import NamedTree
@@ -124,6 +124,16 @@ def test_columns_make_the_segments_that_steps_would_make_byte_for_byte() -> None
     assert decode(segments) == list(STEPS)
     assert segments == encode_segments(STEPS, role=Role.DATA, partition="")
     assert steps_of(copied) == segments, "outputs can be asked for again"
+
+
+def test_a_directory_of_metadata_comes_after_replacements() -> None:
+    items = (directory(1, "metadata", "v1"), item(2, "changed"))
+    copied = CopiedFiles(CopyPlan("/in", NOTHING_PRESERVED, items, {2: OLD}, metadata=frozenset({1})))
+    report(items, copied)
+    assert [(step.kind, step.phase) for step in decode(steps_of(copied))] == [
+        ("replace_file", Phase.REPLACEMENTS),
+        ("place_directory", Phase.METADATA),
+    ]
 
 
 @pytest.mark.parametrize("steps_max", [1, 2, 3])

@@ -32,7 +32,7 @@ def directory(path: str) -> TreeEntry:
 
 
 def is_metadata(path: str) -> bool:
-    return path.startswith("metadata/") or path.rpartition("/")[2] == "_SUCCESS"
+    return "/metadata/" in f"/{path}" or path.rpartition("/")[2] == "_SUCCESS"
 
 
 def plan(
@@ -91,6 +91,13 @@ def test_a_new_directory_is_one_item_whose_owner_may_move_it() -> None:
     assert item.directories[0][0] == "e"
     assert item.desired.mode == 0o755
     assert item.files[0].desired.mode == 0o555
+
+
+@pytest.mark.parametrize(("name", "is_metadata"), [("metadata/v1", True), ("x", False)])
+def test_a_new_directory_is_metadata_if_all_of_its_files_are(name: str, is_metadata: bool) -> None:
+    files = [entry("d/_SUCCESS"), directory("d/metadata"), entry("d/metadata/v0")]
+    found = plan([directory("d"), *files, entry(f"d/{name}")])
+    assert [item.number in found.metadata for item in found.items] == [is_metadata]
 
 
 def test_a_new_directory_without_files_is_made_with_those_inside() -> None:
@@ -169,9 +176,8 @@ def test_a_new_directory_of_metadata_alone_is_published_with_the_metadata() -> N
 
     found = plan(source)
 
-    assert [item.path for item in found.items] == ["a", "z", "metadata/v1/x"]
-    assert [item.path for item in found.items if item.number in found.metadata] == ["metadata/v1/x"]
-    assert [path for _number, path, _desired in found.directories] == ["metadata", "metadata/v1"]
+    assert [item.path for item in found.items] == ["a", "z", "metadata"]
+    assert [item.path for item in found.items if item.number in found.metadata] == ["metadata"]
     some = plan(source, files_max=1)
     assert [item.path for item in some.items] == ["a"]
     assert not some.directories

@@ -65,7 +65,7 @@ STEPS = st.one_of(
     st.builds(PlaceFile, PATHS, PATHS, NAMES, NAMES, IDENTITIES, st.booleans()),
     st.builds(ReplaceFile, PATHS, PATHS, NAMES, NAMES, IDENTITIES, IDENTITIES, st.booleans(), st.booleans()),
     st.builds(RemoveFile, PATHS, PATHS, NAMES, IDENTITIES),
-    st.builds(PlaceDirectory, PATHS, PATHS, NAMES, NAMES, st.integers(0, 2**64 - 1), FILES),
+    st.builds(PlaceDirectory, PATHS, PATHS, NAMES, NAMES, st.integers(0, 2**64 - 1), FILES, st.booleans()),
     st.builds(EnsureDirectory, PATHS, PATHS, NAMES),
 )
 MANY = st.lists(STEPS, min_size=1, max_size=8)
@@ -130,6 +130,12 @@ def test_places_lead_into_the_attempt_wherever_it_stands(steps: list[NamedStep])
             assert place.startswith("/now/")
 
 
+def test_a_directory_that_an_earlier_release_stored_is_read() -> None:
+    step = PlaceDirectory("/s", "/t/d", "4", "w", 9, (DataFile("f", FileIdentity(3, 1, 2), 0),))
+    assert next(kind for kind in NAMED_KINDS if kind.name == step.kind).codec.to_columns([step], 0)[-1] == ["9"]
+    assert decode(encode([step])) == [step]
+
+
 def test_every_kind_has_its_phase_and_its_codec() -> None:
     identity = FileIdentity(3, 1, 2)
     steps: list[NamedStep] = [
@@ -138,6 +144,7 @@ def test_every_kind_has_its_phase_and_its_codec() -> None:
         PlaceFile("/s", "/t/manifest", "2", "w", identity, is_metadata=True),
         ReplaceFile("/s", "/t/replaced", "3", "w", identity, identity, exchanges=True),
         PlaceDirectory("/s", "/t/d", "4", "w", 9, (DataFile("f", identity, 0),)),
+        PlaceDirectory("/s", "/t/metadata", "5", "w", 9, (DataFile("f", identity, 0),), is_metadata=True),
         PlaceFile("/s", "/t/new", "5", "w", identity),
         EnsureDirectory("/s", "/t", "6"),
     ]
@@ -150,6 +157,7 @@ def test_every_kind_has_its_phase_and_its_codec() -> None:
         "/t/replaced",
         "/t/_SUCCESS",
         "/t/manifest",
+        "/t/metadata",
         "/t/removed",
     ]
     kinds = {kind.name for segment in segments for kind in find_kinds(segment.payload, segment.digest)}

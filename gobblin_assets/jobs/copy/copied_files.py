@@ -155,7 +155,8 @@ class CopiedFiles:
         if inode is None:
             raise _untold(item.path)
         files = tuple(DataFile(name, identity, 0) for name, identity in names)
-        return DirectoryAtName(item.number, item.path, writer, inode, files)
+        is_metadata = item.number in self._plan.metadata
+        return DirectoryAtName(item.number, item.path, writer, inode, files, is_metadata)
 
     def _files_of(self, item: CopyItem) -> list[FileResult]:
         return [each for each in self._of_directories[item.number] if not each.is_directory]

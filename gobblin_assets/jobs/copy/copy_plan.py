@@ -187,26 +187,18 @@ class CopyPlanner:
         """A new directory of metadata alone, too; in any other, metadata is published with the files beside it."""
         if found.kind is not DifferenceKind.CREATE_TREE:
             return self.is_metadata(found.path)
-        is_archive = isinstance(found.source, ConvertedEntry) and found.source.is_archive
         files = [entry.path for entry in found.below if entry.kind is EntryKind.FILE]
-        return bool(files) and not is_archive and all(map(self.is_metadata, files))
+        return bool(files) and all(map(self.is_metadata, files))
 
     def _copy_metadata(self) -> None:
         must_wait = bool(self._waiting.files)
         for each in sorted(self._at_last, key=self._tier_of):
-            entries = [entry for entry in (each.source, *each.below) if entry is not None]
-            files = [entry for entry in entries if entry.kind is EntryKind.FILE]
             if must_wait:
-                size_bytes = sum(entry.identity.size_bytes for entry in files)
-                self._waiting.add(self._tier_of(each), len(files), size_bytes)
-            elif each.kind is not DifferenceKind.CREATE_TREE:
-                self._copy(each)
+                entries = [entry for entry in (each.source, *each.below) if entry is not None]
+                sizes = [entry.identity.size_bytes for entry in entries if entry.kind is EntryKind.FILE]
+                self._waiting.add(self._tier_of(each), len(sizes), sum(sizes))
             else:
-                for entry in entries:
-                    if entry.kind is EntryKind.DIRECTORY:
-                        self._need(self._path(entry.path), entry, each.why)
-                for entry in files:
-                    self._copy(Difference(DifferenceKind.CREATE, entry.path, each.why, entry))
+                self._copy_any(each)
 
     def _remove_extras(self) -> None:
         if self._waiting.files:
@@ -233,7 +225,10 @@ class CopyPlanner:
         self._tell(file.path, action, found.why, found.source.identity.size_bytes)
 
     def _copy_tree(self, found: Difference) -> None:
-        """A new directory is published by one rename; without a file in it, its directories are made."""
+        """A new directory is published by one rename; without a file in it, its directories are made.
+
+        Among metadata, if all of its files are.
+        """
         if found.source is None:
             return
         directories = [entry for entry in found.below if entry.kind is EntryKind.DIRECTORY]
@@ -244,13 +239,15 @@ class CopyPlanner:
             return
         if not self._take(found, len(files), sum(entry.identity.size_bytes for entry in files)):
             return
-        start, path = len(found.path) + 1, self._path(found.path)
+        start, path, number = len(found.path) + 1, self._path(found.path), self._next()
         for entry in (found.source, *found.below):
             self._check_length(self._path(entry.path), entry, entry.path[start:])
         copied = tuple(map(self._file, files))
+        if all(self.is_metadata(entry.path) for entry in files):
+            self._metadata.add(number)
         self._items.append(
             CopyItem(
-                number=self._next(),
+                number=number,
                 path=path,
                 files=copied,
                 is_directory=True,
