@@ -52,7 +52,7 @@ RUN_KILLS = [
 def test_every_failpoint_is_killed_somewhere() -> None:
     elsewhere = {
         *(*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING, *OF_A_CAPTURE, *OF_A_REUSE, *OF_A_CONVERSION),
-        Failpoint.EVENTS_SENT,
+        *(Failpoint.EVENTS_SENT, Failpoint.CLAIM_INTENDED, Failpoint.OPEN_SEQUENCE_ENDED),
     }
     here = {*OF_A_RUN, *ONCE_IN_A_RUN, *OF_A_REFRESH, *OF_RECOVERY, *OF_ABANDONMENT}
     assert {*here, *OF_A_FOLD, *elsewhere} == set(Failpoint)
