@@ -1,8 +1,8 @@
 """``NamedFiles`` on HDFS.
 
 A name is durable when the NameNode has answered: its log is synced before. Bytes are durable when a file was closed by
-a stream of this package (``streams``). A rename never replaces (``rename2`` without OVERWRITE); names can't be
-exchanged, so that a replacement is two renames.
+a stream of this package (``streams``). A rename replaces nothing (``rename2`` without OVERWRITE) but, where a directory
+is moved, an empty directory; names can't be exchanged, so that a replacement is two renames.
 """
 
 import io
@@ -252,7 +252,7 @@ class HdfsFileSystem:
                 self._web.put(entry.path, "SETPERMISSION", action="change the mode of", permission=f"{wanted:o}")
 
     def probe(self, staging_root: str, final_root: str) -> None:
-        rehearse_publication(self, staging_root, final_root, self._option)
+        rehearse_publication(self, self._list_entries, staging_root, final_root, self._option)
 
     def _mode_of(self, default: int) -> int:
         """HDFS applies no umask to what a client says."""
@@ -270,20 +270,23 @@ class HdfsFileSystem:
         """Every file and directory below, in no order, by full paths. What disappears meanwhile is left out."""
         pending = [directory]
         while pending:
-            current = pending.pop()
-            for each in self._list_directory(current):
-                if not each["pathSuffix"]:
-                    raise ConflictError(f"{current} is not a directory", path=current)
-                entry = entry_of_status(posixpath.join(current, each["pathSuffix"]), each)
+            for entry in self._list_entries(pending.pop()):
                 if entry.kind is EntryKind.DIRECTORY:
                     pending.append(entry.path)
                 elif entry.kind is not EntryKind.FILE:
                     raise _unexpected(entry, "files and directories only")
                 yield entry
 
-    def _list_directory(self, directory: str) -> Iterator[Mapping[str, Any]]:
+    def _list_entries(self, directory: str, after: str = "") -> Iterator[TreeEntry]:
+        """Those directly below, behind the name ``after`` in the NameNode's order, by full paths."""
+        for each in self._list_directory(directory, after):
+            if not each["pathSuffix"]:
+                raise ConflictError(f"{directory} is not a directory", path=directory)
+            yield entry_of_status(posixpath.join(directory, each["pathSuffix"]), each)
+
+    def _list_directory(self, directory: str, after: str) -> Iterator[Mapping[str, Any]]:
         """Nothing if it is missing, and nothing more if it disappears."""
-        for page in list_pages(self._web, directory):
+        for page in list_pages(self._web, directory, after):
             if not isinstance(page, HdfsFailure):
                 yield from page
             elif page.kind not in MISSING:
