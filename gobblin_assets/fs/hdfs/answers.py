@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.settings import PREFIX
+from gobblin_assets.fs.placement import make_placement
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -31,7 +32,7 @@ _WAITS: Final = {
     "RecoveryInProgressException": "Another writer has it open.",
     "UnresolvedPathException": "A symbolic link lies on the way.",
 }
-_FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
+FORBIDDEN: Final = frozenset({"AccessControlException", "AuthorizationException", "SecurityException"})
 _BAD_NAMES: Final = frozenset({"InvalidPathException", "IllegalArgumentException", "PathComponentTooLongException"})
 _TOO_LONG: Final = frozenset(
     {"FSLimitException", "PathComponentTooLongException", "MaxDirectoryItemsExceededException"}
@@ -90,7 +91,7 @@ def explain_failure(failure: HdfsFailure, *, action: str, path: str, option: str
     said = f"can't {action} {path}: {failure}"
     if failure.kind in _WAITS:
         return RetryableError(said, hint=_WAITS[failure.kind], path=path)
-    if failure.kind in _FORBIDDEN:
+    if failure.kind in FORBIDDEN:
         return RejectedError(
             said, field=option, hint="Give the HDFS user that runs this the right to do it there.", path=path
         )
@@ -114,7 +115,10 @@ def entry_of_status(path: str, found: Mapping[str, Any]) -> TreeEntry:
         kind = _KINDS.get(str(found["type"]), EntryKind.SPECIAL)
         size_bytes = int(found["length"]) if kind is EntryKind.FILE else 0
         identity = FileIdentity(size_bytes, int(found["fileId"]), int(found["modificationTime"]) * MS_NS)
-        return TreeEntry(path, kind, identity, int(str(found["permission"]), 8))
+        # A directory has neither, and tells them as 0.
+        stored = (int(found.get("replication", 0)) or None, int(found.get("blockSize", 0)) or None)
+        placement = make_placement(found.get("owner"), found.get("group"), *stored)
+        return TreeEntry(path, kind, identity, int(str(found["permission"]), 8), placement=placement)
     except (KeyError, TypeError, ValueError) as error:
         raise _incomplete(path) from error
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.answers import (
+    FORBIDDEN,
     MISSING,
     MS_NS,
     NO_DIRECTORY,
@@ -38,6 +39,7 @@ from gobblin_assets.fs.hdfs.streams import (
 from gobblin_assets.fs.hdfs.tree import HdfsTree
 from gobblin_assets.fs.hdfs.web import WebHdfs
 from gobblin_assets.fs.named_files import ExchangeOutcome
+from gobblin_assets.fs.placement import AS_GIVEN, Placement
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity, FileStat
@@ -110,9 +112,10 @@ class HdfsFileSystem:
     def create_file(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self._streams.create(path, self._mode_of(FILE_MODE)))
 
-    def create_staged(self, path: str, mode: int | None) -> HdfsWriter:
+    def create_staged(self, path: str, mode: int | None, placement: Placement | None = None) -> HdfsWriter:
+        bits = FILE_MODE if mode is None else mode & _MODE_BITS
         with _gone_parent(path):
-            return self._streams.create(path, FILE_MODE if mode is None else mode & _MODE_BITS)
+            return self._streams.create(path, bits, placement or AS_GIVEN)
 
     def make_staged_directory(self, path: str, mode: int | None) -> None:
         with _gone_parent(path):
@@ -120,7 +123,9 @@ class HdfsFileSystem:
         if not is_made:
             raise ConflictError(f"{path} is there already", hint="Each staged name is made once.", path=path)
 
-    def set_attributes(self, path: str, mode: int | None, mtime_ns: int | None) -> TreeEntry:
+    def set_attributes(
+        self, path: str, mode: int | None, mtime_ns: int | None, placement: Placement | None = None
+    ) -> TreeEntry:
         """A time is cut to milliseconds. RejectedError for one before 1970."""
         if mtime_ns is not None and mtime_ns < 0:
             raise RejectedError(
@@ -137,7 +142,26 @@ class HdfsFileSystem:
         entry = self.find_entry(path)
         if entry is None:
             raise RetryableError(f"{path} disappeared while it was being written", path=path)
+        if placement is not None:
+            self._give_owner(path, placement, entry.placement or AS_GIVEN)
         return entry
+
+    def _give_owner(self, path: str, wanted: Placement, found: Placement) -> None:
+        """What it has already is not asked for: HDFS refuses even that to a user who is not of the group."""
+        pairs = {"owner": (wanted.owner, found.owner), "group": (wanted.group, found.group)}
+        changes = {name: new for name, (new, old) in pairs.items() if new is not None and new != old}
+        if not changes:
+            return
+        action = f"give the {' and the '.join(f'{name} {value}' for name, value in changes.items())} to"
+        answer = self._web.change("PUT", path, "SETOWNER", action=action, **changes)
+        if isinstance(answer, HdfsFailure) and answer.kind in FORBIDDEN:
+            raise RejectedError(
+                f"can't {action} {path}: {answer}",
+                field="preserve",
+                hint="Run as a superuser of HDFS, or take u and g out of preserve.",
+                path=path,
+            )
+        self._web.require(answer, action, path, changes=True)
 
     def make_directories(self, directory: str) -> None:
         mode = f"{self._mode_of(DIRECTORY_MODE):o}"

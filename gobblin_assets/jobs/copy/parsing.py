@@ -32,6 +32,7 @@ from gobblin_assets.jobs.copy.filters import parse_filters
 from gobblin_assets.jobs.copy.finders import open_finder
 from gobblin_assets.jobs.copy.found_options import dataset_of, list_overridden
 from gobblin_assets.jobs.copy.globs import parse_glob
+from gobblin_assets.jobs.copy.kept_attributes import check_placement
 from gobblin_assets.jobs.copy.sameness import SameRule
 from gobblin_assets.jobs.copy.stream_finder import StreamDatasetFinder
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
@@ -97,6 +98,7 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
     overridden = list_overridden(spec)
     for number, each in enumerate(overridden):
         _check_dataset(each.model_copy(update={"partitions": PartitionsSpec()}), f"overrides[{number}]")
+    check_placement(spec)
     written = _list_written(spec)
     _check_network(spec, [*written, *overridden])
     _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(written)])
