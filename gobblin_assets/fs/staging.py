@@ -2,6 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
+from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.tree import TreeEntry
 
 
@@ -28,12 +29,17 @@ class StagingFiles(Protocol):
 
     def to_uri(self, path: str) -> str: ...
 
-    def create_staged(self, path: str, mode: int | None) -> StagedStream:
-        """``mode``: the permission bits; None: as the file system gives them."""
+    def create_staged(self, path: str, mode: int | None, placement: Placement | None = None) -> StagedStream:
+        """``mode``: the permission bits; None: as the file system gives them. ``placement``: how bytes are stored."""
         ...
 
     def make_staged_directory(self, path: str, mode: int | None) -> None: ...
 
-    def set_attributes(self, path: str, mode: int | None, mtime_ns: int | None) -> TreeEntry:
-        """Give what is at ``path`` these permission bits and this time, and return its entry after that."""
+    def set_attributes(
+        self, path: str, mode: int | None, mtime_ns: int | None, placement: Placement | None = None
+    ) -> TreeEntry:
+        """Give what is at ``path`` these permission bits, this time, and the owner and the group of ``placement``.
+
+        Returns its entry. RejectedError names ``preserve`` if this user may not give it its owner.
+        """
         ...

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from gobblin_assets.fs.placement import Placement
 from gobblin_assets.model.files import FileIdentity
 
 Descend = Callable[[str], bool]
@@ -25,7 +26,7 @@ class TreeEntry:
     """One entry of a listed tree. ``path`` is relative to the tree's root, with ``/`` between its names.
 
     ``mode``: the permission bits. ``owner`` and ``group`` are numbers. ``mode``, ``owner`` and ``group`` are None where
-    a file system has none.
+    a file system has none. ``placement``: what a distributed one tells besides, owners by name among it.
     """
 
     path: str
@@ -34,6 +35,7 @@ class TreeEntry:
     mode: int | None = None
     owner: int | None = None
     group: int | None = None
+    placement: Placement | None = None
 
 
 class Tree(Protocol):

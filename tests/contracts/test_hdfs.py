@@ -16,6 +16,7 @@ from gobblin_assets.errors import (
     RetryableError,
 )
 from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
+from gobblin_assets.fs.hdfs.probe import LEFT_BEHIND_S, PROBE_PREFIX
 from gobblin_assets.fs.hdfs.settings import HdfsSettings
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.port import RenameOutcome
@@ -121,6 +122,21 @@ def test_a_probe_leaves_nothing(place: HdfsPlace) -> None:
     assert place.list_all() == []
     with pytest.raises(RejectedError, match="file"):
         place.fs.probe(f"{place.write(place.at('file'))}/staging", place.at("final"))
+
+
+def test_a_probe_removes_what_killed_probes_left_an_hour_ago(hdfs_server: HdfsServer) -> None:
+    """By the cluster's clock, which the time of the probe's own directory tells."""
+    place, client = HdfsPlace(hdfs_server), HdfsClient(hdfs_server.http_address)
+    old = [place.mkdir(place.at(f"{root}/{PROBE_PREFIX}old")) for root in ("final", "staging")]
+    young = place.mkdir(place.at(f"final/{PROBE_PREFIX}young"))
+    other = place.mkdir(place.at("final/.gobblin-other"))
+    place.write(f"{old[0]}/file")
+    now_ms = int(client.ask("GET", young, "GETFILESTATUS")["FileStatus"]["modificationTime"])
+    long_ago = str(now_ms - int(LEFT_BEHIND_S * 1_000) - 60_000)
+    for path in (*old, other):
+        client.ask("PUT", path, "SETTIMES", modificationtime=long_ago, accesstime="-1")
+    place.fs.probe(place.at("staging"), place.at("final"))
+    assert place.list_all() == ["final", "final/.gobblin-other", f"final/{PROBE_PREFIX}young", "staging"]
 
 
 # --- trees

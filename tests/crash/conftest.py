@@ -14,7 +14,7 @@ from tests.support.table_lake import make_any_lake
 
 @pytest.fixture(params=COMBINATIONS, ids="-".join)
 def lake(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Lake:
-    """Also of the kind ``TABLES`` and in a bucket, where a test asks for it by ``with_tables`` or ``with_objects``."""
+    """Also of the kind ``TABLES`` and in a bucket, on HDFS, where a test asks for it by the marks of ``table_lake``."""
     return make_any_lake(request, database_url, tmp_path)
 
 

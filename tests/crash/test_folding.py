@@ -19,7 +19,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.lake import JOB, Lake, World, start_worker
-from tests.support.table_lake import with_objects
+from tests.support.table_lake import with_stores
 
 OF_A_FOLD = (Failpoint.FOLD_SEGMENTS_JOINED, Failpoint.FOLD_COMMITTED)
 KILLED = -signal.SIGKILL
@@ -54,7 +54,7 @@ def check_nothing_is_strange(world: World) -> None:
         assert (finding.forgotten, finding.missing, finding.is_behind) == ((), (), False)
 
 
-@with_objects
+@with_stores
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("point", OF_A_FOLD, ids=str)
 def test_a_killed_fold_is_whole_or_nothing(folding: Lake, world: World, point: Failpoint, count: int) -> None:
@@ -85,7 +85,7 @@ def test_a_fold_that_is_not_acknowledged_is_done_once(folding: Lake, world: Worl
     assert count_folds(world) == len(folding.urns)
 
 
-@with_objects
+@with_stores
 def test_who_is_paused_past_the_lease_folds_nothing_any_more(folding: Lake, world: World) -> None:
     """It wakes up between two folds, after others have refreshed all that it was going to fold."""
     worker = start_worker(folding, failpoint=f"{Failpoint.FOLD_COMMITTED}=stop")
@@ -113,7 +113,7 @@ def test_a_reader_whose_list_is_from_before_the_fold_finds_its_files(folding: La
         assert all(Path(path).exists() for path in paths[urn])
 
 
-@with_objects
+@with_stores
 def test_what_was_folded_is_refreshed_and_forgotten(folding: Lake, world: World) -> None:
     folder = World(folding)
     folder.run()

@@ -9,7 +9,7 @@ from gobblin_assets.model.extract import Mode
 from tests.crash.test_kills import kill_at, open_sequence
 from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
-from tests.support.table_lake import with_objects
+from tests.support.table_lake import with_stores
 
 COMMITS = (
     Failpoint.LEASE_TAKEN,
@@ -22,7 +22,7 @@ COMMITS = (
 )
 
 
-@with_objects
+@with_stores
 @pytest.mark.parametrize(("mode", "point"), cross((Mode.APPEND, Mode.REFRESH), COMMITS), ids=str)
 def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
     lake: Lake, world: World, point: Failpoint, mode: Mode
@@ -37,7 +37,7 @@ def test_an_acknowledgement_lost_after_commit_is_resolved_by_the_log(
     world.check_exactly_once()
 
 
-@with_objects
+@with_stores
 @pytest.mark.parametrize("point", [Failpoint.ABANDON_RECORDED, Failpoint.ABANDON_COMMITTED], ids=str)
 def test_an_abandonment_survives_a_lost_acknowledgement(lake: Lake, world: World, point: Failpoint) -> None:
     kill_at(lake, f"{Failpoint.STEP_AFTER}=kill")
@@ -52,7 +52,7 @@ def test_an_abandonment_survives_a_lost_acknowledgement(lake: Lake, world: World
     world.check_exactly_once()
 
 
-@with_objects
+@with_stores
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_rename_that_took_effect_and_reported_an_error_is_found_done(lake: Lake, world: World, count: int) -> None:
     worker = start_worker(lake, failpoint=f"{Failpoint.STEP_AFTER}=error@{count}")
@@ -64,7 +64,7 @@ def test_a_rename_that_took_effect_and_reported_an_error_is_found_done(lake: Lak
     world.check_exactly_once()
 
 
-@with_objects
+@with_stores
 def test_an_attempt_that_fails_after_writing_is_tried_again_elsewhere(lake: Lake, world: World) -> None:
     worker = start_worker(lake, failpoint=f"{Failpoint.ATTEMPT_WRITTEN}=error,{Failpoint.ATTEMPT_DURABLE}=error@2")
 
@@ -73,7 +73,7 @@ def test_an_attempt_that_fails_after_writing_is_tried_again_elsewhere(lake: Lake
     world.check_exactly_once()
 
 
-@with_objects
+@with_stores
 def test_under_full_a_failed_unit_publishes_nothing_of_its_dataset(lake: Lake, world: World) -> None:
     broken = World(replace(lake, bad_units=(1,)))
 
@@ -87,7 +87,7 @@ def test_under_full_a_failed_unit_publishes_nothing_of_its_dataset(lake: Lake, w
     broken.close()
 
 
-@with_objects
+@with_stores
 def test_under_successful_the_good_prefix_is_published_and_the_rest_read_again(lake: Lake, world: World) -> None:
     broken = World(replace(lake, bad_units=(1,), policy="successful"))
 

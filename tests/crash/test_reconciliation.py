@@ -19,7 +19,7 @@ from gobblin_assets.model.state import DatasetOutcome, SequenceId
 from tests.support.lake import URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups, examine, reconcile, start_reconciliation
 from tests.support.shares import cross, rotating
-from tests.support.table_lake import with_objects
+from tests.support.table_lake import with_objects, with_stores
 
 LOST, OTHER = URNS
 WAYS = tuple(Way)
@@ -125,7 +125,7 @@ def check_runs_again(world: World) -> None:
     world.check_exactly_once()
 
 
-@with_objects
+@with_stores
 @pytest.mark.rotating
 @pytest.mark.parametrize(("mode", "runs"), cross((Mode.APPEND, Mode.REFRESH), (1, 3)))
 def test_an_adopted_history_is_what_it_was(world: World, backup: Backup, runs: int, mode: Mode) -> None:
@@ -158,7 +158,7 @@ def test_a_dataset_that_the_log_never_heard_of_is_adopted(world: World, backup: 
     check_runs_again(restored)
 
 
-@with_objects
+@with_stores
 @pytest.mark.rotating
 @pytest.mark.parametrize(("mode", "runs"), cross((Mode.REFRESH, Mode.APPEND), (1, 3)))
 def test_what_is_set_aside_is_read_again(world: World, backup: Backup, runs: int, mode: Mode) -> None:
@@ -293,7 +293,7 @@ def test_an_adoption_killed_anywhere_is_completed_by_the_next(
     check_runs_again(restored)
 
 
-@with_objects
+@with_stores
 @pytest.mark.rotating
 @pytest.mark.parametrize("point", OF_SETTING_ASIDE, ids=str)
 def test_setting_aside_killed_anywhere_is_completed_by_the_next(world: World, backup: Backup, point: Failpoint) -> None:
@@ -316,7 +316,7 @@ def test_setting_aside_killed_anywhere_is_completed_by_the_next(world: World, ba
     check_runs_again(restored)
 
 
-@with_objects
+@with_stores
 @pytest.mark.rotating
 @pytest.mark.parametrize("fault", ["file gone", "file changed", "marker gone", "marker changed", "log went on"])
 def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
@@ -356,7 +356,7 @@ def test_a_history_that_is_not_whole_is_not_adopted_and_can_be_set_aside(
     check_runs_again(restored)
 
 
-@with_objects
+@with_stores
 def test_whoever_still_acts_in_the_lost_history_is_fenced(lake: Lake, world: World, backup: Backup) -> None:
     """Otherwise its fence would be given out again; its staged files are out of its reach."""
     world.run()

@@ -17,7 +17,7 @@ from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from tests.support.lake import JOB, URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups
-from tests.support.table_lake import with_objects
+from tests.support.table_lake import with_stores
 
 LOST, OTHER = URNS
 
@@ -45,7 +45,7 @@ def sealed_by_nobody(world: World) -> object:
     return world.scalar("SELECT count(*) FROM gobblin.commit_sequence WHERE digest IS NOT NULL")
 
 
-@with_objects
+@with_stores
 @pytest.mark.parametrize("mode", [Mode.APPEND, Mode.REFRESH])
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_dataset_with_publications_that_the_log_forgot_is_stopped_and_the_others_go_on(
@@ -115,7 +115,7 @@ def _while_it_sleeps(world: World, backup: Backup) -> World:
     return backup(world)
 
 
-@with_objects
+@with_stores
 def test_a_sensor_does_not_carry_on_what_an_older_log_has_open(lake: Lake, world: World, backup: Backup) -> None:
     kill(lake, "seal_committed")
     world.expire_leases()
@@ -132,7 +132,7 @@ def test_a_sensor_does_not_carry_on_what_an_older_log_has_open(lake: Lake, world
     assert restored.stored_files() == before
 
 
-@with_objects
+@with_stores
 @pytest.mark.parametrize("call", ["resume", "abandon"])
 def test_nor_does_a_person(lake: Lake, world: World, backup: Backup, call: str) -> None:
     kill(lake, "seal_committed")
@@ -153,7 +153,7 @@ def test_nor_does_a_person(lake: Lake, world: World, backup: Backup, call: str) 
     assert restored.stored_files() == before
 
 
-@with_objects
+@with_stores
 def test_a_fence_that_went_back_stops_the_dataset(lake: Lake, world: World, backup: Backup) -> None:
     """Its sequences are all known: one was sealed before the backup, and executed under a newer fence after it."""
     kill(lake, "sealed_before_execute")
@@ -170,7 +170,7 @@ def test_a_fence_that_went_back_stops_the_dataset(lake: Lake, world: World, back
     assert stopped.outcome is DatasetOutcome.BLOCKED
 
 
-@with_objects
+@with_stores
 def test_an_abandoned_sequence_leaves_no_marker_that_would_claim_its_version(lake: Lake, world: World) -> None:
     kill(lake, "step_after")
     world.expire_leases()
@@ -184,7 +184,7 @@ def test_an_abandoned_sequence_leaves_no_marker_that_would_claim_its_version(lak
     world.check_exactly_once()
 
 
-@with_objects
+@with_stores
 def test_only_the_newest_markers_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MARKERS_KEPT > 3
     monkeypatch.setattr("gobblin_assets.commit.markers.MARKERS_KEPT", 3)

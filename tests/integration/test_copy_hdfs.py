@@ -14,7 +14,7 @@ from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.fs.registry import open_file_system
 from gobblin_assets.model.urn import JobName
 from tests.support import hdfs_server as servers
-from tests.support.command_lake import run_job
+from tests.support.command_lake import invoke, run_job
 from tests.support.copy_lake import look_at
 from tests.support.hdfs_lake import HdfsLake, make_hdfs_lake
 from tests.support.hdfs_place import HdfsClient
@@ -115,6 +115,57 @@ def test_a_tree_inside_is_found_whatever_a_run_chooses(
         assert not worlds[0].run().failed
     for each in worlds:
         each.close()
+
+
+def statuses(server: HdfsServer, root: str) -> dict[str, tuple[object, ...]]:
+    """Owner, group, replication and block size of all that was published below a root."""
+    fields = ("owner", "group", "replication", "blockSize")
+    found = HdfsClient(server.http_address).walk(f"{root}/docs")
+    return {path.removeprefix(f"{root}/docs/"): tuple(status[name] for name in fields) for path, status in found}
+
+
+def test_owners_replication_and_block_sizes_go_from_hdfs_to_hdfs(hdfs_server: HdfsServer, tmp_path: Path) -> None:
+    os.environ.update(hdfs_server.environment)
+    client, roots = HdfsClient(hdfs_server.http_address), [hdfs_server.make_root() for _ in range(3)]
+    sizes = {"a": 4 << 10, "d/b": 64 << 10}
+    for name, block_bytes in sizes.items():
+        client.write(f"{roots[0]}/docs/{name}", os.urandom(150_000), blocksize=str(block_bytes), replication="2")
+    client.ask("PUT", f"{roots[0]}/docs/e/f", "MKDIRS")
+    for name, owner in {"a": "ann", "d": "bob", "d/b": "bob", "e/f": "ann"}.items():
+        client.ask("PUT", f"{roots[0]}/docs/{name}", "SETOWNER", owner=owner, group="staff")
+    uris = [hdfs_server.uri(root) for root in roots]
+
+    run_job(write_job(tmp_path, "same", uris[0], uris[1], "defaults: {preserve: ptugrb, attributes: sync},"))
+    chosen = "defaults: {preserve: ptr, replication: 3, block_bytes: 131072, attributes: sync},"
+    run_job(write_job(tmp_path, "chosen", uris[0], uris[2], chosen))
+
+    first, same, other = (statuses(hdfs_server, root) for root in roots)
+    assert first["a"] == ("ann", "staff", 2, 4 << 10)
+    assert same == first
+    assert {other[name][2:] for name in sizes} == {(3, 131_072)}
+    assert {found[0] for found in other.values()} == {servers.USER}
+    client.ask("PUT", f"{roots[0]}/docs/a", "SETOWNER", owner="bob")
+    client.ask("PUT", f"{roots[0]}/docs/d/b", "SETREPLICATION", replication="1")
+    assert "2 replaced" in run_job(
+        write_job(tmp_path, "same", uris[0], uris[1], "defaults: {preserve: ptugrb, attributes: sync},")
+    )
+    assert statuses(hdfs_server, roots[1]) == statuses(hdfs_server, roots[0])
+
+
+def test_an_owner_that_a_user_may_not_give_is_said_by_file(hdfs_server: HdfsServer, tmp_path: Path) -> None:
+    os.environ.update({**hdfs_server.environment, "GOBBLIN_HDFS_USER": "ann"})
+    client, roots = HdfsClient(hdfs_server.http_address), [hdfs_server.make_root() for _ in range(2)]
+    client.write(f"{roots[0]}/docs/a", b"content")
+    for place in (roots[1], f"{roots[0]}/docs"):
+        client.ask("PUT", place, "SETOWNER", owner="ann")
+    job = write_job(tmp_path, "j", *map(hdfs_server.uri, roots), "defaults: {preserve: ptu},")
+    failed = invoke("run", job, "--no-dagster")
+    assert failed.exit_code == 1
+    assert "can't give the owner tester to" in failed.output
+    assert "take u and g out of preserve" in failed.output
+    client.ask("PUT", f"{roots[0]}/docs/a", "SETOWNER", owner="ann")
+    run_job(job)
+    assert statuses(hdfs_server, roots[1])["a"][0] == "ann"
 
 
 @pytest.fixture

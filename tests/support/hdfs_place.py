@@ -20,8 +20,9 @@ class HdfsClient:
         self._url = f"http://{http_address}/webhdfs/v1"
         self._http = urllib3.PoolManager()
 
-    def write(self, path: str, content: bytes) -> None:
-        begun = self.ask("PUT", path, "CREATE", overwrite="true", noredirect="true")
+    def write(self, path: str, content: bytes, **options: str) -> None:
+        """``options``: those of WebHDFS's CREATE."""
+        begun = self.ask("PUT", path, "CREATE", overwrite="true", noredirect="true", **options)
         sent = self._http.request("PUT", begun["Location"], body=content)
         assert sent.status == 201, sent.data
 

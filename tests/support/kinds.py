@@ -34,3 +34,6 @@ DESTINATIONS: Mapping[str, DestinationFactory] = {
 COMBINATIONS = list(product(KINDS, [DIRECTORIES]))
 IN_A_STORE = list(product(KINDS, [OBJECTS]))
 """In a bucket of a real server: a test of the crash suite asks for them by ``with_objects``."""
+
+ON_HDFS = list(product(KINDS, [HDFS]))
+"""On a real HDFS: by ``with_stores``."""

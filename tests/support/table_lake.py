@@ -21,7 +21,8 @@ from gobblin_assets.sources.jdbc.jdbc_spec import JdbcSourceSpec
 from gobblin_assets.sources.jdbc.source import JdbcSource
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec, SplitSpec, WatermarkSpec
-from tests.support.kinds import COMBINATIONS, DIRECTORIES, IN_A_STORE, OBJECTS
+from tests.support.hdfs_server import USER, HdfsServer
+from tests.support.kinds import COMBINATIONS, DIRECTORIES, HDFS, IN_A_STORE, OBJECTS, ON_HDFS
 from tests.support.lake import FORKS, Lake, make_lake, make_root
 from tests.support.postgres import Database
 from tests.support.s3_servers import S3Server
@@ -45,6 +46,11 @@ with_objects: Final = pytest.mark.parametrize(
     "lake", [*COMBINATIONS, *map(rare, IN_A_STORE)], indirect=True, ids="-".join
 )
 """The same with lakes in a bucket."""
+
+with_stores: Final = pytest.mark.parametrize(
+    "lake", [*COMBINATIONS, *map(rare, [*IN_A_STORE, *ON_HDFS])], indirect=True, ids="-".join
+)
+"""The same with lakes in a bucket and on HDFS."""
 
 FORKS.set_forkserver_preload([__name__, "pandas"])
 
@@ -119,19 +125,31 @@ def make_table_lake(database_url: str, folder: Path, source: Database, destinati
 def make_any_lake(request: pytest.FixtureRequest, database_url: str, folder: Path) -> Lake:
     """A lake of the kind and the destination in the fixture's parameter."""
     kind, destination = request.param
-    store = _reach_store(request) if destination == OBJECTS else {}
+    reach = {OBJECTS: _reach_bucket, HDFS: _reach_hdfs}.get(destination)
+    store: dict[str, Any] = {} if reach is None else _reach_store(request, *reach(request))
     if kind != TABLES:
         return make_lake(database_url, folder, request.param, **store)
     return make_table_lake(database_url, folder, request.getfixturevalue("fresh_database"), destination, **store)
 
 
-def _reach_store(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A new bucket of a real server, which this process reaches during the test."""
+def _reach_bucket(request: pytest.FixtureRequest) -> tuple[str, Mapping[str, str]]:
+    """A new bucket of a real server, and how it is reached."""
     server: S3Server = request.getfixturevalue("versitygw")
+    return f"s3://{server.make_bucket()}", server.environment
+
+
+def _reach_hdfs(request: pytest.FixtureRequest) -> tuple[str, Mapping[str, str]]:
+    """The same for a directory of HDFS. hdfs-native's own variable is put back after the test, too."""
+    server: HdfsServer = request.getfixturevalue("hdfs_server")
+    return server.uri(server.make_root()), {**server.environment, "HADOOP_USER_NAME": USER}
+
+
+def _reach_store(request: pytest.FixtureRequest, uri: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """This process reaches it during the test."""
     patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    for name, value in server.environment.items():
+    for name, value in environment.items():
         patch.setenv(name, value)
-    return {"store": f"s3://{server.make_bucket()}", "environment": dict(server.environment)}
+    return {"store": uri, "environment": dict(environment)}
 
 
 def start_command(lake: TableLake, failpoint: str = "") -> Worker:

@@ -21,6 +21,7 @@ from gobblin_assets.fs.hdfs.file_system import HdfsFileSystem
 from gobblin_assets.fs.hdfs.opening import open_hdfs
 from gobblin_assets.fs.hdfs.settings import HdfsSettings, read_hdfs_settings
 from gobblin_assets.fs.hdfs.streams import HdfsStreams
+from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.sftp.opening import open_sftp
 from gobblin_assets.fs.tree import EntryKind
 from tests.support.answering import answering
@@ -176,6 +177,10 @@ def test_a_file_id_is_an_inode_and_times_are_milliseconds() -> None:
     entry = entry_of_status("a", status)
     assert (entry.kind, entry.mode, entry.owner) == (EntryKind.FILE, 0o640, None)
     assert (entry.identity.size_bytes, entry.identity.inode, entry.identity.mtime_ns) == (5, 16_387, 1_500_000_000)
+    stored = {"owner": "ann", "group": "staff", "replication": 2, "blockSize": 1 << 20}
+    assert entry_of_status("a", {**status, **stored}).placement == Placement("ann", "staff", 2, 1 << 20)
+    empty = {**stored, "type": "DIRECTORY", "replication": 0, "blockSize": 0}
+    assert entry_of_status("d", {**status, **empty}).placement == Placement("ann", "staff")
     assert entry_of_status("d", {**status, "type": "DIRECTORY"}).identity.size_bytes == 0
     assert entry_of_status("l", {**status, "type": "SYMLINK"}).kind is EntryKind.LINK
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.fs.hdfs.settings import PREFIX
+from gobblin_assets.fs.placement import make_placement
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
@@ -114,7 +115,10 @@ def entry_of_status(path: str, found: Mapping[str, Any]) -> TreeEntry:
         kind = _KINDS.get(str(found["type"]), EntryKind.SPECIAL)
         size_bytes = int(found["length"]) if kind is EntryKind.FILE else 0
         identity = FileIdentity(size_bytes, int(found["fileId"]), int(found["modificationTime"]) * MS_NS)
-        return TreeEntry(path, kind, identity, int(str(found["permission"]), 8))
+        # A directory has neither, and tells them as 0.
+        stored = (int(found.get("replication", 0)) or None, int(found.get("blockSize", 0)) or None)
+        placement = make_placement(found.get("owner"), found.get("group"), *stored)
+        return TreeEntry(path, kind, identity, int(str(found["permission"]), 8), placement=placement)
     except (KeyError, TypeError, ValueError) as error:
         raise _incomplete(path) from error
 

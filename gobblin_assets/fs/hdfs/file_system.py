@@ -1,8 +1,8 @@
 """``NamedFiles`` on HDFS.
 
 A name is durable when the NameNode has answered: its log is synced before. Bytes are durable when a file was closed by
-a stream of this package (``streams``). A rename never replaces (``rename2`` without OVERWRITE); names can't be
-exchanged, so that a replacement is two renames.
+a stream of this package (``streams``). A rename replaces nothing (``rename2`` without OVERWRITE) but, where a directory
+is moved, an empty directory; names can't be exchanged, so that a replacement is two renames.
 """
 
 import io
@@ -39,6 +39,7 @@ from gobblin_assets.fs.hdfs.streams import (
 from gobblin_assets.fs.hdfs.tree import HdfsTree
 from gobblin_assets.fs.hdfs.web import WebHdfs
 from gobblin_assets.fs.named_files import ExchangeOutcome
+from gobblin_assets.fs.placement import AS_GIVEN, Placement
 from gobblin_assets.fs.port import RenameOutcome
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity, FileStat
@@ -111,9 +112,10 @@ class HdfsFileSystem:
     def create_file(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self._streams.create(path, self._mode_of(FILE_MODE)))
 
-    def create_staged(self, path: str, mode: int | None) -> HdfsWriter:
+    def create_staged(self, path: str, mode: int | None, placement: Placement | None = None) -> HdfsWriter:
+        bits = FILE_MODE if mode is None else mode & _MODE_BITS
         with _gone_parent(path):
-            return self._streams.create(path, FILE_MODE if mode is None else mode & _MODE_BITS)
+            return self._streams.create(path, bits, placement or AS_GIVEN)
 
     def make_staged_directory(self, path: str, mode: int | None) -> None:
         with _gone_parent(path):
@@ -121,7 +123,9 @@ class HdfsFileSystem:
         if not is_made:
             raise ConflictError(f"{path} is there already", hint="Each staged name is made once.", path=path)
 
-    def set_attributes(self, path: str, mode: int | None, mtime_ns: int | None) -> TreeEntry:
+    def set_attributes(
+        self, path: str, mode: int | None, mtime_ns: int | None, placement: Placement | None = None
+    ) -> TreeEntry:
         """A time is cut to milliseconds. RejectedError for one before 1970."""
         if mtime_ns is not None and mtime_ns < 0:
             raise RejectedError(
@@ -138,7 +142,26 @@ class HdfsFileSystem:
         entry = self.find_entry(path)
         if entry is None:
             raise RetryableError(f"{path} disappeared while it was being written", path=path)
+        if placement is not None:
+            self._give_owner(path, placement, entry.placement or AS_GIVEN)
         return entry
+
+    def _give_owner(self, path: str, wanted: Placement, found: Placement) -> None:
+        """What it has already is not asked for: HDFS refuses even that to a user who is not of the group."""
+        pairs = {"owner": (wanted.owner, found.owner), "group": (wanted.group, found.group)}
+        changes = {name: new for name, (new, old) in pairs.items() if new is not None and new != old}
+        if not changes:
+            return
+        action = f"give the {' and the '.join(f'{name} {value}' for name, value in changes.items())} to"
+        answer = self._web.change("PUT", path, "SETOWNER", action=action, **changes)
+        if isinstance(answer, HdfsFailure) and answer.kind in FORBIDDEN:
+            raise RejectedError(
+                f"can't {action} {path}: {answer}",
+                field="preserve",
+                hint="Run as a superuser of HDFS, or take u and g out of preserve.",
+                path=path,
+            )
+        self._web.require(answer, action, path, changes=True)
 
     def make_directories(self, directory: str) -> None:
         mode = f"{self._mode_of(DIRECTORY_MODE):o}"
@@ -253,7 +276,7 @@ class HdfsFileSystem:
                 self._web.put(entry.path, "SETPERMISSION", action="change the mode of", permission=f"{wanted:o}")
 
     def probe(self, staging_root: str, final_root: str) -> None:
-        rehearse_publication(self, staging_root, final_root, self._option)
+        rehearse_publication(self, self._list_entries, staging_root, final_root, self._option)
 
     def _mode_of(self, default: int) -> int:
         """HDFS applies no umask to what a client says."""
@@ -284,20 +307,25 @@ class HdfsFileSystem:
         """Every file and directory below, in no order, by full paths. What disappears meanwhile is left out."""
         pending = [directory]
         while pending:
-            current = pending.pop()
-            for each in self._list_directory(current):
-                if not each["pathSuffix"]:
-                    raise ConflictError(f"{current} is not a directory", path=current)
-                entry = entry_of_status(posixpath.join(current, each["pathSuffix"]), each)
+            for entry in self._list_entries(pending.pop()):
                 if entry.kind is EntryKind.DIRECTORY:
                     pending.append(entry.path)
                 elif entry.kind is not EntryKind.FILE:
                     raise _unexpected(entry, "files and directories only")
                 yield entry
 
-    def _list_directory(self, directory: str, passes: frozenset[str] = MISSING) -> Iterator[Mapping[str, Any]]:
+    def _list_entries(self, directory: str, after: str = "") -> Iterator[TreeEntry]:
+        """Those directly below, behind the name ``after`` in the NameNode's order, by full paths."""
+        for each in self._list_directory(directory, after):
+            if not each["pathSuffix"]:
+                raise ConflictError(f"{directory} is not a directory", path=directory)
+            yield entry_of_status(posixpath.join(directory, each["pathSuffix"]), each)
+
+    def _list_directory(
+        self, directory: str, after: str = "", passes: frozenset[str] = MISSING
+    ) -> Iterator[Mapping[str, Any]]:
         """Nothing if it is missing, and nothing more if it disappears, or fails otherwise as ``passes`` says."""
-        for page in list_pages(self._web, directory):
+        for page in list_pages(self._web, directory, after):
             if not isinstance(page, HdfsFailure):
                 yield from page
             elif page.kind not in passes:

@@ -26,13 +26,12 @@ _SIGNED: Final = bytes(byte ^ 0x80 for byte in range(256))
 """Bytes that compare as the signed ones do."""
 
 
-def list_pages(web: WebHdfs, directory: str) -> Iterator[Sequence[Mapping[str, Any]] | HdfsFailure]:
-    """Each page of the entries of a directory, in the NameNode's order; a failure is the last that comes.
+def list_pages(web: WebHdfs, directory: str, after: str = "") -> Iterator[Sequence[Mapping[str, Any]] | HdfsFailure]:
+    """Pages of a directory's entries behind the name ``after``, in the NameNode's order; a failure ends them.
 
     RejectedError if the order is another one: names would be left out between two pages.
     """
-    last, is_last = b"", False
-    after = ""
+    last, is_last = after.encode().translate(_SIGNED), False
     while not is_last:
         page = web.list_page(directory, after)
         if isinstance(page, HdfsFailure):

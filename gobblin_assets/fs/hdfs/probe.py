@@ -1,25 +1,38 @@
 """Rehearses one publication with files of a few bytes, so that a bad destination is refused before a run writes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Final
 from uuid import uuid4
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
+from gobblin_assets.fs.tree import TreeEntry
 
 PROBE_PREFIX: Final = ".gobblin-probe-"
-"""Hidden from readers; a killed probe leaves a few bytes under such a name."""
+"""Hidden from readers; a killed probe leaves a few bytes under such a name, and a later probe removes them."""
+
+LEFT_BEHIND_S: Final = 3_600.0
+"""A probe takes seconds, so what is older belongs to no living probe."""
+
+ListDirectory = Callable[[str, str], Iterator[TreeEntry]]
+"""The entries of a directory that are listed behind a name, by their full paths."""
+
+S_NS: Final = 1_000_000_000
 
 PROBE_TRIES_MAX: Final = 5
 """Two first runs may probe one destination at once, and one removes the directories that it made."""
 
 
-def rehearse_publication(files: FileSystem, staging_root: str, final_root: str, option: str) -> None:
+def rehearse_publication(
+    files: FileSystem, list_directory: ListDirectory, staging_root: str, final_root: str, option: str
+) -> None:
     """Make both roots, write and rename a file and a directory, and see that neither is ever replaced.
 
-    The directories that it made are removed, unless another probe uses them at that moment: then they may stay, empty.
+    Removes what killed probes left in the roots more than ``LEFT_BEHIND_S`` ago by the cluster's clock. The directories
+    that it made are removed, unless another probe uses them at that moment: then they may stay, empty.
     RejectedError names ``option``.
     """
     roots = (staging_root, final_root)
@@ -31,6 +44,8 @@ def rehearse_publication(files: FileSystem, staging_root: str, final_root: str, 
             for root in roots:
                 _make_root(files, root, option)
             _prove(files, staged, final, option)
+            for root in dict.fromkeys(roots):
+                _remove_left_behind(files, list_directory(root, PROBE_PREFIX))
         except GobblinError:
             # Where directories were missing, another first probe may have removed them: it takes what it made.
             if tries == PROBE_TRIES_MAX or not made:
@@ -44,6 +59,18 @@ def rehearse_publication(files: FileSystem, staging_root: str, final_root: str, 
                     files.remove_tree(place)
                 for path in sorted(made, key=len, reverse=True):
                     files.remove_empty_directory(path)
+
+
+def _remove_left_behind(files: FileSystem, entries: Iterator[TreeEntry]) -> None:
+    """What can't be listed or removed stays: another probe may be removing it, and no probe needs it gone."""
+    with suppress(GobblinError):
+        found = list(takewhile(lambda each: PurePosixPath(each.path).name.startswith(PROBE_PREFIX), entries))
+        # The own probe is among them, and has just been written.
+        now_ns = max((each.identity.mtime_ns or 0 for each in found), default=0)
+        for each in found:
+            if now_ns - (each.identity.mtime_ns or 0) > LEFT_BEHIND_S * S_NS:
+                with suppress(GobblinError):
+                    files.remove_tree(each.path)
 
 
 def _make_root(files: FileSystem, root: str, option: str) -> None:

@@ -19,6 +19,7 @@ from hdfs_native import Client, FileReader, FileWriter, WriteOptions
 from gobblin_assets.errors import ConflictError, GobblinError, RetryableError
 from gobblin_assets.fs.hdfs.answers import MS_NS, STANDS, explain_failure, failure_of_native
 from gobblin_assets.fs.hdfs.settings import HdfsSettings, act_as
+from gobblin_assets.fs.placement import AS_GIVEN, Placement
 from gobblin_assets.model.files import FileIdentity
 
 FILE_MODE: Final = 0o644
@@ -53,21 +54,25 @@ class HdfsStreams:
         self._client_of = 0
         self._block_bytes: int | None = None
 
-    def create(self, path: str, mode: int = FILE_MODE) -> "HdfsWriter":
+    def create(self, path: str, mode: int = FILE_MODE, placement: Placement = AS_GIVEN) -> "HdfsWriter":
         """A new file. ConflictError if something is there; a RejectedError with ``errno`` ENOENT: no parent."""
         options = WriteOptions(
-            permission=mode, overwrite=False, create_parent=False, replication=self._settings.replication
+            permission=mode,
+            overwrite=False,
+            create_parent=False,
+            replication=placement.replication or self._settings.replication,
+            block_size=placement.block_bytes,
         )
         client = self._open()
 
         def begin() -> FileWriter:
             writer = client.create(path, options)
-            if self._block_bytes is None:
+            if placement.block_bytes is None and self._block_bytes is None:
                 self._block_bytes = client.get_file_info(path).blocksize
             return writer
 
         writer = self.attempt(begin, "make", path)
-        return HdfsWriter(self, writer, path, self._block_bytes or 0)
+        return HdfsWriter(self, writer, path, placement.block_bytes or self._block_bytes or 0)
 
     def make_directory(self, path: str, mode: int = DIRECTORY_MODE) -> None:
         """A directory that is there stays. A RejectedError with ``errno`` ENOENT: no parent."""

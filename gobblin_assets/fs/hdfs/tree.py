@@ -23,7 +23,10 @@ _GONE: Final = MISSING | NO_DIRECTORY
 
 
 class HdfsTree:
-    """``RangedFiles`` over one cluster. Safe to share between threads. ``hidden``: as in ``PosixTree``."""
+    """``RangedFiles`` and ``PlacedEntries`` over one cluster. Safe to share between threads.
+
+    ``hidden``: as in ``PosixTree``.
+    """
 
     def __init__(
         self, address: str, web: WebHdfs, streams: HdfsStreams, *, hidden: frozenset[str] = frozenset()
@@ -40,6 +43,10 @@ class HdfsTree:
     @property
     def has_owners(self) -> bool:
         return False
+
+    @property
+    def has_placements(self) -> bool:
+        return True
 
     def to_uri(self, path: str) -> str:
         return f"hdfs://{self._address}{path}"

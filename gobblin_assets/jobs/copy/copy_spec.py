@@ -26,6 +26,9 @@ REUSE_KEEP_S: Final = DAY_S
 
 DELETE_MAX: Final = 1_000
 
+REPLICATION_MAX: Final = 512
+"""HDFS's own default bound."""
+
 
 def _read_off(value: object) -> object:
     """YAML takes ``off`` without quotes for a boolean, as it takes ``on`` and ``yes``."""
@@ -81,7 +84,14 @@ class CopyDatasetSpec(DatasetOptions):
     preserve: str = Field(
         "pt",
         description="Attributes to keep, by Gobblin's letters: u owner, g group, p permission, t time, a access lists, "
-        "x extended attributes; r, b and v mean nothing to a local file system, and objects have only times.",
+        "x extended attributes. Directories of HDFS keep u, g, r replication and b block size of one another; v means "
+        "nothing, and objects have only times.",
+    )
+    replication: int | None = Field(
+        None, ge=1, le=REPLICATION_MAX, description="How many copies HDFS keeps of each block, whatever the origin has."
+    )
+    block_bytes: Whole | None = Field(
+        None, ge=1, description="The size of the blocks of files on HDFS, whatever the origin has."
     )
     attributes: Literal["leave", "sync"] = Field(
         "leave", description="A file whose attributes alone differ is left, or copied again."

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.tree import TreeEntry
 
 
@@ -10,7 +11,7 @@ class Attributes:
     """What a staged file or directory gets before it is durable; None leaves what the system gives.
 
     ``mtime_ns`` in nanoseconds since 1970. ``xattrs``: extended attributes by name; access control lists are among
-    them, as ``system.posix_acl_access``.
+    them, as ``system.posix_acl_access``. ``placement``: of a destination that takes one.
     """
 
     mode: int | None = None
@@ -18,6 +19,7 @@ class Attributes:
     group: int | None = None
     mtime_ns: int | None = None
     xattrs: tuple[tuple[str, bytes], ...] = ()
+    placement: Placement | None = None
 
     def over(self, others: "Attributes") -> "Attributes":
         """These, and of the others what is None here."""
@@ -27,6 +29,7 @@ class Attributes:
             others.group if self.group is None else self.group,
             others.mtime_ns if self.mtime_ns is None else self.mtime_ns,
             self.xattrs or others.xattrs,
+            self.placement or others.placement,
         )
 
 

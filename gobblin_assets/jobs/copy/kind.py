@@ -25,6 +25,7 @@ from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPo
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import match_any
+from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
 from gobblin_assets.jobs.copy.listings import list_converted, list_side
 from gobblin_assets.jobs.copy.memory import UnpackedMemory
 from gobblin_assets.jobs.copy.name_lengths import find_name_lengths
@@ -266,10 +267,7 @@ class CopyKind:
         )
 
     def _preserve_of(self, spec: CopyDatasetSpec) -> Preserve:
-        """What of the job's letters the destination can keep."""
-        preserve = parse_preserve(spec.preserve)
-        files: object = self.files
-        return preserve.without_owners() if isinstance(files, StagingFiles) else preserve
+        return find_kept(spec, self.trees.open_source(spec)[0], self.files)
 
     def _reader_of(self, source: Tree, source_root: str, spec: CopyDatasetSpec) -> ReadDirectory:
         if isinstance(source, RangedFiles) or not self._writes_files:
@@ -288,14 +286,7 @@ class CopyKind:
         return self.files is not None and not isinstance(self.files, StagingFiles)
 
     def _describe_letters(self, spec: CopyDatasetSpec) -> Iterator[str]:
-        letters = parse_preserve(spec.preserve).letters - self._preserve_of(spec).letters
-        if letters:
-            yield f"preserve: {', '.join(sorted(letters))} have no effect, since the destination can't keep them"
-        source, _root = self.trees.open_source(spec)
-        if isinstance(source, RangedFiles):
-            unread = self._preserve_of(spec).list_unread(has_owners=source.has_owners)
-            if unread:
-                yield f"preserve: {', '.join(unread)} have no effect, since the source has no such attributes"
+        return describe_kept(spec, self.trees.open_source(spec)[0], self.files)
 
     def _find_standing(
         self, target: Tree, root: str, rules: DifferenceRules, directory: str

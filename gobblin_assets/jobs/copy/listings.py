@@ -27,6 +27,7 @@ def _with_attributes(entry: TreeEntry, chosen: Attributes) -> ConvertedEntry:
     mtime_ns = found.mtime_ns if chosen.mtime_ns is None else chosen.mtime_ns
     return ConvertedEntry(
         *(entry.path, entry.kind, replace(found, mtime_ns=mtime_ns), entry.mode, entry.owner, entry.group),
+        placement=entry.placement,
         origin=entry,
         has_length=True,
         chosen=chosen,

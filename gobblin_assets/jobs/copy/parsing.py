@@ -38,6 +38,7 @@ from gobblin_assets.jobs.copy.datasets import WHOLE_TREE, CopyableDataset, FileS
 from gobblin_assets.jobs.copy.difference import LinkPolicy
 from gobblin_assets.jobs.copy.finders import open_finder
 from gobblin_assets.jobs.copy.found_options import dataset_of, list_overridden
+from gobblin_assets.jobs.copy.kept_attributes import check_placement
 from gobblin_assets.jobs.copy.transfer.port import TransferWay
 from gobblin_assets.model.partition import PartitionWindow
 from gobblin_assets.model.urn import DatasetUrn, parse_job_name, parse_urn
@@ -106,6 +107,7 @@ def read_copy(options: Mapping[str, object]) -> CopySpec:
     for number, each in enumerate(overridden):
         merged = each.model_copy(update={"partitions": PartitionsSpec()})
         check_merged(merged, spec.overrides[number], f"overrides[{number}]")
+    check_placement(spec)
     written = _list_written(spec)
     _check_network(spec, [*written, *overridden])
     _require_apart([_place_of(each, f"datasets[{n}]") for n, each in enumerate(written)])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gobblin_assets.fs.placement import Placement
 from gobblin_assets.fs.tree import TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 
@@ -108,7 +109,17 @@ def _attribute_changes(wanted: Attributes, found: TreeEntry, mtime_precision_ns:
         yield f"owner {found.owner} became {wanted.owner}"
     if wanted.group is not None and found.group is not None and wanted.group != found.group:
         yield f"group {found.group} became {wanted.group}"
+    if wanted.placement is not None and found.placement is not None:
+        yield from _placement_changes(wanted.placement, found.placement)
     if wanted.mtime_ns is not None and found.identity.mtime_ns is not None:
         apart_ns = abs(wanted.mtime_ns - found.identity.mtime_ns)
         if apart_ns >= mtime_precision_ns:
             yield f"modification time differs by {spell_nanoseconds(apart_ns)}"
+
+
+def _placement_changes(wanted: Placement, found: Placement) -> Iterator[str]:
+    names = {"owner": "owner", "group": "group", "replication": "replication", "block_bytes": "block size"}
+    for field, name in names.items():
+        new, old = getattr(wanted, field), getattr(found, field)
+        if new is not None and new != old:
+            yield f"{name} {old} became {new}"

@@ -170,7 +170,7 @@ def _make_directory(files: NamedFiles, path: str, desired: Attributes) -> None:
     if not files.make_directory(path):
         raise RetryableError(f"{path} is there already, and only this attempt makes it", path=path)
     if isinstance(files, StagingFiles):
-        files.set_attributes(path, desired.mode, None)
+        files.set_attributes(path, desired.mode, None, desired.placement)
         return
     # What is published into it changes its time.
     kept = replace(desired, mtime_ns=None)

@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Final
 
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.fs.placement import AS_GIVEN, Placement, make_placement
+from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.jobs.copy.copyable import Attributes, ConvertedEntry
 
 
@@ -24,31 +25,44 @@ class PreserveLetter(StrEnum):
 
 
 _UNKNOWN_TO_POSIX: Final = (PreserveLetter.REPLICATION, PreserveLetter.BLOCK_SIZE, PreserveLetter.VERSION)
+_OF_BLOCKS: Final = (PreserveLetter.REPLICATION, PreserveLetter.BLOCK_SIZE)
 _OF_OWNERS: Final = (PreserveLetter.OWNER, PreserveLetter.GROUP)
 _OF_THE_SYSTEM: Final = (PreserveLetter.ACCESS_LISTS, PreserveLetter.EXTENDED)
 
 
 @dataclass(frozen=True, slots=True)
 class Preserve:
-    """The attributes to keep. ``without_effect``: those among them that a POSIX file system has no meaning for."""
+    """The attributes to keep. ``without_effect``: those among them that the destination has no meaning for.
+
+    ``takes_placements``: whether the destination has owners by name, and blocks. ``chosen``: the placement that each
+    file gets whatever its origin has.
+    """
 
     letters: frozenset[PreserveLetter] = frozenset()
+    takes_placements: bool = False
+    chosen: Placement = AS_GIVEN
 
     @property
     def without_effect(self) -> tuple[PreserveLetter, ...]:
-        return tuple(letter for letter in _UNKNOWN_TO_POSIX if letter in self.letters)
+        unknown = (PreserveLetter.VERSION,) if self.takes_placements else _UNKNOWN_TO_POSIX
+        return tuple(letter for letter in unknown if letter in self.letters)
 
-    def list_unread(self, *, has_owners: bool) -> tuple[PreserveLetter, ...]:
-        """Those that somebody asked for, and that files which are read by ranges don't have.
+    def list_unread(self, *, is_local: bool, has_owners: bool, has_placements: bool) -> tuple[PreserveLetter, ...]:
+        """Those that somebody asked for, and that the source doesn't have.
 
-        The permission is not among them: the default asks for it.
+        ``is_local``: it is read by the operating system's calls. ``has_owners``: as numbers. ``has_placements``: and
+        what belongs to them. The permission is not among the letters: the default asks for it.
         """
-        unread = _OF_THE_SYSTEM if has_owners else (*_OF_OWNERS, *_OF_THE_SYSTEM)
+        if self.takes_placements:
+            unread = () if has_placements else _OF_BLOCKS
+        else:
+            unread = (*(() if has_owners else _OF_OWNERS), *(() if is_local else _OF_THE_SYSTEM))
         return tuple(letter for letter in unread if letter in self.letters)
 
-    def without_owners(self) -> "Preserve":
-        """What a file system keeps that has names of owners, and no numbers."""
-        return Preserve(self.letters - frozenset((*_OF_OWNERS, *_OF_THE_SYSTEM)))
+    def by_names(self, chosen: Placement, *, are_told: bool) -> "Preserve":
+        """What a file system keeps that has names of owners, and no numbers. ``are_told``: by the source, too."""
+        dropped = _OF_THE_SYSTEM if are_told else (*_OF_OWNERS, *_OF_THE_SYSTEM)
+        return Preserve(self.letters - frozenset(dropped), takes_placements=True, chosen=chosen)
 
     def attributes_of(self, origin: TreeEntry) -> Attributes:
         """What the copy of ``origin`` gets. Access lists and extended attributes are read while the file is copied."""
@@ -58,8 +72,20 @@ class Preserve:
             owner=origin.owner if PreserveLetter.OWNER in kept else None,
             group=origin.group if PreserveLetter.GROUP in kept else None,
             mtime_ns=origin.identity.mtime_ns if PreserveLetter.MODIFICATION_TIME in kept else None,
+            placement=self._place(origin) if self.takes_placements else None,
         )
         return desired if not isinstance(origin, ConvertedEntry) else origin.chosen.over(desired)
+
+    def _place(self, origin: TreeEntry) -> Placement | None:
+        found, kept = origin.placement or AS_GIVEN, self.letters
+        told = make_placement(
+            found.owner if PreserveLetter.OWNER in kept else None,
+            found.group if PreserveLetter.GROUP in kept else None,
+            found.replication if PreserveLetter.REPLICATION in kept else None,
+            found.block_bytes if PreserveLetter.BLOCK_SIZE in kept else None,
+        )
+        placement = self.chosen.over(told) if origin.kind is EntryKind.FILE else told
+        return None if placement == AS_GIVEN else placement
 
 
 NOTHING_PRESERVED: Final = Preserve()

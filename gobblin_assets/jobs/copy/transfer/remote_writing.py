@@ -155,22 +155,22 @@ class _RemoteWriter:
         self._files.make_staged_directory(path, mode)
 
     def _finish_directory(self, path: str, desired: Attributes) -> StagedFile:
-        identity = self._files.set_attributes(path, desired.mode, desired.mtime_ns).identity
+        identity = self._files.set_attributes(path, desired.mode, desired.mtime_ns, desired.placement).identity
         return _staged_of(path, identity, None)
 
     def _copy_file(self, file: PlannedFile, target: str) -> StagedFile:
         """The first bytes are read before anything is made."""
-        source = f"{self._source_root}/{file.path}"
+        source, desired = f"{self._source_root}/{file.path}", file.desired
         with closing(_open_source(source, file, self._options)) as opened:
             first = _read(opened, source, file.size_bytes, 0)
-            stream = self._files.create_staged(target, file.desired.mode)
+            stream = self._files.create_staged(target, desired.mode, desired.placement)
             try:
                 checksum = _move(opened, source, first, file.size_bytes, stream, self._move)
                 stream.finish()
             except BaseException:
                 stream.abandon()
                 raise
-        identity = self._files.set_attributes(target, None, file.desired.mtime_ns).identity
+        identity = self._files.set_attributes(target, None, desired.mtime_ns, desired.placement).identity
         if identity.size_bytes != file.size_bytes:
             raise RetryableError(
                 f"wrote {file.size_bytes:,} bytes to {target}, which has {identity.size_bytes:,}", path=target

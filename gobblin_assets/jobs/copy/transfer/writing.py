@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gobblin_assets.errors import GobblinError, family_of
 from gobblin_assets.failpoints import Failpoint, reach
+from gobblin_assets.fs.placement import make_placement
 from gobblin_assets.fs.tree import EntryKind
 from gobblin_assets.jobs.copy.copyable import Attributes, Conversion, CopyableFile, CopyItem
 from gobblin_assets.jobs.copy.transfer.attributes import apply_attributes
@@ -129,11 +130,19 @@ def _pack_file(place: str, file: CopyableFile) -> tuple[Any, ...]:
 
 def _unpack_file(packed: tuple[Any, ...]) -> PlannedFile:
     place, path, size_bytes, inode, mtime_ns, wanted, tag, conversion = packed
-    return PlannedFile(place, path, size_bytes, inode, mtime_ns, Attributes(*wanted), tag, conversion)
+    return PlannedFile(place, path, size_bytes, inode, mtime_ns, _unpack_attributes(wanted), tag, conversion)
 
 
 def _pack_attributes(desired: Attributes) -> tuple[Any, ...]:
-    return desired.mode, desired.owner, desired.group, desired.mtime_ns, desired.xattrs
+    place = desired.placement
+    placement = None if place is None else (place.owner, place.group, place.replication, place.block_bytes)
+    return desired.mode, desired.owner, desired.group, desired.mtime_ns, desired.xattrs, placement
+
+
+def _unpack_attributes(packed: tuple[Any, ...]) -> Attributes:
+    mode, owner, group, mtime_ns, xattrs, placement = packed
+    placed = None if placement is None else make_placement(*placement)
+    return Attributes(mode, owner, group, mtime_ns, xattrs, placed)
 
 
 def _pack_conversion(conversion: Conversion) -> PackedConversion:
@@ -157,8 +166,8 @@ def unpack_item(packed: bytes) -> PlannedItem:
         number,
         is_directory,
         tuple(map(_unpack_file, files)),
-        tuple((place, Attributes(*wanted)) for place, wanted in directories),
-        Attributes(*desired),
+        tuple((place, _unpack_attributes(wanted)) for place, wanted in directories),
+        _unpack_attributes(desired),
     )
 
 
