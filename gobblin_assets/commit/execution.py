@@ -287,7 +287,7 @@ def _not_done(part: _Part) -> GobblinError:
 
 def _impossible(sealed: SealedSequence, step: CommitStep, verdict: StepVerdict, world: StepWorld) -> ConflictError:
     fault = find_fault(step, world, verdict)
-    hint = fault.hint or "Put the file back and resume, or abandon the sequence."
+    hint = fault.hint or "To go on, put the file back and resume, or abandon the sequence."
     return ConflictError(
         f"{fault.place} {fault.found}; sequence {sealed.order.sequence_id} of {sealed.urn} can't go on",
         hint=f"{hint} See `gobblin-assets commit show`.",
