@@ -2,17 +2,23 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from tests.crash.test_copies import MOVED_ASIDE, MOVED_ASIDE_TWICE, check_complete, kill
+from tests.crash.test_copies_restored import OF_SETTING_ASIDE, kill_and_back_up, set_aside_twice
+from tests.crash.test_copies_strangers import abandon_beside
 from tests.crash.test_kills import open_sequence
 from tests.support.hdfs_lake import HdfsLake, HdfsWorld, make_hdfs_lake
+from tests.support.hdfs_place import HdfsClient
 from tests.support.hdfs_server import HdfsServer
 from tests.support.lake import start_worker
+from tests.support.restoring import backups
 
 POINTS: Final = (
     Failpoint.ATTEMPT_REGISTERED,
@@ -100,3 +106,47 @@ def test_an_abandonment_gives_the_old_versions_back(lake: HdfsLake, changed: Hdf
     assert not changed.run().failed
     check_complete(changed)
     assert changed.slots() == MOVED_ASIDE
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("name", ["new.bin", "changed.bin", "removed.bin"])
+def test_a_stranger_at_a_name_blocks_and_stays(lake: HdfsLake, changed: HdfsWorld, name: str) -> None:
+    kill(lake, Failpoint.SEAL_COMMITTED)
+    changed.expire_leases()
+    sequence_id = open_sequence(changed)
+    HdfsClient(lake.http_address).write(f"{lake.place}/albums/{name}", b"mine")
+    stood = lake.file_ids()[f"albums/{name}"]
+
+    assert [str(report.urn) for report in changed.run().failed] == ["albums"]
+
+    assert changed.stores.commits.get(sequence_id).state == "BLOCKED"
+    abandon_beside(changed, sequence_id)
+    assert lake.file_ids()[f"albums/{name}"] == stood
+    assert HdfsClient(lake.http_address).read(f"{lake.place}/albums/{name}") == b"mine"
+    assert not changed.run().failed
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("point", OF_SETTING_ASIDE, ids=str)
+def test_setting_aside_killed_anywhere_is_completed_and_who_wakes_up_then_moves_nothing(
+    server: EmbeddedServer, lake: HdfsLake, changed: HdfsWorld, point: str
+) -> None:
+    changed.close()
+    albums = replace(lake, urns=("albums",)).open_world()
+    with backups(server) as backup:
+        restored = kill_and_back_up(albums, backup, f"{Failpoint.STEP_AFTER}@5")
+        assert not albums.run().failed
+        lake.change_again()
+        zombie = start_worker(albums.lake, failpoint=f"{Failpoint.STEP_BEFORE}=stop@2")
+        zombie.wait_until_stopped()
+        set_aside_twice(restored, point)
+        before, stood, kept = lake.look(), lake.file_ids(), restored.slots()
+
+        zombie.wake_up()
+        zombie.wait()
+
+        assert (lake.look(), lake.file_ids(), restored.slots()) == (before, stood, kept)
+        assert not restored.run().failed
+        assert not changed.run(urns=["logs/app"]).failed
+        changed.check_trees()
+    albums.close()

@@ -1,17 +1,22 @@
 """Real copies to a bucket of versitygw, killed and paused: names hold what the log says, and no version is lost."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from tests.crash.test_copies import MOVED_ASIDE, check_complete, kill
+from tests.crash.test_copies_restored import OF_SETTING_ASIDE, kill_and_back_up, set_aside_twice
+from tests.crash.test_copies_strangers import abandon_beside
 from tests.crash.test_kills import open_sequence
 from tests.support import s3_servers
 from tests.support.lake import start_worker
 from tests.support.object_lake import ObjectCopyWorld, ObjectLake
+from tests.support.restoring import backups
 from tests.support.s3_servers import S3Server
 from tests.support.shares import rotating
 
@@ -125,3 +130,51 @@ def test_a_paused_copy_changes_nothing_when_it_wakes_up(lake: ObjectLake, change
     changed.expire_leases()
     assert not changed.run().failed
     check_complete(changed)
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("name", ["new.bin", "changed.bin", "removed.bin"])
+def test_a_stranger_at_a_name_blocks_and_stays(lake: ObjectLake, changed: ObjectCopyWorld, name: str) -> None:
+    kill(lake, Failpoint.SEAL_COMMITTED)
+    changed.expire_leases()
+    sequence_id, store, path = open_sequence(changed), lake.open_store(), f"{lake.place}/albums/{name}"
+    old = store.find_object(path)
+    if old is not None:
+        store.remove_object(path, old.etag)
+    store.put_if_absent(path, b"mine")
+    stood = store.find_object(path)
+
+    assert [str(report.urn) for report in changed.run().failed] == ["albums"]
+
+    assert changed.stores.commits.get(sequence_id).state == "BLOCKED"
+    abandon_beside(changed, sequence_id)
+    assert store.find_object(path) == stood
+    assert not changed.run().failed
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("point", OF_SETTING_ASIDE, ids=str)
+def test_setting_aside_killed_anywhere_is_completed_and_who_wakes_up_then_changes_nothing(
+    server: EmbeddedServer, lake: ObjectLake, changed: ObjectCopyWorld, point: str
+) -> None:
+    changed.close()
+    albums = replace(lake, urns=("albums",)).open_world()
+    with backups(server) as backup:
+        restored = kill_and_back_up(albums, backup, f"{Failpoint.STEP_AFTER}@3")
+        assert isinstance(restored, ObjectCopyWorld)
+        assert not albums.run().failed
+        lake.change_again()
+        zombie = start_worker(albums.lake, failpoint=f"{Failpoint.STEP_BEFORE}=stop@2")
+        zombie.wait_until_stopped()
+        set_aside_twice(restored, point)
+        before, kept = restored.objects(), restored.slots()
+
+        zombie.wake_up()
+        zombie.wait()
+
+        assert restored.objects() == before
+        assert restored.slots() >= kept
+        assert not restored.run().failed
+        assert not changed.run(urns=["logs/app"]).failed
+        assert changed.objects() == changed.files()
+    albums.close()
