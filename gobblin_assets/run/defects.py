@@ -1,15 +1,34 @@
 """Errors that nobody expected, as failures of the work in which they came up."""
 
 import traceback
+from collections.abc import Callable
 from typing import Final
 
-from gobblin_assets.errors import CorruptionError, GobblinError
+from gobblin_assets.errors import CorruptionError, GobblinError, RetryableError
 
 _TRACEBACK: Final = "traceback"
 
 
-def explain_defect(label: str, error: Exception) -> CorruptionError:
-    """The failure of ``label``, which other work goes on beside. It keeps the error's traceback as a field."""
+def explain_failure(label: str, error: Exception, say: Callable[[str], None]) -> GobblinError:
+    """The failure of ``label`` by ``error``; other work goes on beside it.
+
+    An error of a family is itself. What the operating system refused may succeed later. All else is a defect, whose
+    traceback is said and kept.
+
+    Raises AssertionError as it is: where the program contradicts itself, no other work goes on.
+    """
+    if isinstance(error, GobblinError):
+        return error
+    if isinstance(error, AssertionError):
+        raise error
+    if isinstance(error, OSError):
+        return RetryableError(f"{label}: {error}")
+    defect = _explain_defect(label, error)
+    say(traceback_of(defect))
+    return defect
+
+
+def _explain_defect(label: str, error: Exception) -> CorruptionError:
     lines = traceback.format_exception(error)
     return CorruptionError(
         f"{label}: an unexpected {type(error).__name__}: {error}",

@@ -11,9 +11,11 @@ from gobblin_assets.model.state import DatasetId, DatasetState
 from gobblin_assets.model.urn import DatasetUrn, JobName, parse_job_name
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, WorkUnitId
+from gobblin_assets.run.defects import explain_failure
 from gobblin_assets.run.job_kind import JobKind, LoadIntervals, PlannedChange, PlanRequest, Session, UnitPlan
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.run_values import RunRequest
+from gobblin_assets.run.slices import label_of
 from gobblin_assets.state.datasets import DatasetStore
 
 # Stands for a dataset that no run has registered yet; nothing is stored under it.
@@ -73,7 +75,7 @@ def plan_dry(
         for partition in request.selection[urn]
     ]
     with kind.open(say, wanted) as session:
-        outcomes = [_plan_one(session, each) for each in wanted]
+        outcomes = [_plan_one(session, each, say) for each in wanted]
     plans = [each for each in outcomes if isinstance(each, UnitPlan)]
     units = [unit for each in plans for unit in each.work_units if not unit.is_empty]
     splits = {each.urn: each.split for each in plans}
@@ -91,11 +93,11 @@ def _look_up(datasets: DatasetStore, state: DatasetState | None) -> LoadInterval
     return (lambda _partition: {}) if state is None else partial(datasets.load_intervals, state.dataset_id)
 
 
-def _plan_one(session: Session, request: PlanRequest) -> UnitPlan | GobblinError:
+def _plan_one(session: Session, request: PlanRequest, say: Callable[[str], None]) -> UnitPlan | GobblinError:
     try:
         return session.plan(request)
-    except GobblinError as error:
-        return error
+    except Exception as error:  # noqa: BLE001  explained as the failure of this partition
+        return explain_failure(label_of(request.urn, request.partition), error, say)
 
 
 def _new_state(job: JobName, urn: DatasetUrn) -> DatasetState:

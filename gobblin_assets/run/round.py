@@ -31,13 +31,14 @@ from gobblin_assets.model.work_unit import WorkUnitId, sum_rows
 from gobblin_assets.run.active_schemas import ActiveSchemas
 from gobblin_assets.run.announcements import announce, report_of
 from gobblin_assets.run.compaction import open_compaction
+from gobblin_assets.run.defects import explain_failure
 from gobblin_assets.run.job_kind import PlanRequest, Session, SessionLostError
 from gobblin_assets.run.packing import pack_run
 from gobblin_assets.run.progress import Progress
 from gobblin_assets.run.publisher import Keep, Publisher
 from gobblin_assets.run.rate_limit import RateLimit
 from gobblin_assets.run.run_values import DatasetReport, RunPorts, RunRequest
-from gobblin_assets.run.slices import Slice, failure_of, partition_text
+from gobblin_assets.run.slices import Slice, failure_of, label_of, partition_text
 from gobblin_assets.run.task import TaskOrder, TaskResult, TaskRunner
 from gobblin_assets.run.task_groups import group_orders, make_orders
 from gobblin_assets.run.tidying import Tidying
@@ -222,8 +223,9 @@ class Round:
                 slices.append(self._plan_one(session, request, ready[request.urn]))
             except SessionLostError:
                 raise
-            except GobblinError as error:
-                self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, error))])
+            except Exception as error:  # noqa: BLE001  explained as the failure of this partition
+                failure = explain_failure(label_of(request.urn, request.partition), error, self._ports.say)
+                self._keep([(request.state.dataset_id, failure_of(request.urn, request.partition, failure))])
         return slices
 
     def _plan_one(self, session: Session, request: PlanRequest, lease: Lease) -> Slice:

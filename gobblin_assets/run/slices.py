@@ -49,7 +49,7 @@ class Slice:
     @property
     def label(self) -> str:
         """How progress lines and errors name it."""
-        return self.urn if self.partition.key is None else f"{self.urn} [{self.partition.key}]"
+        return label_of(self.urn, self.partition)
 
     @property
     def key_partition(self) -> str:
@@ -99,6 +99,11 @@ class Slice:
 def partition_text(partition: AssetPartition) -> str:
     """The partition as the log stores it: "" for a dataset without partitions."""
     return "" if partition.key is None else partition.key
+
+
+def label_of(urn: DatasetUrn, partition: AssetPartition) -> str:
+    """How progress lines and errors name a dataset's partition."""
+    return urn if partition.key is None else f"{urn} [{partition.key}]"
 
 
 def failure_of(urn: DatasetUrn, partition: AssetPartition, error: GobblinError) -> DatasetReport:

@@ -25,7 +25,7 @@ from gobblin_assets.model.state import AttemptId
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.model.watermark import Watermark
 from gobblin_assets.model.work_unit import WorkUnit, sum_rows
-from gobblin_assets.run.defects import explain_defect, traceback_of
+from gobblin_assets.run.defects import explain_failure, traceback_of
 from gobblin_assets.run.destination import Destination, Target
 from gobblin_assets.run.job_kind import Staged, Worker, WorkOrder
 from gobblin_assets.run.job_rules import RetryRules
@@ -184,18 +184,10 @@ class TaskRunner:
         except GobblinError as error:
             self._record_failure(ids, error)
             raise
-        except OSError as error:
-            failure = RetryableError(f"{_name_some(orders)}: {error}")
+        except Exception as error:
+            failure = explain_failure(_name_some(orders), error, self.say)
             self._record_failure(ids, failure)
             raise failure from error
-        except AssertionError:
-            # The program contradicts itself: no other work goes on beside that.
-            raise
-        except Exception as error:
-            defect = explain_defect(_name_some(orders), error)
-            self.say(traceback_of(defect))
-            self._record_failure(ids, defect)
-            raise defect from error
 
     def _register(
         self, orders: Sequence[TaskOrder], ids: Sequence[AttemptId], try_number: int, tag: str

@@ -1,4 +1,4 @@
-"""An error that nobody expected, in the worker of one file set: it fails alone, and shows where it came from."""
+"""An error that nobody expected, in the plan or the worker of one file set: it fails alone, and shows its origin."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,11 @@ import pytest
 from gobblin_assets.errors import ErrorFamily
 from gobblin_assets.jobs.copy.kind import CopyKind
 from gobblin_assets.jobs.copy.running import list_copy_datasets, open_copy_run
+from gobblin_assets.jobs.copy.shared_planning import SharedPlanning
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.model.partition import WHOLE
-from gobblin_assets.run.job_kind import Staged, UnitPlan, Worker, WorkOrder
+from gobblin_assets.run.dry_run import plan_dry
+from gobblin_assets.run.job_kind import PlanRequest, Staged, UnitPlan, Worker, WorkOrder
 from gobblin_assets.run.run_values import RunReport, RunRequest
 from gobblin_assets.run.runner import run_request
 from tests.support.copy_lake import CopyLake, CopyWorld, files_of, look_at
@@ -76,4 +78,59 @@ def test_a_defect_fails_its_file_set_alone_and_shows_its_traceback(world: CopyWo
 def test_a_contradiction_of_the_program_ends_the_run(world: CopyWorld) -> None:
     with pytest.raises(AssertionError):
         run_broken(world, AssertionError("impossible"))
+    world.close()
+
+
+def break_plan(patch: pytest.MonkeyPatch, error: Exception) -> None:
+    plan = CopyKind.plan
+
+    def plan_or_break(kind: CopyKind, request: PlanRequest, shared: SharedPlanning) -> UnitPlan:
+        if request.urn == "albums":
+            raise error
+        return plan(kind, request, shared)
+
+    patch.setattr(CopyKind, "plan", plan_or_break)
+
+
+@pytest.mark.parametrize("options", [{}, {"files_per_run_max": 1000}], ids=["unbounded", "planned by priority"])
+@pytest.mark.parametrize(
+    ("error", "family", "text"),
+    [
+        (ValueError("year 0 is out of range"), ErrorFamily.CORRUPTION, "albums: an unexpected ValueError: year 0"),
+        (OSError(5, "Input/output error"), ErrorFamily.RETRYABLE, "albums: [Errno 5] Input/output error"),
+    ],
+    ids=["a defect", "a disk"],
+)
+def test_an_error_of_a_plan_fails_its_file_set_alone(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, int],
+    error: Exception,
+    family: ErrorFamily,
+    text: str,
+) -> None:
+    lake = CopyLake(database_url, str(tmp_path), options=options)
+    lake.make_source()
+    world = lake.open_world()
+    with monkeypatch.context() as patch:
+        break_plan(patch, error)
+        report = world.run()
+
+        (failed,) = report.failed
+        assert (failed.urn, failed.error_family) == ("albums", family)
+        assert str(failed.error).startswith(text)
+        assert set(files_of(lake.tree)) == {"logs/app/today.log"}
+        is_shown = any("Traceback" in line and "in plan_or_break" in line for line in world.lines)
+        assert is_shown is (family is ErrorFamily.CORRUPTION)
+
+        job = lake.copy_job()
+        request = RunRequest(job, dict.fromkeys(list_copy_datasets(job), (WHOLE,)), Mode.APPEND, by_hand=True)
+        with open_copy_run(job, world.stores, world.lines.append, lambda _report: None) as ports:
+            albums, logs = plan_dry(request, world.stores.datasets, ports.kind, ports.say)
+        assert str(albums.error).startswith(text)
+        assert logs.error is None
+
+    assert not world.run().failed
+    assert look_at(lake.tree) == look_at(lake.source)
     world.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from gobblin_assets.errors import CorruptionError, GobblinError, RejectedError
+from gobblin_assets.errors import CorruptionError, RejectedError
 from gobblin_assets.fs.named_files import NamedFiles
 from gobblin_assets.fs.ranged import RangedFiles
 from gobblin_assets.fs.staging import StagingFiles
@@ -313,7 +313,7 @@ class CopySession:
     def __init__(self, kind: CopyKind, requests: Sequence[PlanRequest]) -> None:
         self._kind = kind
         self._shared = SharedPlanning(RunBudget(kind.budget))
-        self._planned: dict[tuple[DatasetUrn, str | None], UnitPlan | GobblinError] = {}
+        self._planned: dict[tuple[DatasetUrn, str | None], UnitPlan | Exception] = {}
         by_priority = sorted(requests, key=lambda each: kind.datasets[each.urn].spec.priority)
         self._before = by_priority if kind.budget.is_bounded else []
 
@@ -326,15 +326,15 @@ class CopySession:
             each = self._before.pop(0)
             self._planned[each.urn, each.partition.key] = self._try(each)
         found = self._planned.pop(wanted, None) or self._try(request)
-        if isinstance(found, GobblinError):
+        if isinstance(found, Exception):
             raise found
         return found
 
-    def _try(self, request: PlanRequest) -> UnitPlan | GobblinError:
+    def _try(self, request: PlanRequest) -> UnitPlan | Exception:
         before = self._shared.budget.taken
         try:
             return self._kind.plan(request, self._shared)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  raised again where it is asked for
             # What is refused copies nothing: its share is for the others.
             self._shared.budget.taken = before
             return error
