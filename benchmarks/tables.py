@@ -68,12 +68,14 @@ class Laps:
 
 
 def in_turns(names: Sequence[str], runs: int) -> Iterator[str]:
-    """Each name once a run. Each run begins one name later, so that no name always follows the same other name.
+    """Each name once a run.
 
-    Before each name the disks are synced, so that no measure pays for another's writes.
+    Each run begins one name later, and every second run goes backwards, so that no name always follows the same other
+    name. Before each name the disks are synced, so that no measure pays for another's writes.
     """
     for run in range(runs):
-        for name in (*names[run % len(names) :], *names[: run % len(names)]):
+        order = (*names[run % len(names) :], *names[: run % len(names)])
+        for name in order if run % 2 == 0 else reversed(order):
             os.sync()
             yield name
 
