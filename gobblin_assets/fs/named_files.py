@@ -4,6 +4,7 @@
 of the attempt's own directory, so that a process which was overtaken finds its places gone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -11,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.fs.port import FileSystem, RenameOutcome
 from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.model.files import FileIdentity
 
 
 class ExchangeOutcome(StrEnum):
@@ -43,6 +45,13 @@ class NamedFiles(FileSystem, Protocol):
 
     def find_entry(self, path: str) -> TreeEntry | None:
         """Whatever stands at ``path``, a link or a directory too; None if nothing does. Links are not followed."""
+        ...
+
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        """The regular file at each name below ``directory``; None if nothing stands there, or something else.
+
+        ``names`` may have slashes. Links are not followed.
+        """
         ...
 
     def is_empty(self, directory: str) -> bool:

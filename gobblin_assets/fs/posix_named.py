@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from gobblin_assets.fs.posix import PosixFileSystem
 from gobblin_assets.fs.posix_errors import families, translate_error
 from gobblin_assets.fs.posix_tree import PosixTree, entry_of
 from gobblin_assets.fs.tree import EntryKind, TreeEntry
+from gobblin_assets.model.files import FileIdentity
 
 _EXCHANGE: Final = find_exchange()
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
@@ -47,6 +49,23 @@ class PosixNamedFiles(PosixFileSystem):
         except OSError as error:
             raise translate_error(error, action="look at", path=path, changes=False) from error
         return entry_of(path, found)
+
+    def find_files(self, directory: str, names: Sequence[str]) -> Sequence[FileIdentity | None]:
+        place = directory
+        found: list[FileIdentity | None] = []
+        try:
+            for name in names:
+                place = f"{directory}/{name}"
+                try:
+                    entry = os.lstat(place)
+                except (FileNotFoundError, NotADirectoryError):
+                    found.append(None)
+                else:
+                    is_file = stat.S_ISREG(entry.st_mode)
+                    found.append(FileIdentity(entry.st_size, entry.st_ino, entry.st_mtime_ns) if is_file else None)
+        except OSError as error:
+            raise translate_error(error, action="look at", path=place, changes=False) from error
+        return found
 
     def find_name_limits(self, directory: str) -> NameLimits:
         while True:
