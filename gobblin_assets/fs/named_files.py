@@ -40,6 +40,15 @@ class LimitedNames(Protocol):
 
 
 @runtime_checkable
+class SteppedTimes(Protocol):
+    """A file system whose times may have coarser steps than those that it is given."""
+
+    def find_time_step(self, directory: str) -> int:
+        """The steps of modification times in ``directory``, in nanoseconds: 1 for exact ones. Leaves nothing behind."""
+        ...
+
+
+@runtime_checkable
 class NamedFiles(FileSystem, Protocol):
     """A ``FileSystem`` with the acts that given names need. Each has one effect, in one moment."""
 

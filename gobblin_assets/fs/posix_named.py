@@ -20,6 +20,11 @@ from gobblin_assets.fs.tree import EntryKind, TreeEntry
 from gobblin_assets.model.files import FileIdentity
 
 _EXCHANGE: Final = find_exchange()
+
+_TIME_NS: Final = 1_700_000_001_387_654_321
+"""Cut off or rounded to one of the steps, it is a multiple of no larger one."""
+_TIME_STEPS_NS: Final = (1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
+"""Of Linux's own file systems, NTFS and SMB, microseconds, milliseconds, exFAT, old ext4 and servers, FAT."""
 _STANDS: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -115,6 +120,23 @@ class PosixNamedFiles(PosixFileSystem):
                 raise _cannot_exchange(one) from error
             raise translate_error(error, action=f"exchange {one} with", path=other, changes=True) from error
         return ExchangeOutcome.EXCHANGED
+
+    def find_time_step(self, directory: str) -> int:
+        """By a file that is given a time, where one can be made; where not, nothing is copied anyway."""
+        place = f"{directory}/.gobblin-time-{uuid4().hex}"
+        try:
+            descriptor = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return 1
+        try:
+            os.unlink(place)  # noqa: PTH108  a text in
+            os.utime(descriptor, ns=(_TIME_NS, _TIME_NS))
+            kept_ns = os.fstat(descriptor).st_mtime_ns
+        except OSError as error:
+            raise translate_error(error, action="set the time of", path=place, changes=False) from error
+        finally:
+            os.close(descriptor)
+        return max(step for step in _TIME_STEPS_NS if kept_ns % step == 0)
 
     def can_exchange(self, directory: str) -> bool:
         if self._exchange is None:
