@@ -1,16 +1,30 @@
 """Whether a copy still has the access list and the extended attributes of its source: listings don't show them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gobblin_assets.fs.posix_errors import translate_error
-from gobblin_assets.fs.tree import TreeEntry
+from gobblin_assets.fs.ranged import RangedFiles
+from gobblin_assets.fs.tree import Tree, TreeEntry
 from gobblin_assets.jobs.copy.copyable import ConvertedEntry
 from gobblin_assets.jobs.copy.transfer.attributes import ACCESS_LISTS, read_extended
+from gobblin_assets.jobs.copy.transfer.preserve import Preserve, PreserveLetter
+
+
+def find_extended_changes(
+    source: Tree, source_root: str, target_root: str, preserve: Preserve
+) -> Callable[[TreeEntry, TreeEntry], str] | None:
+    """For ``Sameness``, of a destination on this machine; None if none is kept, or the source is elsewhere."""
+    access_lists = PreserveLetter.ACCESS_LISTS in preserve.letters
+    extended = PreserveLetter.EXTENDED in preserve.letters
+    if isinstance(source, RangedFiles) or not (access_lists or extended):
+        return None
+    return _Extended(source_root, target_root, access_lists, extended).describe_changes
 
 
 @dataclass(frozen=True, slots=True)
-class ExtendedSameness:
-    """Both roots are full paths on this machine. ``access_lists``, ``extended``: what is compared."""
+class _Extended:
+    """Both roots are full paths. ``access_lists``, ``extended``: what is compared."""
 
     source_root: str
     target_root: str

@@ -24,7 +24,7 @@ from gobblin_assets.jobs.copy.datasets import FileSet
 from gobblin_assets.jobs.copy.destination_names import DestinationNames
 from gobblin_assets.jobs.copy.difference import Deletes, DifferenceRules, LinkPolicy, compare_trees
 from gobblin_assets.jobs.copy.directory_attributes import ReadDirectory, directory_reader, read_nothing
-from gobblin_assets.jobs.copy.extended_sameness import ExtendedSameness
+from gobblin_assets.jobs.copy.extended_sameness import find_extended_changes
 from gobblin_assets.jobs.copy.filters import Filters, parse_filters
 from gobblin_assets.jobs.copy.globs import match_any
 from gobblin_assets.jobs.copy.kept_attributes import describe_kept, find_kept
@@ -265,7 +265,7 @@ class CopyKind:
                 max(source.mtime_precision_ns, target.mtime_precision_ns, shared.mtime_precision_ns),
                 agree if rule is SameRule.CHECKSUM else None,
                 preserve.attributes_of if spec.attributes == "sync" else None,
-                self._find_extended_sameness(source, source_root, target_root, preserve),
+                find_extended_changes(source, source_root, target_root, preserve) if self._writes_files else None,
             ),
             deletes=Deletes.ALL if file_set.files else spec.deletes,
             is_ours=is_ours,
@@ -277,15 +277,6 @@ class CopyKind:
             new_tree_entries_max=0 if self.files is None else NEW_DIRECTORY_ENTRIES_MAX,
             new_tree_file_bytes_max=self._find_split_bytes(source, spec),
         )
-
-    def _find_extended_sameness(
-        self, source: Tree, source_root: str, target_root: str, preserve: Preserve
-    ) -> Callable[[TreeEntry, TreeEntry], str] | None:
-        access_lists = PreserveLetter.ACCESS_LISTS in preserve.letters
-        extended = PreserveLetter.EXTENDED in preserve.letters
-        if isinstance(source, RangedFiles) or not self._writes_files or not (access_lists or extended):
-            return None
-        return ExtendedSameness(source_root, target_root, access_lists, extended).describe_changes
 
     def _preserve_of(self, spec: CopyDatasetSpec) -> Preserve:
         return find_kept(spec, self.trees.open_source(spec)[0], self.files)
